@@ -1,0 +1,155 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// observer is the part of the seam that Observe reads.
+type observer interface {
+	Sandboxes
+	Containers
+}
+
+// Observe asks the runtime for everything it knows of one pod: two lists
+// filtered by UID, and one status call for each object. An object that
+// disappears meanwhile is left out. A pod that the runtime does not know
+// gives an empty Observed.
+func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error) {
+	selector := map[string]string{LabelPodUID: string(uid)}
+	sandboxes, err := rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes of pod %q: %w", uid, err)
+	}
+	containers, err := rt.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("list containers of pod %q: %w", uid, err)
+	}
+	o := &Observed{UID: uid}
+	for _, s := range sandboxes {
+		status, err := rt.PodSandboxStatus(ctx, s.GetId())
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("status of sandbox %q: %w", s.GetId(), err)
+		}
+		o.identify(status.GetLabels())
+		o.Sandboxes = append(o.Sandboxes, sandboxOf(status))
+	}
+	for _, c := range containers {
+		status, err := rt.ContainerStatus(ctx, c.GetId())
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("status of container %q: %w", c.GetId(), err)
+		}
+		o.identify(status.GetLabels())
+		o.Containers = append(o.Containers, containerOf(c.GetPodSandboxId(), status))
+	}
+	o.sort()
+	return o, nil
+}
+
+func (o *Observed) identify(labels map[string]string) {
+	if o.Name == "" {
+		o.Namespace, o.Name = labels[LabelPodNamespace], labels[LabelPodName]
+	}
+}
+
+// sort puts the newest first. The attempt decides before the creation time,
+// since a board's clock may have jumped between two attempts.
+func (o *Observed) sort() {
+	slices.SortStableFunc(o.Sandboxes, func(a, b Sandbox) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt))
+	})
+	slices.SortStableFunc(o.Containers, func(a, b Container) int {
+		return cmp.Or(cmp.Compare(b.RestartCount, a.RestartCount), b.CreatedAt.Compare(a.CreatedAt))
+	})
+}
+
+func sandboxOf(s *runtimeapi.PodSandboxStatus) Sandbox {
+	out := Sandbox{
+		ID:          s.GetId(),
+		Attempt:     s.GetMetadata().GetAttempt(),
+		Ready:       s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+		CreatedAt:   timeOf(s.GetCreatedAt()),
+		HostNetwork: s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
+	}
+	if ip := s.GetNetwork().GetIp(); ip != "" {
+		out.IPs = append(out.IPs, ip)
+		for _, more := range s.GetNetwork().GetAdditionalIps() {
+			out.IPs = append(out.IPs, more.GetIp())
+		}
+	}
+	return out
+}
+
+func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
+	c := Container{
+		ID:          s.GetId(),
+		Name:        s.GetMetadata().GetName(),
+		SandboxID:   sandboxID,
+		State:       stateOf(s.GetState()),
+		CreatedAt:   timeOf(s.GetCreatedAt()),
+		StartedAt:   timeOf(s.GetStartedAt()),
+		FinishedAt:  timeOf(s.GetFinishedAt()),
+		ExitCode:    s.GetExitCode(),
+		Reason:      s.GetReason(),
+		Message:     s.GetMessage(),
+		Image:       s.GetImage().GetUserSpecifiedImage(),
+		ImageRef:    s.GetImageRef(),
+		ImageID:     s.GetImageId(),
+		Hash:        s.GetAnnotations()[AnnotationHash],
+		Backoff:     seconds(s.GetAnnotations(), AnnotationBackoff, 0),
+		GracePeriod: seconds(s.GetAnnotations(), AnnotationPodTerminationGrace, -1),
+		LogPath:     s.GetLogPath(),
+	}
+	if c.Image == "" {
+		c.Image = s.GetImage().GetImage()
+	}
+	if n, err := strconv.Atoi(s.GetAnnotations()[AnnotationRestartCount]); err == nil && n >= 0 {
+		c.RestartCount = n
+	} else {
+		c.RestartCount = int(min(s.GetMetadata().GetAttempt(), 1<<31-1))
+	}
+	if path := s.GetAnnotations()[AnnotationTerminationMessagePath]; path != "" {
+		for _, m := range s.GetMounts() {
+			if m.GetContainerPath() == path {
+				c.TerminationMessagePath = m.GetHostPath()
+			}
+		}
+	}
+	return c
+}
+
+func stateOf(s runtimeapi.ContainerState) State {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return StateCreated
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return StateRunning
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return StateExited
+	case runtimeapi.ContainerState_CONTAINER_UNKNOWN:
+	}
+	return StateUnknown
+}
+
+// timeOf reads CRI's nanoseconds since 1970; 0 (and 1.x's negative zero
+// time) is the zero time.
+func timeOf(ns int64) time.Time {
+	if ns <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

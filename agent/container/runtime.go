@@ -1,0 +1,107 @@
+// Package container is the seam to the container runtime. It owns the
+// interfaces of CRI v1 that the agent calls, the errors that a driver
+// answers with, the labels and annotations by which the containers of a
+// kubelet are recognised (and ours by a kubelet), and Observed: what the
+// runtime knows of one pod at one moment.
+//
+// Drivers live in sub-packages and pass the suite in
+// container/conformance.
+package container
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Errors that every driver maps its own to, for errors.Is.
+var (
+	// ErrNotFound says that the runtime does not know the object.
+	ErrNotFound = errors.New("not found in the container runtime")
+	// ErrUnavailable says that the runtime could not be reached or broke
+	// the connection; the call may or may not have had its effect.
+	ErrUnavailable = errors.New("container runtime is not reachable")
+	// ErrTimeout says that the runtime did not answer in time; the call may
+	// or may not have had its effect.
+	ErrTimeout = errors.New("container runtime did not answer in time")
+	// ErrUnsupported says that the runtime does not implement the call.
+	ErrUnsupported = errors.New("not supported by the container runtime")
+)
+
+// Sandboxes is CRI's RuntimeService for pod sandboxes. Every method blocks
+// until the runtime answers, ctx ends or the driver's own limit passes, and
+// is safe for concurrent use. Stopping and removing are idempotent: a
+// sandbox that is gone already is no error.
+type Sandboxes interface {
+	// RunPodSandbox creates and starts a sandbox with its network; on an
+	// error the runtime may have left a sandbox behind that a list shows.
+	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (sandboxID string, err error)
+	// StopPodSandbox stops the containers by force and tears the network down.
+	StopPodSandbox(ctx context.Context, sandboxID string) error
+	// RemovePodSandbox removes the sandbox and all its containers.
+	RemovePodSandbox(ctx context.Context, sandboxID string) error
+	// PodSandboxStatus fails with ErrNotFound for an unknown sandbox.
+	PodSandboxStatus(ctx context.Context, sandboxID string) (*runtimeapi.PodSandboxStatus, error)
+	// ListPodSandbox lists those that match; a nil filter matches all.
+	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+}
+
+// Containers is CRI's RuntimeService for containers, with the same promises
+// as Sandboxes.
+type Containers interface {
+	// CreateContainer creates, and does not start, a container in a sandbox.
+	// Both configs must be those that the sandbox was made with.
+	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (containerID string, err error)
+	// StartContainer starts a created container.
+	StartContainer(ctx context.Context, containerID string) error
+	// StopContainer sends the stop signal, waits for grace, then kills. It
+	// returns when the container has ended. The driver adds grace to its own
+	// time limit.
+	StopContainer(ctx context.Context, containerID string, grace time.Duration) error
+	// RemoveContainer removes a container, running or not.
+	RemoveContainer(ctx context.Context, containerID string) error
+	// ContainerStatus fails with ErrNotFound for an unknown container.
+	ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error)
+	// ListContainers lists those that match; a nil filter matches all.
+	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+}
+
+// Images is the part of CRI's ImageService that starting a pod needs.
+type Images interface {
+	// ImageStatus answers nil and no error when the image is not present.
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
+	// PullImage blocks until the image is unpacked and answers its reference.
+	// Only ctx limits its time.
+	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error)
+}
+
+// Events is CRI's GetContainerEvents.
+type Events interface {
+	// ContainerEvents blocks and hands over events in order until ctx ends
+	// (its error) or the stream breaks (ErrUnavailable) or the runtime has no
+	// events (ErrUnsupported). connected is called once, as soon as the
+	// stream is known to work; what happened before it is not replayed, so
+	// the caller relists then. handle must not block for long.
+	ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error
+}
+
+// Node is what the runtime says of itself.
+type Node interface {
+	// Version answers the runtime's name, version and API version.
+	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
+	// Status answers the conditions RuntimeReady and NetworkReady.
+	Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
+	// RuntimeConfig answers the cgroup driver in use, or ErrUnsupported.
+	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
+}
+
+// Runtime is the whole seam. Consumers take the part that they use.
+type Runtime interface {
+	Sandboxes
+	Containers
+	Images
+	Events
+	Node
+}
