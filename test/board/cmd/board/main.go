@@ -1,0 +1,120 @@
+// Command board makes and boots simulated boards by hand.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tinylet/tinylet/test/board"
+)
+
+const usage = `usage:
+  board packages              name the missing distribution packages
+  board build [flags]         make the board's image
+  board boot [flags] [COMMAND ARG...]
+                              boot it and run a command, or show its console
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code, err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "board:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, errors.New("no verb\n" + usage)
+	}
+	fs := flag.NewFlagSet("board "+args[0], flag.ContinueOnError)
+	arch := fs.String("arch", "arm64", "kind of board: arm64 or armv7")
+	overlay := fs.String("overlay", "", "root file system overlay (default: the product's)")
+	memory := fs.Int("memory", 512, "memory in MB")
+	cpus := fs.Int("cpus", 2, "processors")
+	cmdline := fs.String("cmdline", "", "words to add to the kernel's command line")
+	tinylet := fs.String("tinylet", "", "tinylet binary to put into the board")
+	console := fs.Bool("console", false, "show the console while the command runs")
+	if err := fs.Parse(args[1:]); err != nil {
+		return 2, err
+	}
+	opts := board.Options{Arch: board.Arch(*arch), Overlay: *overlay, Progress: os.Stderr}
+	switch args[0] {
+	case "packages":
+		fmt.Println(strings.Join(board.MissingPackages(), " "))
+		return 0, nil
+	case "build":
+		im, err := board.Prepare(ctx, opts)
+		if err != nil {
+			return 0, err
+		}
+		fmt.Println(im.Disk)
+		return 0, nil
+	case "boot":
+		vm := board.VMOptions{MemoryMB: *memory, CPUs: *cpus, ExtraCmdline: *cmdline}
+		if *tinylet != "" {
+			vm.Files = board.TinyletFiles(*tinylet)
+		}
+		return boot(ctx, opts, vm, *console, fs.Args())
+	}
+	return 0, fmt.Errorf("unknown verb %q\n%s", args[0], usage)
+}
+
+func boot(ctx context.Context, o board.Options, v board.VMOptions, console bool, argv []string) (int, error) {
+	im, err := board.Prepare(ctx, o)
+	if err != nil {
+		return 0, err
+	}
+	if console || len(argv) == 0 {
+		v.Console = os.Stderr
+	}
+	start := time.Now()
+	fmt.Fprintln(o.Progress, "booting")
+	vm, err := board.Boot(ctx, im, v)
+	if err != nil {
+		return 0, err
+	}
+	defer vm.Close()
+	fmt.Fprintf(o.Progress, "control program answers after %.1f s\n", time.Since(start).Seconds())
+	if err := vm.WaitBooted(ctx); err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(o.Progress, "booted after %.1f s\n", time.Since(start).Seconds())
+	if len(argv) == 0 {
+		return 0, interact(ctx, vm)
+	}
+	p, err := vm.Start(ctx, board.Cmd{Argv: argv, Stdin: strings.NewReader(""), Stdout: os.Stdout, Stderr: os.Stderr})
+	if err != nil {
+		return 0, err
+	}
+	return p.Wait()
+}
+
+// interact joins the terminal to the console until the board ends.
+func interact(ctx context.Context, vm *board.VM) error {
+	failed := make(chan error, 1)
+	go func() {
+		err := vm.AttachConsole(os.Stdin, os.Stdout)
+		if !errors.Is(err, io.EOF) {
+			failed <- err
+		}
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case <-vm.Ended():
+	case <-ctx.Done():
+	}
+	return nil
+}

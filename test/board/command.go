@@ -1,0 +1,156 @@
+package board
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/tinylet/tinylet/test/board/wire"
+)
+
+// Cmd is a program to run in the board, as root. Nil writers discard.
+type Cmd struct {
+	Argv   []string
+	Env    []string // added to a plain environment
+	Dir    string
+	Stdin  io.Reader // nil: empty
+	Stdout io.Writer
+	Stderr io.Writer
+}
+
+// Output is what a finished program left. Exit is its exit code, or 128 plus
+// the signal that ended it.
+type Output struct {
+	Stdout, Stderr []byte
+	Exit           int
+}
+
+// Process is a program under way in the board.
+type Process struct {
+	done chan struct{}
+	exit int
+	err  error
+}
+
+// Start starts a program. When ctx ends the program's process group is
+// killed. Start may be called concurrently, as all methods of VM. The caller
+// must call Wait.
+func (vm *VM) Start(ctx context.Context, c Cmd) (*Process, error) {
+	id, call, err := vm.control.open(wire.Exec, wire.Command{Argv: c.Argv, Env: c.Env, Dir: c.Dir})
+	if err != nil {
+		return nil, fmt.Errorf("run %q in the board: %w", c.Argv, err)
+	}
+	p := &Process{done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		fed := make(chan struct{})
+		go func() {
+			defer close(fed)
+			_ = vm.control.feed(id, c.Stdin) // a lost board shows in finish, which ends first
+		}()
+		res, err := vm.control.finish(ctx, id, call, orDiscard(c.Stdout), orDiscard(c.Stderr))
+		p.exit = res.Exit
+		if err != nil {
+			p.err = fmt.Errorf("run %q in the board: %w", c.Argv, err)
+		}
+		if c.Stdin == nil {
+			<-fed // input that the caller gave may block for ever
+		}
+	}()
+	return p, nil
+}
+
+// Wait blocks for the program's end and returns its exit code. The error is
+// not nil if the program could not be run to its end.
+func (p *Process) Wait() (int, error) {
+	<-p.done
+	return p.exit, p.err
+}
+
+// Run runs a program and collects its output. An exit code that is not 0 is
+// no error.
+func (vm *VM) Run(ctx context.Context, argv ...string) (Output, error) {
+	return vm.RunCmd(ctx, Cmd{Argv: argv})
+}
+
+// RunCmd is Run with all choices of Cmd; output goes to the writers of c, if
+// it has them, and else into the result.
+func (vm *VM) RunCmd(ctx context.Context, c Cmd) (Output, error) {
+	var stdout, stderr bytes.Buffer
+	if c.Stdout == nil {
+		c.Stdout = &stdout
+	}
+	if c.Stderr == nil {
+		c.Stderr = &stderr
+	}
+	p, err := vm.Start(ctx, c)
+	if err != nil {
+		return Output{}, err
+	}
+	exit, err := p.Wait()
+	return Output{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), Exit: exit}, err
+}
+
+// Must runs a program that has to exit with 0 and returns its standard output
+// without the white space around it.
+func (vm *VM) Must(ctx context.Context, argv ...string) (string, error) {
+	out, err := vm.Run(ctx, argv...)
+	if err != nil {
+		return "", err
+	}
+	if out.Exit != 0 {
+		return "", fmt.Errorf("run %q in the board: exit code %d: %s", argv, out.Exit, tail(string(out.Stderr)+string(out.Stdout), 2000))
+	}
+	return strings.TrimSpace(string(out.Stdout)), nil
+}
+
+// Shell runs a script as Must does.
+func (vm *VM) Shell(ctx context.Context, script string) (string, error) {
+	return vm.Must(ctx, "sh", "-c", script)
+}
+
+// Put writes a file in the board. It appears whole or not at all; its folder
+// is made if needed.
+func (vm *VM) Put(ctx context.Context, path string, r io.Reader, mode fs.FileMode) error {
+	id, call, err := vm.control.open(wire.Put, wire.File{Path: path, Mode: uint32(mode.Perm())})
+	if err != nil {
+		return fmt.Errorf("put %s into the board: %w", path, err)
+	}
+	if err := vm.control.feed(id, r); err != nil {
+		return fmt.Errorf("put %s into the board: %w", path, err)
+	}
+	_, err = vm.control.finish(ctx, id, call, io.Discard, io.Discard)
+	return err
+}
+
+// Get reads a file of the board.
+func (vm *VM) Get(ctx context.Context, path string) ([]byte, error) {
+	id, call, err := vm.control.open(wire.Get, wire.File{Path: path})
+	if err != nil {
+		return nil, fmt.Errorf("get %s from the board: %w", path, err)
+	}
+	var b bytes.Buffer
+	if _, err := vm.control.finish(ctx, id, call, &b, io.Discard); err != nil {
+		return nil, fmt.Errorf("get from the board: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func orDiscard(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}
+
+// TinyletFiles are the files that put a tinylet binary of the host into a
+// board: the binary itself and its link as kubelet.
+func TinyletFiles(binary string) []File {
+	return []File{
+		{Path: "/usr/bin/tinylet", Mode: 0o755, Source: binary},
+		{Path: "/usr/bin/kubelet", Link: "tinylet"},
+	}
+}

@@ -1,0 +1,214 @@
+package board
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const suite = "trixie"
+
+// userPackages are what the board's user space needs; apt adds what they
+// depend on.
+var userPackages = []string{"busybox-static", "crun", "iptables", "containernetworking-plugins"}
+
+// packages are the archives that a board is unpacked from.
+type packages struct {
+	Kernel string   // path of the kernel's package
+	User   []string // paths, sorted
+}
+
+// debs downloads Debian packages for a foreign architecture with the host's
+// apt, from a package database of its own.
+type debs struct {
+	arch arch
+	dir  string // state, downloaded archives and the record of a complete download
+	say  *progress
+}
+
+// fetch returns the packages, from the cache if they are all there.
+func (d *debs) fetch(ctx context.Context) (packages, error) {
+	p, err := d.recorded()
+	if err == nil {
+		return p, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return packages{}, err
+	}
+	mirror, err := debianMirror("/etc/apt")
+	if err != nil {
+		return packages{}, err
+	}
+	if err := d.configure(mirror); err != nil {
+		return packages{}, fmt.Errorf("configure apt for %s: %w", d.arch.debian, err)
+	}
+	d.say.printf("reading the index of Debian %s for %s", suite, d.arch.debian)
+	if _, err := d.apt(ctx, "apt-get", "-qq", "update"); err != nil {
+		return packages{}, err
+	}
+	if p, err = d.download(ctx); err != nil {
+		return packages{}, err
+	}
+	return p, d.record(p)
+}
+
+func (d *debs) archives() string   { return filepath.Join(d.dir, "archives") }
+func (d *debs) recordPath() string { return filepath.Join(d.dir, "packages.json") }
+func (d *debs) configPath() string { return filepath.Join(d.dir, "apt.conf") }
+
+// record is written last, so that it names complete downloads only.
+type record struct {
+	Wanted []string
+	Kernel string
+	User   []string
+}
+
+func (d *debs) recorded() (packages, error) {
+	b, err := os.ReadFile(d.recordPath())
+	if err != nil {
+		return packages{}, err
+	}
+	var r record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return packages{}, fmt.Errorf("read %s: %w", d.recordPath(), err)
+	}
+	if !slices.Equal(r.Wanted, append([]string{d.arch.kernel}, userPackages...)) {
+		return packages{}, fs.ErrNotExist
+	}
+	p := packages{Kernel: filepath.Join(d.archives(), r.Kernel)}
+	for _, u := range r.User {
+		p.User = append(p.User, filepath.Join(d.archives(), u))
+	}
+	for _, path := range append(p.User, p.Kernel) {
+		if _, err := os.Stat(path); err != nil {
+			return packages{}, err
+		}
+	}
+	return p, nil
+}
+
+func (d *debs) record(p packages) error {
+	r := record{Wanted: append([]string{d.arch.kernel}, userPackages...), Kernel: filepath.Base(p.Kernel)}
+	for _, u := range p.User {
+		r.User = append(r.User, filepath.Base(u))
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(d.recordPath(), b, 0o644)
+}
+
+// configure writes the apt configuration. The host's own is read before it,
+// for its proxies; its hooks are cleared.
+func (d *debs) configure(mirror string) error {
+	for _, dir := range []string{"lists/partial", "archives/partial", "empty"} {
+		if err := os.MkdirAll(filepath.Join(d.dir, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	at := func(name string) string { return filepath.Join(d.dir, name) }
+	source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, mirror, suite)
+	if err := os.WriteFile(at("sources.list"), []byte(source), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(at("status"), nil, 0o644); err != nil {
+		return err
+	}
+	conf := strings.NewReplacer("ARCH", d.arch.debian, "DIR", d.dir).Replace(`APT::Architecture "ARCH";
+#clear APT::Architectures;
+APT::Architectures { "ARCH"; };
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear DPkg::Pre-Invoke;
+#clear DPkg::Post-Invoke;
+APT::Install-Recommends "false";
+APT::Sandbox::User "";
+Acquire::Languages "none";
+Acquire::Retries "3";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+Acquire::IndexTargets::deb::CNF::DefaultEnabled "false";
+Dir::State "DIR";
+Dir::State::lists "DIR/lists";
+Dir::State::status "DIR/status";
+Dir::Cache "DIR";
+Dir::Cache::archives "DIR/archives";
+Dir::Etc::SourceList "DIR/sources.list";
+Dir::Etc::SourceParts "DIR/empty";
+Dir::Etc::Preferences "DIR/none";
+Dir::Etc::PreferencesParts "DIR/empty";
+Dir::Etc::Trusted "DIR/none";
+Dir::Etc::TrustedParts "DIR/empty";
+`)
+	return os.WriteFile(d.configPath(), []byte(conf), 0o644)
+}
+
+func (d *debs) apt(ctx context.Context, tool string, args ...string) ([]byte, error) {
+	out, err := run(ctx, d.archives(), []string{"LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"}, tool,
+		append([]string{"-c", d.configPath()}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("fetch Debian packages: %w", err)
+	}
+	return out, nil
+}
+
+// download fetches the packages and what they depend on. The kernel comes
+// without its dependencies, which would make an initial file system.
+func (d *debs) download(ctx context.Context) (packages, error) {
+	out, err := d.apt(ctx, "apt-cache", "depends", d.arch.kernel)
+	if err != nil {
+		return packages{}, err
+	}
+	kernel := ""
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == "Depends:" && strings.HasPrefix(f[1], "linux-image-") {
+			kernel = f[1]
+		}
+	}
+	if kernel == "" {
+		return packages{}, fmt.Errorf("find the kernel that package %s depends on", d.arch.kernel)
+	}
+	out, err = d.apt(ctx, "apt-get", append([]string{"-qq", "-y", "--print-uris", "install"}, userPackages...)...)
+	if err != nil {
+		return packages{}, err
+	}
+	var p packages
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) >= 3 && strings.HasSuffix(f[1], ".deb") {
+			p.User = append(p.User, filepath.Join(d.archives(), f[1]))
+		}
+	}
+	slices.Sort(p.User)
+	d.say.printf("downloading %s and %d packages of user space", kernel, len(p.User))
+	if _, err := d.apt(ctx, "apt-get", append([]string{"-qq", "-y", "--download-only", "install"}, userPackages...)...); err != nil {
+		return packages{}, err
+	}
+	if _, err := d.apt(ctx, "apt-get", "-qq", "download", kernel); err != nil {
+		return packages{}, err
+	}
+	found, err := filepath.Glob(filepath.Join(d.archives(), kernel+"_*.deb"))
+	if err != nil || len(found) == 0 {
+		return packages{}, fmt.Errorf("find downloaded package %s: %w", kernel, errors.Join(err, fs.ErrNotExist))
+	}
+	p.Kernel = found[len(found)-1]
+	return p, nil
+}
+
+// writeFile replaces a file at once.
+func writeFile(path string, b []byte, mode fs.FileMode) error {
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, b, mode); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package board
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	containerdModule  = "github.com/containerd/containerd/v2"
+	containerdVersion = "v2.4.2"
+	containerdTags    = "no_btrfs no_devmapper no_zfs"
+)
+
+// containerdPrograms are installed in the board's /usr/bin.
+var containerdPrograms = []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+
+// buildContainerd builds containerd's programs from its Go module into dir,
+// unless they are there.
+func buildContainerd(ctx context.Context, a Arch, dir string, say *progress) error {
+	done := filepath.Join(dir, "complete")
+	if _, err := os.Stat(done); err == nil {
+		return nil
+	}
+	env, err := a.GoEnv()
+	if err != nil {
+		return err
+	}
+	say.printf("building containerd %s for %s: this takes some minutes, once", containerdVersion, a)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("build containerd: %w", err)
+	}
+	out, err := run(ctx, os.TempDir(), []string{"GOWORK=off"}, "go", "mod", "download", "-json", containerdModule+"@"+containerdVersion)
+	if err != nil {
+		return fmt.Errorf("download containerd's sources: %w", err)
+	}
+	var mod struct{ Dir string }
+	if err := json.Unmarshal(out, &mod); err != nil {
+		return fmt.Errorf("download containerd's sources: %w", err)
+	}
+	args := []string{
+		"build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-tags", containerdTags,
+		"-ldflags", "-s -w -X " + containerdModule + "/version.Version=" + containerdVersion, "-o", dir + "/",
+	}
+	for _, p := range containerdPrograms {
+		args = append(args, "./cmd/"+p)
+	}
+	if _, err := run(ctx, mod.Dir, append(env, "GOWORK=off", "GOFLAGS="), "go", args...); err != nil {
+		return fmt.Errorf("build containerd: %w", err)
+	}
+	return writeFile(done, nil, 0o644)
+}
+
+// buildGuest builds the board's control program.
+func buildGuest(ctx context.Context, a Arch, repo, file string) error {
+	env, err := a.GoEnv()
+	if err != nil {
+		return err
+	}
+	_, err = run(ctx, repo, env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", file, "./test/board/guest")
+	if err != nil {
+		return fmt.Errorf("build the board's control program: %w", err)
+	}
+	return nil
+}
+
+// containerdDir names the folder of one build by what decides its content.
+func containerdDir(cache string, a Arch) string {
+	return filepath.Join(cache, "containerd", strings.TrimPrefix(containerdVersion, "v")+"-"+string(a))
+}

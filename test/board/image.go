@@ -1,0 +1,214 @@
+package board
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// diskSize is the size of a board's root disk; its file is sparse.
+const diskSize = "2G"
+
+// Image is a board ready to boot. Its files are shared and must not be
+// changed; they stay valid while the process that prepared it runs.
+type Image struct {
+	Arch   Arch
+	Kernel string // bootable kernel
+	Initrd string // initial file system
+	Disk   string // raw root disk
+}
+
+// Prepare makes a board, or finds it in the cache. Making one takes minutes
+// the first time, seconds after a change of the overlay. Callers in several
+// processes wait for each other. It needs the programs of HostPackages and,
+// unless the cache has the parts, a Debian mirror and the Go module proxy.
+func Prepare(ctx context.Context, o Options) (*Image, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkHost(); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(o.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	im, err := prepare(ctx, o, newProgress(o.Progress))
+	if err != nil {
+		return nil, fmt.Errorf("prepare %s board: %w", o.Arch, err)
+	}
+	return im, nil
+}
+
+// lock keeps other processes out of the cache.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make cache folder: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock cache folder: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock cache folder: %w", err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
+	a := arches[o.Arch]
+	pkgs, err := (&debs{arch: a, dir: filepath.Join(o.CacheDir, "debian-"+a.debian), say: say}).fetch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	containerd := containerdDir(o.CacheDir, o.Arch)
+	if err := buildContainerd(ctx, o.Arch, containerd, say); err != nil {
+		return nil, err
+	}
+	guest := filepath.Join(o.CacheDir, "guest-"+string(o.Arch))
+	if err := buildGuest(ctx, o.Arch, o.Repo, guest); err != nil {
+		return nil, err
+	}
+	parts := rootParts{
+		arch: a, packages: pkgs, containerd: containerd, guest: guest,
+		overlays: []string{filepath.Join(o.Repo, "test", "board", "overlay"), o.Overlay},
+	}
+	key, err := imageKey(o, parts)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(o.CacheDir, "image", string(o.Arch)+"-"+key)
+	im := &Image{
+		Arch: o.Arch, Kernel: filepath.Join(dir, "kernel"),
+		Initrd: filepath.Join(dir, "initrd"), Disk: filepath.Join(dir, "root.ext4"),
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return im, nil
+	}
+	return im, makeImage(ctx, parts, dir, say)
+}
+
+// makeImage makes the files of an image in a folder beside dir and renames it.
+func makeImage(ctx context.Context, p rootParts, dir string, say *progress) (err error) {
+	tmp := dir + ".new"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(tmp)
+		}
+	}()
+	say.printf("unpacking the kernel")
+	if p.kernel, err = unpackKernel(ctx, p.packages.Kernel, filepath.Join(tmp, "kernel.d")); err != nil {
+		return err
+	}
+	say.printf("putting the root file system together")
+	root := filepath.Join(tmp, "root.d")
+	busybox, err := p.assemble(ctx, root)
+	if err != nil {
+		return err
+	}
+	initrd, err := baseInitrd(p.kernel, busybox)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(tmp, "initrd"), initrd, 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(p.kernel.image, filepath.Join(tmp, "kernel")); err != nil {
+		return err
+	}
+	if err := makeDisk(ctx, root, filepath.Join(tmp, "root.ext4")); err != nil {
+		return err
+	}
+	for _, d := range []string{root, p.kernel.dir} {
+		if err := os.RemoveAll(d); err != nil {
+			return err
+		}
+	}
+	return os.Rename(tmp, dir)
+}
+
+// makeDisk makes the root disk. Under fakeroot all files belong to root,
+// whoever runs it.
+func makeDisk(ctx context.Context, root, file string) error {
+	mkfs, err := lookTool("mkfs.ext4")
+	if err != nil {
+		return err
+	}
+	_, err = run(ctx, "", nil, "fakeroot", "--", mkfs, "-q", "-F", "-d", root, "-L", "board", "-m", "1",
+		"-E", "lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0", file, diskSize)
+	if err != nil {
+		return fmt.Errorf("make root disk: %w", err)
+	}
+	return nil
+}
+
+// imageKey names an image by the content of all that it is made of: the
+// packages, programs and overlays, and the sources of this package.
+func imageKey(o Options, p rootParts) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, o.Arch, filepath.Base(p.packages.Kernel), containerdVersion, containerdTags)
+	for _, u := range p.packages.User {
+		fmt.Fprintln(h, filepath.Base(u))
+	}
+	if err := hashFile(h, p.guest); err != nil {
+		return "", err
+	}
+	for _, dir := range append([]string{filepath.Join(o.Repo, "test", "board")}, p.overlays...) {
+		if err := hashDir(h, dir); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+func hashDir(h io.Writer, dir string) error {
+	return filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || strings.HasSuffix(p, "_test.go") {
+			return err
+		}
+		rel, err := filepath.Rel(dir, p)
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(h, "%q %v\n", rel, info.Mode())
+		switch {
+		case info.Mode().IsRegular():
+			return hashFile(h, p)
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(p)
+			fmt.Fprintf(h, "%q\n", target)
+			return err
+		}
+		return nil
+	})
+}
+
+func hashFile(h io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(h, f)
+	return err
+}

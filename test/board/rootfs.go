@@ -1,0 +1,204 @@
+package board
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tinylet/tinylet/test/board/imagetar"
+	"github.com/tinylet/tinylet/test/board/pause"
+)
+
+// Names of the container images that every board has.
+const (
+	PauseImage   = "localhost/pause:1"
+	BusyboxImage = "localhost/busybox:1"
+)
+
+// imagesFile is where the board's first start finds them.
+const imagesFile = "usr/share/board/images.tar"
+
+// cniPlugins are those that the board keeps of the distribution's.
+var cniPlugins = []string{"bridge", "host-local", "loopback", "portmap"}
+
+// adminApplets are the busybox programs that are also linked in /usr/sbin.
+var adminApplets = strings.Fields(`acpid arp blkdiscard blockdev brctl chroot crond depmod fdisk findfs
+	fsfreeze fstrim getty halt hwclock ifconfig ifdown ifup init insmod ip klogd loadkmap losetup lsmod
+	mdev mke2fs mkswap modinfo modprobe nologin pivot_root poweroff rdate reboot rmmod route run-init
+	setkeycodes start-stop-daemon sulogin swapoff swapon switch_root sysctl syslogd udhcpc udhcpd watchdog`)
+
+// folders that no package brings. The value is the permissions.
+var rootFolders = map[string]os.FileMode{
+	"dev": 0o755, "proc": 0o755, "sys": 0o755, "run": 0o755, "mnt": 0o755, "root": 0o700, "home": 0o755,
+	"opt": 0o755, "srv": 0o755, "tmp": 0o777, "var/tmp": 0o777, "var/log": 0o755, "var/lib": 0o755,
+	"var/cache": 0o755, "var/spool": 0o755, "etc": 0o755, "usr/sbin": 0o755, "usr/bin": 0o755,
+}
+
+// rootParts are what a root file system is made from.
+type rootParts struct {
+	arch       arch
+	packages   packages
+	kernel     kernel
+	containerd string   // folder of containerd's programs
+	guest      string   // the control program
+	overlays   []string // folders, later ones win
+}
+
+// assemble puts the root file system together in dir and returns the busybox
+// program for the initial file system.
+func (p rootParts) assemble(ctx context.Context, dir string) ([]byte, error) {
+	t, err := newTree(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	if err := p.userSpace(ctx, t); err != nil {
+		return nil, err
+	}
+	if err := p.programs(t); err != nil {
+		return nil, err
+	}
+	if err := p.kernelModules(t); err != nil {
+		return nil, err
+	}
+	busybox, err := t.root.ReadFile("usr/bin/busybox")
+	if err != nil {
+		return nil, fmt.Errorf("read the board's busybox: %w", err)
+	}
+	if err := linkApplets(t, busybox); err != nil {
+		return nil, err
+	}
+	images, err := containerImages(p.arch.goarch, busybox)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.file(imagesFile, 0o644, bytes.NewReader(images)); err != nil {
+		return nil, err
+	}
+	for _, o := range p.overlays {
+		if err := t.copyDir(o); err != nil {
+			return nil, fmt.Errorf("lay %s over the board's file system: %w", o, err)
+		}
+	}
+	return busybox, nil
+}
+
+// userSpace unpacks the packages without documents, locales and what the
+// board has no use for.
+func (p rootParts) userSpace(ctx context.Context, t *tree) error {
+	keep := func(name string) bool {
+		if plugin, ok := strings.CutPrefix(name, "usr/lib/cni/"); ok {
+			return slices.Contains(cniPlugins, plugin)
+		}
+		for _, drop := range []string{"usr/share/", "usr/lib/systemd/", "usr/lib/" + p.arch.triplet + "/gconv/", "etc/systemd/"} {
+			if strings.HasPrefix(name, drop) {
+				return false
+			}
+		}
+		return !strings.HasPrefix(path.Base(name), "xtables-legacy")
+	}
+	for _, deb := range p.packages.User {
+		if err := t.unpack(ctx, deb, keep); err != nil {
+			return err
+		}
+	}
+	for name, perm := range rootFolders {
+		if err := t.dir(name, perm); err != nil {
+			return err
+		}
+	}
+	links := map[string]string{
+		"/opt/cni/bin": "/usr/lib/cni", "/var/run": "/run", "/var/lock": "/run/lock",
+		"/etc/mtab": "/proc/self/mounts", "/etc/resolv.conf": "/run/resolv.conf",
+	}
+	for _, n := range []string{"iptables", "ip6tables"} {
+		for _, suffix := range []string{"", "-save", "-restore"} {
+			links["/usr/sbin/"+n+suffix] = "xtables-nft-multi"
+		}
+	}
+	for name, target := range links {
+		if err := t.link(name, target); err != nil {
+			return err
+		}
+	}
+	for _, top := range []string{"bin", "sbin", "lib"} {
+		if err := t.root.Symlink("usr/"+top, top); err != nil {
+			return fmt.Errorf("link %s: %w", top, err)
+		}
+	}
+	return nil
+}
+
+func (p rootParts) programs(t *tree) error {
+	for _, n := range containerdPrograms {
+		if err := t.copyFile("usr/bin/"+n, filepath.Join(p.containerd, n), 0o755); err != nil {
+			return err
+		}
+	}
+	return t.copyFile("usr/lib/board/guest", p.guest, 0o755)
+}
+
+func (p rootParts) kernelModules(t *tree) error {
+	dir := "usr/lib/modules/" + p.kernel.release
+	files, err := filepath.Glob(filepath.Join(p.kernel.dir, dir, "modules.*"))
+	if err != nil {
+		return err
+	}
+	for _, m := range p.kernel.modules {
+		files = append(files, filepath.Join(p.kernel.dir, dir, m.path))
+	}
+	for _, f := range files {
+		rel, err := filepath.Rel(p.kernel.dir, f)
+		if err != nil {
+			return err
+		}
+		if err := t.copyFile(rel, f, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func linkApplets(t *tree, busybox []byte) error {
+	applets, err := imagetar.Applets(busybox)
+	if err != nil {
+		return err
+	}
+	for _, a := range applets {
+		names := []string{"usr/bin/" + a}
+		if slices.Contains(adminApplets, a) {
+			names = append(names, "usr/sbin/"+a)
+		}
+		for _, n := range names {
+			if t.has(n) {
+				continue
+			}
+			if err := t.link(n, "/usr/bin/busybox"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func containerImages(goarch string, busybox []byte) ([]byte, error) {
+	program, err := pause.Program(goarch)
+	if err != nil {
+		return nil, err
+	}
+	bb, err := imagetar.Busybox(BusyboxImage, goarch, busybox)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = imagetar.Write(&b, bb, imagetar.Image{
+		Name: PauseImage, GOARCH: goarch, Entrypoint: []string{"/pause"}, User: "65535:65535",
+		Files: []imagetar.File{{Name: "pause", Mode: 0o755, Data: program}},
+	})
+	return b.Bytes(), err
+}
