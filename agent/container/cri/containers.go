@@ -1,0 +1,96 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// CreateContainer implements container.Containers.
+func (d *Driver) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.runtime.CreateContainer(limited, &runtimeapi.CreateContainerRequest{
+		PodSandboxId:  sandboxID,
+		Config:        config,
+		SandboxConfig: sandboxConfig,
+	})
+	if err != nil {
+		return "", wrap(ctx, err, "create container %q in sandbox %q", config.GetMetadata().GetName(), sandboxID)
+	}
+	if r.GetContainerId() == "" {
+		return "", fmt.Errorf("create container %q in sandbox %q: %w", config.GetMetadata().GetName(), sandboxID, errEmpty)
+	}
+	return r.GetContainerId(), nil
+}
+
+// StartContainer implements container.Containers.
+func (d *Driver) StartContainer(ctx context.Context, containerID string) error {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	_, err := d.runtime.StartContainer(limited, &runtimeapi.StartContainerRequest{ContainerId: containerID})
+	return wrap(ctx, err, "start container %q", containerID)
+}
+
+// StopContainer implements container.Containers. CRI counts whole seconds:
+// a part of a second is rounded up, so that no process gets less than grace.
+// A grace of 0 kills at once.
+func (d *Driver) StopContainer(ctx context.Context, containerID string, grace time.Duration) error {
+	grace = max(grace, 0)
+	limit := d.timeout
+	if grace < math.MaxInt64-limit {
+		limit += grace
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_, err := d.runtime.StopContainer(limited, &runtimeapi.StopContainerRequest{
+		ContainerId: containerID,
+		Timeout:     wholeSeconds(grace),
+	})
+	return gone(wrap(ctx, err, "stop container %q", containerID))
+}
+
+// wholeSeconds rounds up; d is not negative.
+func wholeSeconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return s
+}
+
+// RemoveContainer implements container.Containers.
+func (d *Driver) RemoveContainer(ctx context.Context, containerID string) error {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	_, err := d.runtime.RemoveContainer(limited, &runtimeapi.RemoveContainerRequest{ContainerId: containerID})
+	return gone(wrap(ctx, err, "remove container %q", containerID))
+}
+
+// ContainerStatus implements container.Containers.
+func (d *Driver) ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.runtime.ContainerStatus(limited, &runtimeapi.ContainerStatusRequest{ContainerId: containerID})
+	if err != nil {
+		return nil, wrap(ctx, err, "status of container %q", containerID)
+	}
+	if r.GetStatus() == nil {
+		return nil, fmt.Errorf("status of container %q: %w", containerID, errEmpty)
+	}
+	return r.GetStatus(), nil
+}
+
+// ListContainers implements container.Containers.
+func (d *Driver) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.runtime.ListContainers(limited, &runtimeapi.ListContainersRequest{Filter: filter})
+	if err != nil {
+		return nil, wrap(ctx, err, "list containers")
+	}
+	return r.GetContainers(), nil
+}

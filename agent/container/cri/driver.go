@@ -1,0 +1,158 @@
+// Package cri is the runtime driver for any runtime that serves CRI v1 over
+// a unix socket, such as containerd and CRI-O. It owns the gRPC connection:
+// its memory, its time limits, its return after the runtime restarts, and
+// the translation of gRPC's status codes to the errors of package container.
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// DefaultTimeout is the limit of one call: the kubelet's default for
+// runtimeRequestTimeout.
+const DefaultTimeout = 2 * time.Minute
+
+// maxMessage is the largest answer that is read: a list of every container
+// of a full node with its annotations stays below (the kubelet's limit).
+const maxMessage = 16 << 20
+
+// Config is what New needs.
+type Config struct {
+	// RuntimeEndpoint is the socket of the RuntimeService: unix:///path or
+	// an absolute path.
+	RuntimeEndpoint string
+	// ImageEndpoint is the socket of the ImageService; empty means the same
+	// as RuntimeEndpoint.
+	ImageEndpoint string
+	// Timeout limits every call but PullImage; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Log is told of each new connection. It must not be nil.
+	Log *slog.Logger
+}
+
+// Driver implements container.Runtime over gRPC. It is safe for concurrent
+// use.
+type Driver struct {
+	timeout time.Duration
+	log     *slog.Logger
+	conns   []*grpc.ClientConn
+	runtime runtimeapi.RuntimeServiceClient
+	images  runtimeapi.ImageServiceClient
+}
+
+var _ container.Runtime = (*Driver)(nil)
+
+// New makes a driver and connects to nothing: the first call does, and each
+// later call finds the connection or says ErrUnavailable. The caller must
+// Close it.
+func New(c Config) (*Driver, error) {
+	if c.Log == nil {
+		return nil, errors.New("cri driver: no logger")
+	}
+	if c.Timeout < 0 {
+		return nil, fmt.Errorf("cri driver: negative timeout %v", c.Timeout)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.ImageEndpoint == "" {
+		c.ImageEndpoint = c.RuntimeEndpoint
+	}
+	runtimePath, err := socketPath(c.RuntimeEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("container runtime endpoint: %w", err)
+	}
+	imagePath, err := socketPath(c.ImageEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("image service endpoint: %w", err)
+	}
+
+	d := &Driver{timeout: c.Timeout, log: c.Log}
+	conn, err := d.connect(runtimePath)
+	if err != nil {
+		return nil, err
+	}
+	d.runtime = runtimeapi.NewRuntimeServiceClient(conn)
+	if imagePath != runtimePath {
+		if conn, err = d.connect(imagePath); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	d.images = runtimeapi.NewImageServiceClient(conn)
+	return d, nil
+}
+
+// connect prepares a connection to the socket at path.
+//
+// Its memory: answers are a few kB, so small buffers do, and fixed windows
+// leave out the bandwidth estimator with its pings. A window of 64 kB on
+// each side is what HTTP/2 gives anyway.
+//
+// Its liveness: there are no keepalive pings. A dead peer on a unix socket
+// is noticed at once by the kernel; a hung one may still answer pings, and
+// containerd's server answers more than one in five minutes with a
+// disconnect. Who cares about hangs calls Status (package pleg).
+func (d *Driver) connect(path string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(d.dial),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay:  100 * time.Millisecond,
+				Multiplier: 1.6,
+				Jitter:     0.2,
+				MaxDelay:   time.Second,
+			},
+			MinConnectTimeout: 20 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithReadBufferSize(4<<10),
+		grpc.WithWriteBufferSize(4<<10),
+		grpc.WithStaticStreamWindowSize(64<<10),
+		grpc.WithStaticConnWindowSize(64<<10),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableHealthCheck(),
+		grpc.WithIdleTimeout(0), // the event stream keeps it open anyway
+		grpc.WithNoProxy(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("prepare connection to %q: %w", path, err)
+	}
+	d.conns = append(d.conns, conn)
+	return conn, nil
+}
+
+// dial connects to the socket. Its errors reach the callers of the methods.
+func (d *Driver) dial(ctx context.Context, path string) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		d.log.Info("connected to the container runtime", "socket", path)
+	}
+	return conn, err
+}
+
+// Close breaks the connection; calls under way end with ErrUnavailable.
+func (d *Driver) Close() error {
+	var errs []error
+	for _, conn := range d.conns {
+		if err := conn.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close connection to %q: %w", conn.Target(), err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,63 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// wrap says what was attempted and maps err to the errors of package
+// container. ctx is the caller's own, without the driver's limit: its end is
+// told apart from the runtime's silence.
+func wrap(ctx context.Context, err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	what := fmt.Sprintf(format, args...)
+	st := status.Convert(err)
+	var kind error
+	switch st.Code() {
+	case codes.NotFound:
+		kind = container.ErrNotFound
+	case codes.Unavailable:
+		kind = container.ErrUnavailable
+	case codes.DeadlineExceeded:
+		kind = container.ErrTimeout
+	case codes.Unimplemented:
+		kind = container.ErrUnsupported
+	case codes.Canceled:
+		// Either the caller gave up, or the driver was closed.
+		if ctx.Err() == nil {
+			kind = container.ErrUnavailable
+		}
+	default:
+	}
+	if cause := ctx.Err(); cause != nil {
+		if errors.Is(cause, context.DeadlineExceeded) {
+			kind = container.ErrTimeout
+		}
+		if kind == nil {
+			return fmt.Errorf("%s: %w", what, cause)
+		}
+		return fmt.Errorf("%s: %w: %w: %s", what, kind, cause, st.Message())
+	}
+	if kind == nil {
+		// The runtime's own account, without gRPC's decoration: it ends up in
+		// pod status and events.
+		return fmt.Errorf("%s: %s", what, st.Message())
+	}
+	return fmt.Errorf("%s: %w: %s", what, kind, st.Message())
+}
+
+// gone is err, or nil where the object was not there any more.
+func gone(err error) error {
+	if errors.Is(err, container.ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,65 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// ContainerEvents implements container.Events.
+//
+// A stream says nothing before its first event: containerd sends not even
+// headers before it (internal/cri/server/container_events.go). So the stream
+// is opened, then Version is called on the same connection as a barrier: its
+// answer proves that the runtime lives, has finished its start and was sent
+// the subscription first. It does not prove that the subscription was acted
+// upon, which happens in another goroutine of the server, nor that the call
+// is implemented: ErrUnsupported may follow connected. The caller relists
+// once more a moment later.
+//
+// containerd up to 2.4 notices that a subscriber is gone only when it sends
+// it an event, and 1.7 shares one queue between all subscribers, so a
+// subscriber that is gone takes one event with it. Until a first event has
+// come over a stream, a caller must not rely on it alone.
+//
+// While handle blocks, containerd's own calls soon block as well: it waits
+// for slow subscribers (internal/eventq).
+func (d *Driver) ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream when the barrier fails
+	stream, err := d.runtime.GetContainerEvents(inner, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return broken(ctx, wrap(ctx, err, "subscribe to container events"))
+	}
+	if _, err := d.Version(ctx); err != nil {
+		return broken(ctx, fmt.Errorf("subscribe to container events: %w", err))
+	}
+	connected()
+	for {
+		event, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("receive container events: %w: the runtime ended the stream", container.ErrUnavailable)
+		}
+		if err != nil {
+			return broken(ctx, wrap(ctx, err, "receive container events"))
+		}
+		handle(event)
+	}
+}
+
+// broken makes every end of a stream that is neither the caller's wish nor a
+// missing feature one of an unreachable runtime.
+func broken(ctx context.Context, err error) error {
+	if cause := ctx.Err(); cause != nil {
+		return cause
+	}
+	if errors.Is(err, container.ErrUnsupported) || errors.Is(err, container.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", container.ErrUnavailable, err)
+}

@@ -1,0 +1,47 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// criVersion is what the kubelet calls the API with; runtimes ignore it.
+const criVersion = "0.1.0"
+
+// Version implements container.Node.
+func (d *Driver) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.runtime.Version(limited, &runtimeapi.VersionRequest{Version: criVersion})
+	if err != nil {
+		return nil, wrap(ctx, err, "version of the container runtime")
+	}
+	return r, nil
+}
+
+// Status implements container.Node.
+func (d *Driver) Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.runtime.Status(limited, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return nil, wrap(ctx, err, "status of the container runtime")
+	}
+	if r.GetStatus() == nil {
+		return nil, fmt.Errorf("status of the container runtime: %w", errEmpty)
+	}
+	return r.GetStatus(), nil
+}
+
+// RuntimeConfig implements container.Node.
+func (d *Driver) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.runtime.RuntimeConfig(limited, &runtimeapi.RuntimeConfigRequest{})
+	if err != nil {
+		return nil, wrap(ctx, err, "configuration of the container runtime")
+	}
+	return r, nil
+}
