@@ -1,0 +1,87 @@
+package cgroups
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestMemory(t *testing.T) {
+	f := newFake(t, "memory")
+	if err := f.Ensure("a/b", Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	// The keys and their order are those of cgroup-v2.rst; the values are made up.
+	stat, err := os.ReadFile("testdata/memory.stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.put(f.at("a/b", fileMemoryStat), string(stat))
+	f.put(f.at("a/b", fileMemory), "3182592\n")
+
+	got, err := f.Memory("/a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Memory{Current: 3182592, WorkingSet: 3182592 - 2408448}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := f.Memory("/a/b"); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 8 {
+		t.Errorf("%v allocations for each read", n)
+	}
+}
+
+func TestMemoryEdges(t *testing.T) {
+	f := newFake(t, "memory")
+	if err := f.Ensure("a", Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.MemoryCurrent("b"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a missing group: %v", err)
+	}
+	f.put(f.at("a", fileMemory), "10\n")
+	f.put(f.at("a", fileMemoryStat), "inactive_file 11\n")
+	if got, err := f.Memory("a"); err != nil || got.WorkingSet != 0 {
+		t.Errorf("got %+v, %v; want a working set that stops at 0", got, err)
+	}
+	f.put(f.at("a", fileMemory), "max\n")
+	if _, err := f.MemoryCurrent("a"); err == nil || !strings.Contains(err.Error(), "not a number") {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Remove(f.at("a", fileMemory)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.MemoryCurrent("a"); !errors.Is(err, ErrController) {
+		t.Errorf("a group without the controller: %v", err)
+	}
+}
+
+func FuzzLookup(f *testing.F) {
+	f.Add("anon 1\ninactive_file 2\n")
+	f.Add("inactive_file 18446744073709551615")
+	f.Add("inactive_file 18446744073709551616")
+	f.Add("inactive_files 3\ninactive_file \n")
+	f.Fuzz(func(t *testing.T, stat string) {
+		got, ok := lookup([]byte(stat), "inactive_file")
+		var want uint64
+		wantOK := false
+		for line := range strings.SplitSeq(stat, "\n") {
+			if v, found := strings.CutPrefix(line, "inactive_file "); found {
+				n, err := strconv.ParseUint(v, 10, 64)
+				if want, wantOK = n, err == nil; err != nil {
+					want = 0
+				}
+				break
+			}
+		}
+		if got != want || ok != wantOK {
+			t.Errorf("%q: got %d %v, want %d %v", stat, got, ok, want, wantOK)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package cgroups
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// fake is a cgroup file system in a folder: a group that is made comes with
+// its files by what its parent delegates, and a group is removed with them
+// unless it has children or processes, as the kernel does it.
+type fake struct {
+	*Tree
+	t *testing.T
+}
+
+func newFake(t *testing.T, controllers string) *fake {
+	t.Helper()
+	f := &fake{t: t, Tree: &Tree{root: t.TempDir()}}
+	f.mkdir, f.rmdir = f.makeGroup, f.removeGroup
+	f.populate(f.root, controllers)
+	return f
+}
+
+func (f *fake) populate(dir, controllers string) {
+	files := map[string]string{
+		fileControllers: controllers + "\n",
+		fileSubtree:     "\n",
+		"cgroup.procs":  "",
+		fileKill:        "",
+	}
+	for _, c := range strings.Fields(controllers) {
+		switch c {
+		case "cpu":
+			files[fileCPUWeight], files[fileCPUMax] = "100\n", "max 100000\n"
+		case "memory":
+			files[fileMemoryMax], files[fileMemory] = "max\n", "0\n"
+			files[fileMemoryStat] = "anon 0\ninactive_file 0\n"
+		case "pids":
+			files[filePidsMax] = "max\n"
+		}
+	}
+	for name, content := range files {
+		f.put(filepath.Join(dir, name), content)
+	}
+}
+
+func (f *fake) makeGroup(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	f.populate(dir, strings.ReplaceAll(f.get(filepath.Join(filepath.Dir(dir), fileSubtree)), "+", ""))
+	return nil
+}
+
+func (f *fake) removeGroup(dir string) error {
+	names, err := children(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return unix.ENOENT
+	}
+	if len(names) > 0 || f.get(filepath.Join(dir, "cgroup.procs")) != "" {
+		return unix.EBUSY
+	}
+	return os.RemoveAll(dir)
+}
+
+func (f *fake) put(file, content string) {
+	f.t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fake) get(file string) string {
+	f.t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+func (f *fake) at(parts ...string) string {
+	return filepath.Join(append([]string{f.root}, parts...)...)
+}
+
+func TestOpen(t *testing.T) {
+	f := newFake(t, "cpuset cpu io memory pids")
+	tree, err := Open(f.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing, err := tree.Missing("memory", "hugetlb", "cpu", "rdma")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"hugetlb", "rdma"}, missing); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := Open(t.TempDir()); !errors.Is(err, ErrNotMounted) {
+		t.Errorf("open an empty folder: %v, want ErrNotMounted", err)
+	}
+}
+
+func TestEnsure(t *testing.T) {
+	f := newFake(t, "cpuset cpu io memory pids misc")
+	r := Resources{
+		CPUWeight: 7,
+		CPUMax:    CPUMax{Quota: 20000, Period: 100000},
+		MemoryMax: 64 << 20,
+		PidsMax:   Unlimited,
+	}
+	for range 2 { // idempotent
+		if err := f.Ensure("/kubepods/burstable/pod1", r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]string{}
+	for _, file := range []string{fileCPUWeight, fileCPUMax, fileMemoryMax, filePidsMax} {
+		got[file] = f.get(f.at("kubepods/burstable/pod1", file))
+	}
+	want := map[string]string{fileCPUWeight: "7", fileCPUMax: "20000 100000", fileMemoryMax: "67108864", filePidsMax: "max"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, dir := range []string{".", "kubepods", "kubepods/burstable"} {
+		if got := f.get(f.at(dir, fileSubtree)); !strings.Contains(got, "+memory") || strings.Contains(got, "misc") {
+			t.Errorf("%s delegates %q", dir, got)
+		}
+	}
+	if got := f.get(f.at("kubepods/burstable/pod1", fileSubtree)); got != "" {
+		t.Errorf("the leaf itself delegates %q; a runtime decides that", got)
+	}
+	if got := f.get(f.at("kubepods", fileMemoryMax)); got != "max" {
+		t.Errorf("the parent got the limit %q", got)
+	}
+}
+
+func TestEnsureLeavesZeroFields(t *testing.T) {
+	f := newFake(t, "cpu memory pids")
+	if err := f.Ensure("a", Resources{MemoryMax: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Ensure("a", Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.get(f.at("a", fileMemoryMax)); got != "1048576" {
+		t.Errorf("memory.max is %q after an Ensure without limits", got)
+	}
+}
+
+func TestEnsureMissingController(t *testing.T) {
+	f := newFake(t, "cpu pids")
+	err := f.Ensure("kubepods/pod1", Resources{CPUWeight: 1, MemoryMax: 1 << 20})
+	if !errors.Is(err, ErrController) || !strings.Contains(err.Error(), "memory is not in "+f.at(fileControllers)) {
+		t.Errorf("got %v, want ErrController that names memory and the root", err)
+	}
+	if f.Exists("kubepods") {
+		t.Error("a group was made though its limits cannot be kept")
+	}
+	if err := f.Ensure("kubepods/pod1", Resources{CPUWeight: 1}); err != nil {
+		t.Errorf("memory is not needed: %v", err)
+	}
+}
+
+func TestEnsureMissingBelow(t *testing.T) {
+	f := newFake(t, "cpu memory")
+	if err := f.Ensure("a/b", Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	f.put(f.at("a", fileControllers), "cpu\n")
+	err := f.Ensure("a/b", Resources{MemoryMax: 1})
+	if !errors.Is(err, ErrController) || !strings.Contains(err.Error(), f.at("a", fileControllers)) {
+		t.Errorf("got %v, want the place a", err)
+	}
+}
+
+func TestPathsStayInside(t *testing.T) {
+	f := newFake(t, "cpu")
+	for _, path := range []string{"..", "/../x", "a/../../b", "a\x00b"} {
+		if err := f.Ensure(path, Resources{}); err == nil {
+			t.Errorf("Ensure(%q) passed", path)
+		}
+		if err := f.Delete(path); err == nil {
+			t.Errorf("Delete(%q) passed", path)
+		}
+		if err := f.Kill(path); err == nil {
+			t.Errorf("Kill(%q) passed", path)
+		}
+		if _, err := f.MemoryCurrent(path); err == nil {
+			t.Errorf("MemoryCurrent(%q) passed", path)
+		}
+	}
+	for _, root := range []string{"", "/", "."} {
+		if f.Delete(root) == nil || f.Kill(root) == nil {
+			t.Errorf("%q: the root may be deleted or killed", root)
+		}
+	}
+}
+
+func TestDelete(t *testing.T) {
+	f := newFake(t, "cpu memory")
+	for _, path := range []string{"k/pod1/c1", "k/pod1/c2/deep", "k/pod2"} {
+		if err := f.Ensure(path, Resources{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.put(f.at("k/pod1/c2/deep/cgroup.procs"), "42\n")
+	if err := f.Delete("k/pod1"); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "c2/deep") {
+		t.Errorf("got %v, want ErrBusy that names the group with the process", err)
+	}
+	if f.Exists("k/pod1/c1") {
+		t.Error("the free sibling is still there")
+	}
+	f.put(f.at("k/pod1/c2/deep/cgroup.procs"), "")
+	for range 2 {
+		if err := f.Delete("k/pod1"); err != nil {
+			t.Errorf("got %v", err)
+		}
+	}
+	names, err := f.List("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"pod2"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := f.List("nowhere"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("list a missing group: %v", err)
+	}
+}
+
+func TestKill(t *testing.T) {
+	f := newFake(t, "cpu")
+	if err := f.Ensure("a", Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Kill("a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.get(f.at("a", fileKill)); got != "1" {
+		t.Errorf("cgroup.kill is %q", got)
+	}
+	if err := f.Kill("gone"); err != nil {
+		t.Errorf("kill a missing group: %v", err)
+	}
+	if err := os.Remove(f.at("a", fileKill)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Kill("a"); err == nil || !strings.Contains(err.Error(), "5.14") {
+		t.Errorf("got %v, want the kernel that is needed", err)
+	}
+}
