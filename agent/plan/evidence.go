@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// current is the container that stands for the name in the usable sandbox:
+// the newest that runs, else the newest at all; nil if there is none.
+func (p *planner) current(name string) *container.Container {
+	if p.sandbox == nil {
+		return nil
+	}
+	var newest *container.Container
+	for i := range p.Observed.Containers {
+		c := &p.Observed.Containers[i]
+		if c.Name != name || c.SandboxID != p.sandbox.ID {
+			continue
+		}
+		if c.State == container.StateRunning {
+			return c
+		}
+		if newest == nil {
+			newest = c
+		}
+	}
+	return newest
+}
+
+// evidence is the newest container of that name, in any sandbox, that was
+// ever started; nil if none is known.
+func (p *planner) evidence(name string) *container.Container {
+	for i := range p.Observed.Containers {
+		if c := &p.Observed.Containers[i]; c.Name == name && c.State != container.StateCreated {
+			return c
+		}
+	}
+	return nil
+}
+
+// nextCount is the restart count of the next container of that name: one
+// more than any that was started, and not less than one that was only created.
+func (p *planner) nextCount(name string) int {
+	next := 0
+	for i := range p.Observed.Containers {
+		c := &p.Observed.Containers[i]
+		if c.Name != name {
+			continue
+		}
+		n := min(c.RestartCount, math.MaxInt32-1)
+		if c.State != container.StateCreated {
+			n++
+		}
+		next = max(next, n)
+	}
+	return next
+}
+
+// mayRun says whether the container has to be stopped to be sure that it is
+// not running.
+func mayRun(c *container.Container) bool {
+	return c.State == container.StateRunning || c.State == container.StateUnknown
+}
+
+// succeeded says whether the container came to a good end. One that the
+// kernel killed for its memory did not, whatever its exit code
+// (isInitContainerFailed in pkg/kubelet/kuberuntime/helpers.go).
+func succeeded(c *container.Container) bool {
+	return c.State == container.StateExited && c.ExitCode == 0 && c.Reason != "OOMKilled"
+}
+
+// changed says whether the container was created from another spec. An
+// absent hash tells nothing.
+func (p *planner) changed(c *v1.Container, cur *container.Container) bool {
+	return p.Hash != nil && cur.Hash != "" && p.Hash(c) != cur.Hash
+}
+
+// policyOf is the container's own restart policy, or the pod's; Always where
+// neither says anything.
+func policyOf(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		return v1.RestartPolicy(*c.RestartPolicy)
+	}
+	return p.Spec.RestartPolicy
+}
+
+// wanted says whether a main container that does not run should be started,
+// last being the newest that was (nil: none). One that ran until its sandbox
+// went counts as failed.
+func wanted(p *v1.Pod, c *v1.Container, last *container.Container) bool {
+	if last == nil {
+		return true
+	}
+	switch policyOf(p, c) {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return last.State != container.StateExited || last.ExitCode != 0
+	case v1.RestartPolicyAlways:
+	}
+	return true
+}

@@ -1,0 +1,87 @@
+package plan
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// inits plans the init containers in the usable sandbox: one at a time, in
+// order, none again once a main container exists there. initialized says that
+// the main containers may start; failed, that the pod is lost.
+//
+// The last init container that exists tells how far the pod came, since the
+// earlier ones may have been removed meanwhile. Restartable ones count as
+// done while they run and are restarted whenever they do not.
+func (p *planner) inits() (initialized, failed bool) {
+	specs := p.Pod.Spec.InitContainers
+	if len(specs) == 0 {
+		return true, false
+	}
+	at := p.progress()
+	for i := range specs[:min(at, len(specs))] {
+		if c := &specs[i]; pod.IsRestartableInit(c) {
+			p.sidecar(c)
+		}
+	}
+	for ; at < len(specs); at++ {
+		done, failed := p.init(&specs[at])
+		if !done {
+			return false, failed
+		}
+	}
+	return true, false
+}
+
+// progress is the index of the init container at which to go on, or their
+// number if the pod is initialized.
+func (p *planner) progress() int {
+	for i := range p.Pod.Spec.Containers {
+		if p.current(p.Pod.Spec.Containers[i].Name) != nil {
+			return len(p.Pod.Spec.InitContainers)
+		}
+	}
+	for i := len(p.Pod.Spec.InitContainers) - 1; i > 0; i-- {
+		if p.current(p.Pod.Spec.InitContainers[i].Name) != nil {
+			return i
+		}
+	}
+	return 0
+}
+
+// init plans the init container that the pod stands at.
+func (p *planner) init(c *v1.Container) (done, failed bool) {
+	if pod.IsRestartableInit(c) {
+		return p.sidecar(c), false
+	}
+	cur := p.current(c.Name)
+	switch {
+	case cur == nil:
+		p.start(c, true, p.evidence(c.Name))
+	case cur.State == container.StateRunning:
+	case cur.State == container.StateCreated:
+		p.replace(c, true, cur)
+	case succeeded(cur):
+		return true, false
+	case policyOf(p.Pod, c) == v1.RestartPolicyNever:
+		return false, true
+	default:
+		p.replace(c, true, cur)
+	}
+	return false, false
+}
+
+// sidecar plans a restartable init container and says whether it runs.
+func (p *planner) sidecar(c *v1.Container) bool {
+	cur := p.current(c.Name)
+	switch {
+	case cur == nil:
+		p.start(c, true, p.evidence(c.Name))
+	case cur.State == container.StateRunning && !p.changed(c, cur):
+		return true
+	default:
+		p.replace(c, true, cur)
+	}
+	return false
+}

@@ -1,0 +1,74 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// prune plans the removal of what is over: dead containers but the current
+// and one more of each name, as the kubelet keeps them
+// (--maximum-dead-containers-per-container=1); created containers that will
+// not be started; and older sandboxes that nothing kept lies in. Nothing that
+// may run is removed, nor the newest sandbox: it holds the attempt number.
+func (p *planner) prune() {
+	for i := range p.Observed.Containers {
+		if c := &p.Observed.Containers[i]; p.prunable(i) {
+			p.out.Remove = append(p.out.Remove, c.ID)
+		}
+	}
+	for i := 1; i < len(p.Observed.Sandboxes); i++ {
+		s := &p.Observed.Sandboxes[i]
+		switch {
+		case p.emptied(s.ID):
+			p.out.RemoveSandboxes = append(p.out.RemoveSandboxes, s.ID)
+		case s.Ready && !p.out.KillPod:
+			p.out.StopSandboxes = append(p.out.StopSandboxes, s.ID)
+		}
+	}
+}
+
+func (p *planner) prunable(index int) bool {
+	c := &p.Observed.Containers[index]
+	switch c.State {
+	case container.StateExited:
+		return c != p.standing(c.Name) && p.deadBefore(index) > 0
+	case container.StateCreated:
+		return p.specified(c.Name) && !slices.ContainsFunc(p.out.Start, func(s Start) bool { return s.Existing == c.ID })
+	case container.StateRunning, container.StateUnknown:
+	}
+	return false
+}
+
+// standing is the container whose status is the name's status now.
+func (p *planner) standing(name string) *container.Container {
+	if c := p.current(name); c != nil {
+		return c
+	}
+	return p.evidence(name)
+}
+
+// deadBefore counts the newer dead containers of the same name, leaving out
+// the one that stands for it.
+func (p *planner) deadBefore(index int) (n int) {
+	name := p.Observed.Containers[index].Name
+	standing := p.standing(name)
+	for i := range p.Observed.Containers[:index] {
+		c := &p.Observed.Containers[i]
+		if c.Name == name && c.State == container.StateExited && c != standing {
+			n++
+		}
+	}
+	return n
+}
+
+// emptied says whether all containers of the sandbox will be gone.
+func (p *planner) emptied(sandboxID string) bool {
+	for i := range p.Observed.Containers {
+		c := &p.Observed.Containers[i]
+		if c.SandboxID == sandboxID && !slices.Contains(p.out.Remove, c.ID) {
+			return false
+		}
+	}
+	return true
+}
