@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,7 +59,7 @@ func (s *Set) run(ctx context.Context, w *worker) {
 			return
 		}
 		switch {
-		case err != nil && context.Cause(stepCtx) == errTerminating:
+		case err != nil && errors.Is(context.Cause(stepCtx), errTerminating):
 			failures = 0 // interrupted, not failed; the next step is due now
 			w.signal()
 		case err != nil:

@@ -1,0 +1,167 @@
+// Package tree tests the shape of the source tree itself: which package may
+// import which, that each says what it owns, and that the dependencies are
+// those that somebody agreed to.
+package tree
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "github.com/tinylet/tinylet/"
+
+var update = flag.Bool("update", false, "rewrite testdata/deps.txt")
+
+// listed is what the tests read of `go list -json`.
+type listed struct {
+	ImportPath string
+	Dir        string
+	Doc        string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+	GoFiles    []string
+}
+
+func goList(t *testing.T, args ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Doc,Imports,Deps,Standard,GoFiles"}, args...)...)
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, stderr.String())
+	}
+	var all []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// layers are the import layers, the lowest first: a package imports only
+// packages of lower layers. ARCHITECTURE.md draws them. A path ending in
+// /... stands for all below it, which may import their siblings.
+var layers = [][]string{
+	0: {"cgroups", "net/...", "board/..."},
+	1: {"agent/pod", "agent/store", "agent/version"},
+	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs"},
+	3: {
+		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
+		"agent/criconfig", "agent/admit", "agent/local", "agent/check",
+		"agent/container/cri", "agent/container/fake",
+	},
+	4: {"agent/worker", "agent/podsync", "agent/container/conformance"},
+	5: {"agent/syncloop"},
+	6: {"agent"},
+	7: {"cmd/..."},
+}
+
+func layerOf(path string) int {
+	for i, layer := range layers {
+		for _, pattern := range layer {
+			root, tree := strings.CutSuffix(pattern, "/...")
+			if path == pattern || (tree && (path == root || strings.HasPrefix(path, root+"/"))) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// sibling says whether two packages stand under one pattern that ends in
+// /... and may therefore import each other.
+func sibling(a, b string) bool {
+	for _, layer := range layers {
+		for _, pattern := range layer {
+			if root, ok := strings.CutSuffix(pattern, "/..."); ok {
+				if strings.HasPrefix(a+"/", root+"/") && strings.HasPrefix(b+"/", root+"/") {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func TestImportsGoStrictlyDown(t *testing.T) {
+	for _, p := range goList(t, "./agent/...", "./cmd/...", "./cgroups/...", "./board/...") {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		from := layerOf(path)
+		if from < 0 {
+			t.Errorf("%s stands in no layer: add it to layers here and in ARCHITECTURE.md", path)
+			continue
+		}
+		for _, imported := range p.Imports {
+			target, ours := strings.CutPrefix(imported, module)
+			if !ours {
+				if from == 0 && (strings.HasPrefix(imported, "k8s.io/") || strings.HasPrefix(imported, "sigs.k8s.io/")) {
+					t.Errorf("%s imports %s: layer 0 knows no Kubernetes", path, imported)
+				}
+				continue
+			}
+			if to := layerOf(target); to >= from && !sibling(path, target) {
+				t.Errorf("%s (layer %d) imports %s (layer %d): imports go strictly down", path, from, target, to)
+			}
+			if strings.HasPrefix(target, "test/") || strings.HasSuffix(target, "/fake") && path != "agent/container/conformance" {
+				t.Errorf("%s imports %s: test code stays out of the product", path, target)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItOwns(t *testing.T) {
+	for _, p := range goList(t, "./...") {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		if len(p.GoFiles) > 0 && len(p.Doc) < 20 {
+			t.Errorf("%s has no doc comment that says what it owns", path)
+		}
+		switch filepath.Base(path) {
+		case "util", "utils", "common", "helper", "helpers", "misc", "runtime":
+			t.Errorf("%s: a package is named by what it owns", path)
+		}
+	}
+}
+
+// TestDependencies fails when the binary links a package that the list does
+// not have, or no longer links one that it has: growth is a decision.
+func TestDependencies(t *testing.T) {
+	var got []string
+	for _, p := range goList(t, "-deps", "./cmd/tinylet") {
+		if !p.Standard && !strings.HasPrefix(p.ImportPath, module) {
+			got = append(got, p.ImportPath)
+		}
+	}
+	slices.Sort(got)
+	file := filepath.Join("testdata", "deps.txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(strings.Join(got, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Fields(string(want)), got); diff != "" {
+		t.Errorf("packages linked into tinylet (-agreed +now); `make deps` accepts them:\n%s", diff)
+	}
+}
