@@ -88,18 +88,22 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 		return nil, err
 	}
 	dir := filepath.Join(o.CacheDir, "image", string(o.Arch)+"-"+key)
-	im := &Image{
-		Arch: o.Arch, Kernel: filepath.Join(dir, "kernel"),
-		Initrd: filepath.Join(dir, "initrd"), Disk: filepath.Join(dir, "root.ext4"),
-	}
+	im := imageIn(o.Arch, dir)
 	if _, err := os.Stat(dir); err == nil {
 		return im, nil
 	}
-	return im, makeImage(ctx, parts, dir, say)
+	return im, makeImage(ctx, o.Arch, parts, dir, say)
+}
+
+func imageIn(a Arch, dir string) *Image {
+	return &Image{
+		Arch: a, Kernel: filepath.Join(dir, "kernel"),
+		Initrd: filepath.Join(dir, "initrd"), Disk: filepath.Join(dir, "root.ext4"),
+	}
 }
 
 // makeImage makes the files of an image in a folder beside dir and renames it.
-func makeImage(ctx context.Context, p rootParts, dir string, say *progress) (err error) {
+func makeImage(ctx context.Context, a Arch, p rootParts, dir string, say *progress) (err error) {
 	tmp := dir + ".new"
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
@@ -139,6 +143,9 @@ func makeImage(ctx context.Context, p rootParts, dir string, say *progress) (err
 		if err := os.RemoveAll(d); err != nil {
 			return err
 		}
+	}
+	if err := firstBoot(ctx, imageIn(a, tmp), filepath.Join(tmp, "first.qcow2"), say); err != nil {
+		return err
 	}
 	return os.Rename(tmp, dir)
 }

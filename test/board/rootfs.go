@@ -20,8 +20,8 @@ const (
 	BusyboxImage = "localhost/busybox:1"
 )
 
-// imagesFile is where the board's first start finds them.
-const imagesFile = "usr/share/board/images.tar"
+// imagesFile is where the product's overlay looks for archives to import.
+const imagesFile = "var/lib/tinylet/images/board.tar"
 
 // cniPlugins are those that the board keeps of the distribution's.
 var cniPlugins = []string{"bridge", "host-local", "loopback", "portmap"}

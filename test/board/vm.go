@@ -187,7 +187,7 @@ func qemuArgs(x arch, im *Image, o VMOptions, dir, initrd string) []string {
 
 // WaitBooted blocks until the board's init has started all services.
 func (vm *VM) WaitBooted(ctx context.Context) error {
-	_, err := vm.Shell(ctx, "until [ -e /run/board/booted ]; do sleep 0.1; done")
+	_, err := vm.Shell(ctx, "until [ -e /run/board/booted ]; do sleep 0.2; done")
 	return err
 }
 
