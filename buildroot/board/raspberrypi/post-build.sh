@@ -1,0 +1,9 @@
+#!/bin/sh
+# Adds a login on the screen: by itself Buildroot makes one on the serial port.
+set -eu
+
+inittab=$TARGET_DIR/etc/inittab
+line='tty1::respawn:/sbin/getty -L tty1 0 vt100 # HDMI console'
+
+[ -e "$inittab" ] || exit 0 # systemd starts one by itself
+grep -q '^tty1::' "$inittab" || echo "$line" >> "$inittab"

@@ -1,0 +1,64 @@
+################################################################################
+#
+# tinylet
+#
+################################################################################
+
+ifeq ($(BR2_PACKAGE_TINYLET_SOURCE_RELEASE),y)
+TINYLET_VERSION = $(call qstrip,$(BR2_PACKAGE_TINYLET_RELEASE))
+TINYLET_SITE = $(call github,tinylet,tinylet,v$(TINYLET_VERSION))
+TINYLET_STAMP = v$(TINYLET_VERSION)
+# The user chooses the version, so its hash is not known here.
+BR_NO_CHECK_HASH_FOR += $(TINYLET_SOURCE)
+
+ifeq ($(BR_BUILDING)$(TINYLET_VERSION),y)
+$(error No release specified in BR2_PACKAGE_TINYLET_RELEASE)
+endif
+else
+TINYLET_SITE = $(BR2_EXTERNAL_TINYLET_PATH)/..
+TINYLET_SITE_METHOD = local
+TINYLET_STAMP = $(or $(shell git -C $(TINYLET_SITE) describe --tags --always --dirty 2>/dev/null),unknown)
+endif
+
+TINYLET_LICENSE = Apache-2.0
+TINYLET_LICENSE_FILES = LICENSE
+TINYLET_GOMOD = github.com/tinylet/tinylet
+TINYLET_BUILD_TARGETS = cmd/tinylet
+# One static binary: it does not depend on the C library of the image.
+TINYLET_GO_ENV = CGO_ENABLED=0
+TINYLET_LDFLAGS = -s -w -X main.version=$(TINYLET_STAMP)
+
+# Of a local tree Buildroot copies what is there, and vendors nothing.
+define TINYLET_VENDOR_MODULES
+	test -d $(@D)/vendor || { \
+		cd $(@D) && $(HOST_GO_TARGET_ENV) GOFLAGS= GOPROXY= \
+			$(GO_BIN) mod vendor -modcacherw; }
+endef
+TINYLET_PRE_BUILD_HOOKS += TINYLET_VENDOR_MODULES
+
+# The overlay's files are used by boards that Buildroot did not make, too:
+# those that start tinylet are installed from there. What containerd and the
+# CNI plugins need comes with the whole overlay (BR2_ROOTFS_OVERLAY).
+TINYLET_OVERLAY = $(BR2_EXTERNAL_TINYLET_PATH)/board/common/rootfs-overlay
+
+define TINYLET_INSTALL_CONFIG
+	$(INSTALL) -D -m 0644 $(TINYLET_OVERLAY)/etc/tinylet/config.yaml \
+		$(TARGET_DIR)/etc/tinylet/config.yaml
+	$(INSTALL) -d -m 0755 $(TARGET_DIR)/etc/kubernetes/manifests
+endef
+TINYLET_POST_INSTALL_TARGET_HOOKS += TINYLET_INSTALL_CONFIG
+
+define TINYLET_INSTALL_INIT_SYSV
+	$(INSTALL) -D -m 0755 $(TINYLET_OVERLAY)/usr/libexec/tinylet/supervise \
+		$(TARGET_DIR)/usr/libexec/tinylet/supervise
+	$(INSTALL) -D -m 0755 $(TINYLET_OVERLAY)/etc/init.d/S50tinylet \
+		$(TARGET_DIR)/etc/init.d/S50tinylet
+endef
+
+define TINYLET_INSTALL_INIT_SYSTEMD
+	$(INSTALL) -D -m 0644 \
+		$(TINYLET_OVERLAY)/usr/lib/systemd/system/tinylet.service \
+		$(TARGET_DIR)/usr/lib/systemd/system/tinylet.service
+endef
+
+$(eval $(golang-package))
