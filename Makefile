@@ -1,0 +1,83 @@
+# Everything a person needs is a target here; `make help` lists them.
+
+VERSION ?= 0.1.0-dev
+# Reproducible: the time of the commit, not of the build.
+BUILD_UNIX ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
+STAMP := github.com/tinylet/tinylet/agent/version
+LDFLAGS := -s -w -X $(STAMP).release=$(VERSION) -X $(STAMP).buildUnix=$(BUILD_UNIX)
+BUILD := CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)"
+BOARD := go run ./test/board/cmd/board
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build build-amd64 build-arm64 build-armv7
+build: build-arm64 build-armv7 build-amd64 ## bin/tinylet-{arm64,armv7,amd64}, static
+build-amd64:
+	GOOS=linux GOARCH=amd64 $(BUILD) -o bin/tinylet-amd64 ./cmd/tinylet
+build-arm64:
+	GOOS=linux GOARCH=arm64 $(BUILD) -o bin/tinylet-arm64 ./cmd/tinylet
+build-armv7:
+	GOOS=linux GOARCH=arm GOARM=7 $(BUILD) -o bin/tinylet-armv7 ./cmd/tinylet
+
+.PHONY: demo
+demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1 leaves a console)
+	go run ./test/demo $(if $(KEEP),-keep)
+
+.PHONY: test
+test: host lint test-unit build size test-board ## everything that CI runs, the boards included
+
+.PHONY: test-unit
+test-unit: ## unit tests with the race detector
+	go test -race ./...
+
+.PHONY: test-board test-board-arm64 test-board-armv7
+test-board: test-board-arm64 test-board-armv7 ## end to end on a simulated arm64 and a simulated armv7 board
+test-board-arm64: host build-arm64
+	BOARD_ARCH=arm64 go test -tags board -count=1 -timeout 25m -v ./test/e2e
+test-board-armv7: host build-armv7
+	BOARD_ARCH=armv7 go test -tags board -count=1 -timeout 25m -v ./test/e2e
+
+.PHONY: bench
+bench: ## benchmarks with allocations
+	go test -run '^$$' -bench . -benchmem ./agent/... ./cgroups/...
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (10s)
+	go run ./test/fuzz -time $(or $(FUZZTIME),10s)
+
+.PHONY: lint
+lint: ## gofmt, go vet and the pinned analyzers
+	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "not gofmt-ed: $$files"; exit 1; fi
+	go vet ./...
+	go vet -tags board ./test/...
+	cd test/lint && go build -o ../../bin/lint .
+	go vet -vettool=$(CURDIR)/bin/lint ./...
+
+.PHONY: size
+size: build-arm64 ## the arm64 binary against its budget of 30 MB
+	@ls -l bin/tinylet-arm64 | awk '{printf "tinylet arm64, stripped: %.1f MB of 30 MB\n", $$5/1e6; if ($$5 > 30e6) exit 1}'
+
+.PHONY: deps
+deps: ## accept the packages that the binary links now
+	go test ./test/tree -run TestDependencies -update
+
+.PHONY: image
+image: host ## make both boards' disk images
+	$(BOARD) build --arch arm64
+	$(BOARD) build --arch armv7
+
+.PHONY: host
+host: ## install the distribution's packages that the boards need, and say which
+	@missing=$$($(BOARD) packages) || exit 1; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing with apt-get, once: $$missing"; \
+	  sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+
+.PHONY: clean
+clean: ## remove what was built and the boards' cache
+	rm -rf bin .cache
