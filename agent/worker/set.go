@@ -167,6 +167,14 @@ func (s *Set) Wake(uid types.UID) {
 	}
 }
 
+// RuntimeKnown says whether Adopt was called: before that nobody knows what
+// runs.
+func (s *Set) RuntimeKnown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known
+}
+
 // Known says for every UID with a worker in which state it is.
 func (s *Set) Known() map[types.UID]State {
 	s.mu.Lock()
