@@ -1,0 +1,191 @@
+package podlogs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// follow prints the log and what is added to it. Between two additions it
+// sleeps; nothing is asked on a schedule.
+func (r *reader) follow(ctx context.Context) error {
+	dir := filepath.Dir(r.src.Path)
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch for changes: %w", err)
+	}
+	defer w.Close()
+	// Watched before the first look, so that no change falls between.
+	if err := w.Add(dir); err != nil {
+		return fmt.Errorf("watch %q: %w", dir, err)
+	}
+	if err := r.begin(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	woken := wakeup{names: true}
+	for {
+		ended := r.ended()
+		if err := r.catchUp(ctx, woken.names); err != nil {
+			return err
+		}
+		if ended || woken.gone {
+			if r.file == nil {
+				return nil
+			}
+			return r.finish()
+		}
+		if err := r.print.flush(); err != nil {
+			return err
+		}
+		if woken, err = r.wait(ctx, w, dir); err != nil {
+			return err
+		}
+	}
+}
+
+// catchUp prints to the end of the log as it is now; names says that files
+// may have come or gone.
+func (r *reader) catchUp(ctx context.Context, names bool) error {
+	for {
+		if r.file != nil {
+			if err := r.truncated(); err != nil {
+				return err
+			}
+			if err := r.drain(ctx); err != nil {
+				return err
+			}
+		}
+		if !names {
+			return nil
+		}
+		path := r.src.Path
+		next, err := r.replaced()
+		if err != nil {
+			return err
+		}
+		if next == nil {
+			return r.release(ctx)
+		}
+		if err := r.leave(ctx, path != r.src.Path); err != nil {
+			_ = next.Close() // only read from
+			return err
+		}
+		r.use(next)
+	}
+}
+
+// leave prints what was written to the file before the writer went over to
+// another one. A line may go on after a rotation, but not in the next
+// container.
+func (r *reader) leave(ctx context.Context, nextContainer bool) error {
+	if r.file == nil {
+		return nil
+	}
+	if err := r.drain(ctx); err != nil {
+		return err
+	}
+	if err := r.finish(); err != nil || !nextContainer {
+		return err
+	}
+	return r.print.forget()
+}
+
+// release lets go of a file that was deleted. An open file keeps its folder
+// in the kernel, and with that keeps the removal of the folder from being
+// told.
+func (r *reader) release(ctx context.Context) error {
+	if r.file == nil {
+		return nil
+	}
+	info, err := r.file.Stat()
+	if err != nil {
+		return fmt.Errorf("links: %w", err)
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Nlink > 0 {
+		return nil
+	}
+	err = r.leave(ctx, false)
+	r.close()
+	return err
+}
+
+func (r *reader) ended() bool {
+	if r.src.Next {
+		return false
+	}
+	select {
+	case <-r.src.Ended: // a nil channel is never ready
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *reader) nextPath() string {
+	number, ok := numberOf(filepath.Base(r.src.Path))
+	if !ok {
+		return ""
+	}
+	return following(filepath.Dir(r.src.Path), number)
+}
+
+// wakeup says what to look at again.
+type wakeup struct {
+	names bool // files came or went
+	gone  bool // the folder itself went
+}
+
+// wait blocks until something changed, and takes in all that changed.
+func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wakeup, error) {
+	var out wakeup
+	ended := r.src.Ended
+	if r.src.Next {
+		ended = nil
+	}
+	for first := true; ; first = false {
+		if !first {
+			select {
+			case e, ok := <-w.Events:
+				if !ok {
+					return out, errWatchClosed
+				}
+				out.note(e, dir)
+				continue
+			default:
+				return out, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return out, context.Cause(ctx)
+		case <-ended:
+			out.names = true
+		case e, ok := <-w.Events:
+			if !ok {
+				return out, errWatchClosed
+			}
+			out.note(e, dir)
+		case err := <-w.Errors:
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return out, fmt.Errorf("watch %q: %w", dir, err)
+			}
+			out.names = true
+		}
+	}
+}
+
+func (k *wakeup) note(e fsnotify.Event, dir string) {
+	if e.Has(fsnotify.Create) || e.Has(fsnotify.Rename) || e.Has(fsnotify.Remove) {
+		k.names = true
+	}
+	if e.Name == dir && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)) {
+		k.gone = true
+	}
+}
+
+var errWatchClosed = errors.New("the watch for changes was closed")

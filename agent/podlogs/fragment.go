@@ -1,0 +1,88 @@
+package podlogs
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// bufferSize bounds what is held of one file at a time, in bytes. The CRI
+// runtimes cut lines at 16 KiB, so that a whole line nearly always fits.
+const bufferSize = 32 << 10
+
+// fragment is a whole line of the file without its newline, or, where the
+// line is longer than the buffer, a part of it.
+type fragment struct {
+	data   []byte // valid until the next call
+	offset int64  // of the line's first byte in the file
+	first  bool   // the line begins here
+	last   bool   // the line ends here
+}
+
+// fragments cuts what it reads into lines in constant memory. After io.EOF
+// it may be asked again, for a file that grows.
+type fragments struct {
+	r          io.Reader
+	buf        []byte
+	start, end int
+	line       int64 // offset of the line that begins at or before start
+	pos        int64 // offset of start
+	mid        bool  // a part of the line was handed out already
+}
+
+func newFragments(r io.Reader, offset int64) *fragments {
+	return &fragments{r: r, buf: make([]byte, bufferSize), line: offset, pos: offset}
+}
+
+// next hands out the next fragment, or io.EOF when no whole one is there.
+func (f *fragments) next() (fragment, error) {
+	scanned := 0
+	for {
+		if i := bytes.IndexByte(f.buf[f.start+scanned:f.end], '\n'); i >= 0 {
+			return f.take(scanned+i, 1), nil
+		}
+		scanned = f.end - f.start
+		if scanned == len(f.buf) {
+			return f.take(scanned, 0), nil
+		}
+		if f.start > 0 {
+			copy(f.buf, f.buf[f.start:f.end])
+			f.start, f.end = 0, scanned
+		}
+		n, err := f.r.Read(f.buf[f.end:])
+		f.end += max(n, 0)
+		if n > 0 {
+			continue
+		}
+		if err == nil {
+			err = errNoProgress
+		}
+		return fragment{}, err
+	}
+}
+
+// rest hands out the unfinished line at the end of the file, if there is one.
+func (f *fragments) rest() (fragment, bool) {
+	n := f.end - f.start
+	if n == 0 {
+		return fragment{}, false
+	}
+	return f.take(n, 0), true
+}
+
+// take hands out n bytes and passes over the newline after them, if any.
+func (f *fragments) take(n, newline int) fragment {
+	out := fragment{data: f.buf[f.start : f.start+n], offset: f.line, first: !f.mid, last: newline > 0}
+	f.start += n + newline
+	f.pos += int64(n + newline)
+	f.mid = newline == 0
+	if newline > 0 {
+		f.line = f.pos
+	}
+	return out
+}
+
+// unread is the file offset up to which everything was read.
+func (f *fragments) unread() int64 { return f.pos + int64(f.end-f.start) }
+
+var errNoProgress = errors.New("the file gave neither data nor an end")

@@ -1,0 +1,201 @@
+package podlogs
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"time"
+)
+
+// Output is where the content of a log goes.
+type Output struct {
+	// Stdout gets what the container wrote to its standard output.
+	Stdout io.Writer
+	// Stderr gets what it wrote to its standard error; nil sends that to
+	// Stdout too, line by line in the order of the file.
+	Stderr io.Writer
+}
+
+// stampFormat has nine digits always, so that columns line up; it is what
+// the kubelet writes.
+const stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
+
+// maxHeld bounds, in bytes, what is kept of one stream's line while the
+// other stream's unfinished line has the output.
+const maxHeld = 64 << 10
+
+// none is no stream at all.
+const none = streams
+
+// errLimit ends the reading when the limit of bytes is reached.
+var errLimit = errors.New("limit of bytes reached")
+
+// printer joins the pieces of lines and writes them. On a shared output a
+// line in the middle is never interrupted by the other stream: that waits in
+// held until the line ends, or held is full, or the log is quiet.
+type printer struct {
+	since      time.Time
+	timestamps bool
+	out        [streams]*bufio.Writer
+	shared     bool
+
+	line [streams]struct {
+		mid  bool // pieces of the line were seen
+		drop bool // the line is older than since
+	}
+	open  stream // whose unfinished line stands on the shared output
+	held  [streams][]byte
+	stamp [maxHeader]byte
+}
+
+func newPrinter(o *Options, out Output) *printer {
+	p := &printer{since: o.Since, timestamps: o.Timestamps, open: none, shared: out.Stderr == nil}
+	var left *int64
+	if o.LimitBytes != nil {
+		n := *o.LimitBytes
+		left = &n
+	}
+	p.out[stdout] = bufio.NewWriter(limitWriter{out.Stdout, left})
+	p.out[stderr] = p.out[stdout]
+	if !p.shared {
+		p.out[stderr] = bufio.NewWriter(limitWriter{out.Stderr, left})
+	}
+	return p
+}
+
+// piece writes a piece of a line; ends says that the line ends with it.
+func (p *printer) piece(s stream, at time.Time, content []byte, ends bool) error {
+	line := &p.line[s]
+	begins := !line.mid
+	line.mid = !ends
+	if begins {
+		line.drop = at.Before(p.since)
+	}
+	if line.drop {
+		return nil
+	}
+	if begins && p.timestamps {
+		stamp := append(at.UTC().AppendFormat(p.stamp[:0], stampFormat), ' ')
+		if err := p.write(s, stamp); err != nil {
+			return err
+		}
+	}
+	if err := p.write(s, content); err != nil {
+		return err
+	}
+	if !ends {
+		return nil
+	}
+	return p.end(s)
+}
+
+// write puts out a part of s's line, or holds it back.
+func (p *printer) write(s stream, data []byte) error {
+	if !p.shared || p.open == s || p.open == none {
+		p.open = s
+		_, err := p.out[s].Write(data)
+		return err
+	}
+	if len(p.held[s])+len(data) > maxHeld {
+		if err := p.interrupt(); err != nil {
+			return err
+		}
+		p.open = s
+		_, err := p.out[s].Write(data)
+		return err
+	}
+	p.held[s] = append(p.held[s], data...)
+	return nil
+}
+
+// end ends s's line. What the other stream had to hold back comes next.
+func (p *printer) end(s stream) error {
+	if err := p.write(s, newline); err != nil {
+		return err
+	}
+	if p.open != s || !p.shared {
+		return nil
+	}
+	return p.release()
+}
+
+// release gives the shared output, at the start of a line, to the stream
+// that waits for it.
+func (p *printer) release() error {
+	p.open = none
+	for s := range p.held {
+		if len(p.held[s]) == 0 {
+			continue
+		}
+		if _, err := p.out[s].Write(p.held[s]); err != nil {
+			return err
+		}
+		p.held[s] = p.held[s][:0]
+		if p.line[s].mid {
+			p.open = stream(s)
+		}
+	}
+	return nil
+}
+
+// interrupt breaks the unfinished line off so that the other stream's can be
+// seen.
+func (p *printer) interrupt() error {
+	if _, err := p.out[p.open].Write(newline); err != nil {
+		return err
+	}
+	return p.release()
+}
+
+// flush hands everything over to the outputs. It is called when the log is
+// quiet and at its end.
+func (p *printer) flush() error {
+	if p.shared && len(p.held[stdout])+len(p.held[stderr]) > 0 {
+		if err := p.interrupt(); err != nil {
+			return err
+		}
+	}
+	if err := p.out[stdout].Flush(); err != nil || p.shared {
+		return err
+	}
+	return p.out[stderr].Flush()
+}
+
+// forget ends the lines in the middle without a newline of their own: the
+// file that they were in is done, and the next one begins on a new line.
+func (p *printer) forget() error {
+	for s := range p.line {
+		mid := p.line[s].mid && !p.line[s].drop
+		p.line[s].mid, p.line[s].drop = false, false
+		if mid {
+			if err := p.end(stream(s)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var newline = []byte{'\n'}
+
+// limitWriter stops with errLimit after *left bytes; nil is no limit.
+type limitWriter struct {
+	w    io.Writer
+	left *int64
+}
+
+func (l limitWriter) Write(b []byte) (int, error) {
+	if l.left == nil {
+		return l.w.Write(b)
+	}
+	cut := b
+	if int64(len(b)) >= *l.left {
+		cut = b[:*l.left]
+	}
+	n, err := l.w.Write(cut)
+	*l.left -= int64(n)
+	if err == nil && *l.left == 0 {
+		err = errLimit
+	}
+	return n, err
+}

@@ -1,0 +1,128 @@
+package podlogs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// beginning says where to begin in a file so that only its last lines are
+// shown: at offset, leaving out each stream's lines that start before
+// from[stream]. The streams differ because the pieces of a long line may lie
+// between lines of the other stream.
+type beginning struct {
+	offset int64
+	from   [streams]int64
+}
+
+// extraWalk bounds, in bytes, how far the first pieces of long lines are
+// searched for once enough lines were seen; a longer line is shown from the
+// middle.
+const extraWalk = 1 << 20
+
+// tail finds where the last n lines begin, walking from the end in constant
+// memory. Pieces of one line count as one; only counts the streams in only.
+func tail(f io.ReaderAt, size, n int64, only [streams]bool) (beginning, error) {
+	b := beginning{offset: size}
+	var inLine, settled [streams]bool
+	for s := range b.from {
+		b.from[s] = size
+		settled[s] = !only[s]
+	}
+	w := backward{f: f, end: size}
+	count, enough := int64(0), size
+	for w.end > 0 {
+		if count >= n {
+			if resolved(inLine, settled) || enough-w.end > extraWalk {
+				break
+			}
+		} else {
+			enough = w.end
+		}
+		at, head, err := w.previous()
+		if err != nil {
+			return b, fmt.Errorf("search for the last lines: %w", err)
+		}
+		h, _, ok := parseHeader(head)
+		if !ok || settled[h.stream] {
+			continue
+		}
+		if !h.partial || !inLine[h.stream] {
+			// The end of a line, or the pieces of one that has not ended yet.
+			if count == n {
+				settled[h.stream] = true
+				continue
+			}
+			count++
+			inLine[h.stream] = true
+		}
+		b.from[h.stream], b.offset = at, at
+	}
+	return b, nil
+}
+
+// resolved says whether the first piece of every counted line is known.
+func resolved(inLine, settled [streams]bool) bool {
+	for s := range inLine {
+		if inLine[s] && !settled[s] {
+			return false
+		}
+	}
+	return true
+}
+
+// backward walks the lines of a file from its end to its start.
+type backward struct {
+	f    io.ReaderAt
+	end  int64 // everything from here on was walked
+	buf  []byte
+	base int64 // offset of the block in buf
+	head [maxHeader]byte
+}
+
+// previous answers the offset and the first bytes of the line before end.
+// The bytes are valid until the next call.
+func (w *backward) previous() (int64, []byte, error) {
+	start := w.end - 1 // passes over the line's own newline
+	for start > 0 {
+		if start <= w.base || start > w.base+int64(len(w.buf)) {
+			if err := w.load(start); err != nil {
+				return 0, nil, err
+			}
+		}
+		i := bytes.LastIndexByte(w.buf[:start-w.base], '\n')
+		if i >= 0 {
+			start = w.base + int64(i) + 1
+			break
+		}
+		start = w.base
+	}
+	n := int(min(w.end-start, maxHeader))
+	w.end = start
+	if from := start - w.base; from >= 0 && from+int64(n) <= int64(len(w.buf)) {
+		return start, w.buf[from : from+int64(n)], nil
+	}
+	got, err := w.f.ReadAt(w.head[:n], start)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, nil, err
+	}
+	return start, w.head[:got], nil
+}
+
+// load fills the block that ends at offset end.
+func (w *backward) load(end int64) error {
+	w.base = max(end-bufferSize, 0)
+	if w.buf == nil {
+		w.buf = make([]byte, 0, bufferSize)
+	}
+	w.buf = w.buf[:end-w.base]
+	n, err := w.f.ReadAt(w.buf, w.base)
+	if n < len(w.buf) {
+		clear(w.buf[n:]) // the file was cut meanwhile
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	return nil
+}
