@@ -1,0 +1,77 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// checker collects what is wrong. Each error names the field's path, the
+// flag that sets it too, the value, and what is allowed.
+type checker struct{ errs []error }
+
+func (c *checker) err() error { return errors.Join(c.errs...) }
+
+// invalid adds an error. allowed completes "it must be".
+func (c *checker) invalid(path string, value any, allowed string) {
+	c.errs = append(c.errs, fmt.Errorf("%s is %s: it must be %s", withFlag(path), quoted(value), allowed))
+}
+
+func quoted(value any) string {
+	if s, ok := value.(string); ok {
+		return fmt.Sprintf("%q", s)
+	}
+	return fmt.Sprint(value)
+}
+
+// withFlag adds the flag's name to a field's path.
+func withFlag(path string) string {
+	for i := range boundFlags {
+		if boundFlags[i].field == path {
+			return path + " (--" + boundFlags[i].name + ")"
+		}
+	}
+	return path
+}
+
+func (c *checker) between(path string, value, low, high int64) {
+	if value < low || value > high {
+		c.invalid(path, value, fmt.Sprintf("between %d and %d", low, high))
+	}
+}
+
+func (c *checker) atLeast(path string, value, low int64) {
+	if value < low {
+		c.invalid(path, value, fmt.Sprintf("%d or more", low))
+	}
+}
+
+func (c *checker) lasting(path string, d, low time.Duration) {
+	if d < low {
+		c.invalid(path, d, low.String()+" or longer")
+	}
+}
+
+func (c *checker) zeroOrLasting(path string, d, low time.Duration) {
+	if d != 0 && d < low {
+		c.invalid(path, d, "0s, or "+low.String()+" or longer")
+	}
+}
+
+func (c *checker) oneOf(path, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		c.invalid(path, value, "one of "+strings.Join(allowed, ", "))
+	}
+}
+
+// quantity checks a Kubernetes quantity, such as 10Mi.
+func (c *checker) quantity(path, value string, low int64) {
+	q, err := resource.ParseQuantity(value)
+	if err != nil || q.Cmp(*resource.NewQuantity(low, resource.BinarySI)) < 0 {
+		c.invalid(path, value, fmt.Sprintf("a quantity such as 10Mi, %d or more", low))
+	}
+}

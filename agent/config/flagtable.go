@@ -1,0 +1,182 @@
+package config
+
+// boundFlag is a kubelet flag that sets a field of KubeletConfiguration.
+type boundFlag struct {
+	name  string
+	field string // its JSON path
+	form  form
+	inert string // why setting it does nothing here, or ""
+	usage string // help, where the field's name does not tell enough
+}
+
+// form is how a flag's text holds several values, where the field's type
+// does not say.
+type form uint8
+
+const (
+	plain    form = iota
+	lessThan      // signal<quantity,signal<quantity
+	onePair       // key=value, with commas in the value
+)
+
+const unbuffered = "logs are written unbuffered, to one stream"
+
+// boundFlags is cmd/kubelet/app/options/options.go, AddKubeletConfigFlags,
+// and the logging flags of k8s.io/component-base/logs/api/v1.
+var boundFlags = []boundFlag{
+	{name: "address", field: "address"},
+	{name: "allowed-unsafe-sysctls", field: "allowedUnsafeSysctls"},
+	{name: "anonymous-auth", field: "authentication.anonymous.enabled"},
+	{name: "authentication-token-webhook", field: "authentication.webhook.enabled"},
+	{name: "authentication-token-webhook-cache-ttl", field: "authentication.webhook.cacheTTL"},
+	{name: "authorization-mode", field: "authorization.mode"},
+	{name: "authorization-webhook-cache-authorized-ttl", field: "authorization.webhook.cacheAuthorizedTTL"},
+	{name: "authorization-webhook-cache-unauthorized-ttl", field: "authorization.webhook.cacheUnauthorizedTTL"},
+	{name: "cgroup-driver", field: "cgroupDriver"},
+	{name: "cgroup-root", field: "cgroupRoot"},
+	{name: "cgroups-per-qos", field: "cgroupsPerQOS"},
+	{name: "client-ca-file", field: "authentication.x509.clientCAFile"},
+	{name: "cluster-dns", field: "clusterDNS"},
+	{name: "cluster-domain", field: "clusterDomain"},
+	{name: "container-log-max-files", field: "containerLogMaxFiles"},
+	{name: "container-log-max-size", field: "containerLogMaxSize"},
+	{name: "container-runtime-endpoint", field: "containerRuntimeEndpoint", usage: "`address` of the container runtime's socket"},
+	{name: "contention-profiling", field: "enableContentionProfiling"},
+	{name: "cpu-cfs-quota", field: "cpuCFSQuota"},
+	{name: "cpu-cfs-quota-period", field: "cpuCFSQuotaPeriod"},
+	{name: "cpu-manager-policy", field: "cpuManagerPolicy"},
+	{name: "cpu-manager-policy-options", field: "cpuManagerPolicyOptions", form: onePair},
+	{name: "cpu-manager-reconcile-period", field: "cpuManagerReconcilePeriod"},
+	{name: "enable-controller-attach-detach", field: "enableControllerAttachDetach"},
+	{name: "enable-debugging-handlers", field: "enableDebuggingHandlers"},
+	{name: "enable-server", field: "enableServer"},
+	{name: "enforce-node-allocatable", field: "enforceNodeAllocatable"},
+	{name: "event-burst", field: "eventBurst"},
+	{name: "event-qps", field: "eventRecordQPS"},
+	{name: "eviction-hard", field: "evictionHard", form: lessThan},
+	{name: "eviction-max-pod-grace-period", field: "evictionMaxPodGracePeriod"},
+	{name: "eviction-minimum-reclaim", field: "evictionMinimumReclaim"},
+	{name: "eviction-pressure-transition-period", field: "evictionPressureTransitionPeriod"},
+	{name: "eviction-soft", field: "evictionSoft", form: lessThan},
+	{name: "eviction-soft-grace-period", field: "evictionSoftGracePeriod"},
+	{name: "fail-cgroupv1", field: "failCgroupV1"},
+	{name: "fail-swap-on", field: "failSwapOn"},
+	{name: "feature-gates", field: "featureGates"},
+	{name: "file-check-frequency", field: "fileCheckFrequency"},
+	{name: "hairpin-mode", field: "hairpinMode"},
+	{name: "healthz-bind-address", field: "healthzBindAddress"},
+	{name: "healthz-port", field: "healthzPort"},
+	{name: "http-check-frequency", field: "httpCheckFrequency"},
+	{name: "image-gc-high-threshold", field: "imageGCHighThresholdPercent"},
+	{name: "image-gc-low-threshold", field: "imageGCLowThresholdPercent"},
+	{name: "image-service-endpoint", field: "imageServiceEndpoint"},
+	{name: "kernel-memcg-notification", field: "kernelMemcgNotification"},
+	{name: "kube-api-burst", field: "kubeAPIBurst"},
+	{name: "kube-api-content-type", field: "contentType"},
+	{name: "kube-api-qps", field: "kubeAPIQPS"},
+	{name: "kube-reserved", field: "kubeReserved"},
+	{name: "kube-reserved-cgroup", field: "kubeReservedCgroup"},
+	{name: "kubelet-cgroups", field: "kubeletCgroups"},
+	{name: "local-storage-capacity-isolation", field: "localStorageCapacityIsolation"},
+	{name: "log-flush-frequency", field: "logging.flushFrequency", inert: unbuffered},
+	{name: "log-json-info-buffer-size", field: "logging.options.json.infoBufferSize", inert: unbuffered},
+	{name: "log-json-split-stream", field: "logging.options.json.splitStream", inert: unbuffered},
+	{name: "log-text-info-buffer-size", field: "logging.options.text.infoBufferSize", inert: unbuffered},
+	{name: "log-text-split-stream", field: "logging.options.text.splitStream", inert: unbuffered},
+	{name: "logging-format", field: "logging.format", usage: "text or json"},
+	{name: "make-iptables-util-chains", field: "makeIPTablesUtilChains"},
+	{name: "manifest-url", field: "staticPodURL"},
+	{name: "manifest-url-header", field: "staticPodURLHeader"},
+	{name: "max-open-files", field: "maxOpenFiles"},
+	{name: "max-pods", field: "maxPods"},
+	{name: "memory-manager-policy", field: "memoryManagerPolicy"},
+	{name: "minimum-image-ttl-duration", field: "imageMinimumGCAge"},
+	{name: "node-status-max-images", field: "nodeStatusMaxImages"},
+	{name: "node-status-update-frequency", field: "nodeStatusUpdateFrequency"},
+	{name: "oom-score-adj", field: "oomScoreAdj"},
+	{name: "pod-cidr", field: "podCIDR"},
+	{name: "pod-manifest-path", field: "staticPodPath", usage: "folder or file of pod manifests to run, `path`"},
+	{name: "pod-max-pids", field: "podPidsLimit"},
+	{name: "pods-per-core", field: "podsPerCore"},
+	{name: "port", field: "port"},
+	{name: "protect-kernel-defaults", field: "protectKernelDefaults"},
+	{name: "provider-id", field: "providerID"},
+	{name: "qos-reserved", field: "qosReserved"},
+	{name: "read-only-port", field: "readOnlyPort"},
+	{name: "register-node", field: "registerNode"},
+	{name: "register-with-taints", field: "registerWithTaints"},
+	{name: "registry-burst", field: "registryBurst"},
+	{name: "registry-qps", field: "registryPullQPS"},
+	{name: "reserved-cpus", field: "reservedSystemCPUs"},
+	{name: "reserved-memory", field: "reservedMemory"},
+	{name: "resolv-conf", field: "resolvConf"},
+	{name: "rotate-certificates", field: "rotateCertificates"},
+	{name: "rotate-server-certificates", field: "serverTLSBootstrap"},
+	{name: "runonce", field: "runOnce"},
+	{name: "runtime-request-timeout", field: "runtimeRequestTimeout"},
+	{name: "seccomp-default", field: "seccompDefault"},
+	{name: "serialize-image-pulls", field: "serializeImagePulls"},
+	{name: "streaming-connection-idle-timeout", field: "streamingConnectionIdleTimeout"},
+	{name: "sync-frequency", field: "syncFrequency"},
+	{name: "system-cgroups", field: "systemCgroups"},
+	{name: "system-reserved", field: "systemReserved"},
+	{name: "system-reserved-cgroup", field: "systemReservedCgroup"},
+	{name: "tls-cert-file", field: "tlsCertFile"},
+	{name: "tls-cipher-suites", field: "tlsCipherSuites"},
+	{name: "tls-min-version", field: "tlsMinVersion"},
+	{name: "tls-private-key-file", field: "tlsPrivateKeyFile"},
+	{name: "topology-manager-policy", field: "topologyManagerPolicy"},
+	{name: "topology-manager-policy-options", field: "topologyManagerPolicyOptions"},
+	{name: "topology-manager-scope", field: "topologyManagerScope"},
+	{name: "v", field: "logging.verbosity", usage: "`level` of detail of the log; from 4 on it is for debugging"},
+	{name: "vmodule", field: "logging.vmodule", inert: "the log has one level: use --v"},
+	{name: "volume-plugin-dir", field: "volumePluginDir"},
+	{name: "volume-stats-agg-period", field: "volumeStatsAggPeriod"},
+}
+
+// inertFlag is a kubelet flag that no field stands for and that does nothing
+// here. Its text must still be of its kind.
+type inertFlag struct {
+	name string
+	kind any // a value of the flag's type
+	why  string
+}
+
+const (
+	noCadvisor   = "statistics come from cgroup files"
+	noDeadLimits = "dead containers are kept by rules of their own"
+	notBuilt     = "not built yet"
+)
+
+// inertFlags is cmd/kubelet/app/options/{options,globalflags_linux}.go.
+var inertFlags = []inertFlag{
+	{"application-metrics-count-limit", 0, noCadvisor},
+	{"boot-id-file", "", noCadvisor},
+	{"container-hints", "", noCadvisor},
+	{"containerd", "", noCadvisor},
+	{"containerd-namespace", "", noCadvisor},
+	{"enable-load-reader", false, noCadvisor},
+	{"event-storage-age-limit", "", noCadvisor},
+	{"event-storage-event-limit", "", noCadvisor},
+	{"exit-on-lock-contention", false, "there is no lock file"},
+	{"experimental-allocatable-ignore-eviction", false, "thresholds always count"},
+	{"experimental-mounter-path", "", "volumes are mounted by system calls"},
+	{"global-housekeeping-interval", duration, noCadvisor},
+	{"housekeeping-interval", duration, noCadvisor},
+	{"image-credential-provider-bin-dir", "", notBuilt},
+	{"image-credential-provider-config", "", notBuilt},
+	{"lock-file", "", "there is no lock file"},
+	{"log-cadvisor-usage", false, noCadvisor},
+	{"machine-id-file", "", noCadvisor},
+	{"maximum-dead-containers", int32(0), noDeadLimits},
+	{"maximum-dead-containers-per-container", int32(0), noDeadLimits},
+	{"minimum-container-ttl-duration", duration, noDeadLimits},
+	{"runtime-cgroups", "", "the runtime's cgroup is its own"},
+	{"storage-driver-buffer-duration", duration, noCadvisor},
+	{"storage-driver-db", "", noCadvisor},
+	{"storage-driver-host", "", noCadvisor},
+	{"storage-driver-password", "", noCadvisor},
+	{"storage-driver-secure", false, noCadvisor},
+	{"storage-driver-table", "", noCadvisor},
+	{"storage-driver-user", "", noCadvisor},
+}

@@ -1,0 +1,338 @@
+package config
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// duration marks a flag's type in a table.
+const duration = time.Duration(0)
+
+// fieldValue is the pflag.Value of a boundFlag. It checks each text against
+// scratch and keeps it, to be applied after the files are read.
+type fieldValue struct {
+	flag    *boundFlag
+	scratch reflect.Value
+	texts   []string // in the order given
+}
+
+// Set is called by pflag for each time the flag is given.
+func (f *fieldValue) Set(text string) error {
+	if err := assign(f.scratch, text, f.flag.form, len(f.texts) == 0); err != nil {
+		return err
+	}
+	f.texts = append(f.texts, text)
+	return nil
+}
+
+// String is what was given; pflag reads it once before, for the default.
+func (f *fieldValue) String() string { return strings.Join(f.texts, ",") }
+
+// Type is the word for the value in the help.
+func (f *fieldValue) Type() string {
+	if !f.scratch.IsValid() {
+		return ""
+	}
+	switch f.scratch.Interface().(type) {
+	case metav1.Duration, *metav1.Duration, logsapi.TimeOrMetaDuration:
+		return "duration"
+	case map[string]string:
+		if f.flag.form == lessThan {
+			return "signal<quantity,..."
+		}
+		return "key=value,..."
+	case map[string]bool:
+		return "key=bool,..."
+	case map[string][]string:
+		return "name:value,..."
+	case []v1.Taint:
+		return "key=value:effect,..."
+	case []kubelet.MemoryReservation:
+		return "numa:type=quantity,...;..."
+	case logsapi.VModuleConfiguration:
+		return "pattern=N,..."
+	case resource.QuantityValue:
+		return "quantity"
+	}
+	t := f.scratch.Type()
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "bool"
+	case reflect.Slice:
+		return "strings"
+	case reflect.Int32, reflect.Int64, reflect.Uint32:
+		return "int"
+	}
+	return "string"
+}
+
+// apply sets the flag's field of kc to what was given.
+func (f *fieldValue) apply(kc *kubelet.KubeletConfiguration) error {
+	dst := fieldByPath(reflect.ValueOf(kc).Elem(), f.flag.field)
+	for i, text := range f.texts {
+		if err := assign(dst, text, f.flag.form, i == 0); err != nil {
+			return fmt.Errorf("flag --%s: %w", f.flag.name, err)
+		}
+	}
+	return nil
+}
+
+// fieldByPath finds a field by the names in its JSON tags. An unknown path
+// gives the zero Value.
+func fieldByPath(v reflect.Value, path string) reflect.Value {
+	for name := range strings.SplitSeq(path, ".") {
+		v = fieldByTag(v, name)
+		if !v.IsValid() {
+			return v
+		}
+	}
+	return v
+}
+
+func fieldByTag(v reflect.Value, name string) reflect.Value {
+	t := v.Type()
+	if t.Kind() != reflect.Struct {
+		return reflect.Value{}
+	}
+	for i := range t.NumField() {
+		if tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); tag == name {
+			return v.Field(i)
+		}
+	}
+	return reflect.Value{}
+}
+
+// assign sets a field from a flag's text. Lists and maps replace what the
+// field held at the first text of a flag and grow with the next, as the
+// kubelet's do; taints are replaced each time.
+func assign(dst reflect.Value, text string, form form, first bool) error {
+	switch p := dst.Addr().Interface().(type) {
+	case *metav1.Duration:
+		return assignDuration(&p.Duration, text)
+	case *logsapi.TimeOrMetaDuration:
+		return assignDuration(&p.Duration.Duration, text)
+	case *logsapi.VModuleConfiguration:
+		if first {
+			*p = nil
+		}
+		return logsapi.VModuleConfigurationPflag(p).Set(text)
+	case *resource.QuantityValue:
+		return p.Set(text)
+	case *[]string:
+		return assignList(p, text, first)
+	case *map[string]string:
+		return assignPairs(p, text, form, first)
+	case *map[string]bool:
+		return assignSwitches(p, text, first)
+	case *map[string][]string:
+		return assignHeaders(p, text, first)
+	case *[]v1.Taint:
+		return assignTaints(p, text)
+	case *[]kubelet.MemoryReservation:
+		return assignMemory(p, text, first)
+	}
+	if dst.Kind() == reflect.Pointer {
+		fresh := reflect.New(dst.Type().Elem())
+		if err := assign(fresh.Elem(), text, form, first); err != nil {
+			return err
+		}
+		dst.Set(fresh)
+		return nil
+	}
+	return assignScalar(dst, text)
+}
+
+func assignScalar(dst reflect.Value, text string) error {
+	switch dst.Kind() {
+	case reflect.String:
+		dst.SetString(text)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return errors.New("expected true or false")
+		}
+		dst.SetBool(b)
+	case reflect.Int32, reflect.Int64:
+		n, err := strconv.ParseInt(text, 0, dst.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("expected a whole number of %d bits", dst.Type().Bits())
+		}
+		dst.SetInt(n)
+	case reflect.Uint32: // log verbosity, which klog keeps in 31 bits
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return errors.New("expected a whole number from 0")
+		}
+		dst.SetUint(n)
+	default:
+		return fmt.Errorf("a flag cannot set a %s", dst.Type())
+	}
+	return nil
+}
+
+func assignDuration(dst *time.Duration, text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return errors.New("expected a duration such as 10s or 1h30m")
+	}
+	*dst = d
+	return nil
+}
+
+func assignList(dst *[]string, text string, first bool) error {
+	items := []string{}
+	if text != "" {
+		var err error
+		if items, err = csv.NewReader(strings.NewReader(text)).Read(); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("expected a list with commas: %w", err)
+		}
+	}
+	if first {
+		*dst = items
+		return nil
+	}
+	*dst = append(*dst, items...)
+	return nil
+}
+
+// pairs yields the parts of a comma-separated list, cut at sep.
+func pairs(text, sep string) ([][2]string, error) {
+	var out [][2]string
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(part, sep)
+		if !ok {
+			return nil, fmt.Errorf("%q: expected key%svalue", part, sep)
+		}
+		out = append(out, [2]string{strings.TrimSpace(key), strings.TrimSpace(value)})
+	}
+	return out, nil
+}
+
+func assignPairs(dst *map[string]string, text string, form form, first bool) error {
+	var list [][2]string
+	var err error
+	switch form {
+	case onePair:
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return fmt.Errorf("%q: expected key=value", text)
+		}
+		list = [][2]string{{strings.TrimSpace(key), strings.TrimSpace(value)}}
+	case lessThan:
+		list, err = pairs(text, "<")
+	case plain:
+		list, err = pairs(text, "=")
+	}
+	if err != nil {
+		return err
+	}
+	if first || *dst == nil {
+		*dst = make(map[string]string, len(list))
+	}
+	for _, kv := range list {
+		(*dst)[kv[0]] = kv[1]
+	}
+	return nil
+}
+
+// assignSwitches keeps what the field holds and the flag does not name:
+// feature gates of file and flag add up.
+func assignSwitches(dst *map[string]bool, text string, _ bool) error {
+	list, err := pairs(text, "=")
+	if err != nil {
+		return err
+	}
+	if *dst == nil {
+		*dst = make(map[string]bool, len(list))
+	}
+	for _, kv := range list {
+		b, err := strconv.ParseBool(kv[1])
+		if err != nil {
+			return fmt.Errorf("%q: expected true or false", kv[0]+"="+kv[1])
+		}
+		(*dst)[kv[0]] = b
+	}
+	return nil
+}
+
+func assignHeaders(dst *map[string][]string, text string, first bool) error {
+	list, err := pairs(text, ":")
+	if err != nil {
+		return errors.New("expected name:value") // the text may be a secret
+	}
+	if first || *dst == nil {
+		*dst = make(map[string][]string, len(list))
+	}
+	for _, kv := range list {
+		(*dst)[kv[0]] = append((*dst)[kv[0]], kv[1])
+	}
+	return nil
+}
+
+func assignTaints(dst *[]v1.Taint, text string) error {
+	var taints []v1.Taint
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			continue
+		}
+		pair, effect, ok := strings.Cut(part, ":")
+		if !ok {
+			return fmt.Errorf("taint %q: expected key=value:effect", part)
+		}
+		key, value, _ := strings.Cut(pair, "=")
+		taints = append(taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)})
+	}
+	*dst = taints
+	return nil
+}
+
+func assignMemory(dst *[]kubelet.MemoryReservation, text string, first bool) error {
+	var list []kubelet.MemoryReservation
+	for part := range strings.SplitSeq(text, ";") {
+		if part == "" {
+			continue
+		}
+		node, limits, _ := strings.Cut(part, ":")
+		number, err := strconv.ParseInt(node, 10, 32)
+		if err != nil {
+			return fmt.Errorf("%q: expected numa:type=quantity", part)
+		}
+		kvs, err := pairs(limits, "=")
+		if err != nil {
+			return err
+		}
+		reservation := kubelet.MemoryReservation{NumaNode: int32(number), Limits: v1.ResourceList{}}
+		for _, kv := range kvs {
+			q, err := resource.ParseQuantity(kv[1])
+			if err != nil {
+				return fmt.Errorf("quantity %q: %w", kv[1], err)
+			}
+			reservation.Limits[v1.ResourceName(kv[0])] = q
+		}
+		list = append(list, reservation)
+	}
+	if first {
+		*dst = list
+		return nil
+	}
+	*dst = append(*dst, list...)
+	return nil
+}

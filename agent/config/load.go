@@ -1,0 +1,218 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxFileBytes bounds a configuration file: far above any real one, far
+// below a board's memory.
+const maxFileBytes = 1 << 20
+
+// Load reads the files that the flags name and makes the effective
+// configuration. It does not Validate it. An error names the file, the
+// document and the field; warnings are for the log, in either case.
+func (f *Flags) Load() (*Config, []Warning, error) {
+	base, err := readBase(f.configFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	dropIns, warnings, err := readDropIns(f.configDir)
+	if err != nil {
+		return nil, warnings, err
+	}
+	cfg, more, err := f.build(base, dropIns, os.Hostname)
+	return cfg, append(warnings, more...), err
+}
+
+// build does Load's work on files that were read.
+func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error)) (*Config, []Warning, error) {
+	var (
+		bottom   layer
+		warnings []Warning
+		err      error
+	)
+	if base != nil {
+		if bottom, warnings, err = base.parse(); err != nil {
+			return nil, warnings, err
+		}
+	}
+	var kubeletLayers []map[string]any
+	tinylet := bottom.tinylet
+	for _, dropIn := range dropIns {
+		top, more, err := dropIn.parse()
+		warnings = append(warnings, more...)
+		if err != nil {
+			return nil, warnings, err
+		}
+		if top.kubelet != nil {
+			kubeletLayers = append(kubeletLayers, top.kubelet)
+		}
+		tinylet = merge(tinylet, top.tinylet)
+	}
+	cfg := &Config{
+		Kubeconfig:          f.kubeconfig,
+		BootstrapKubeconfig: f.bootstrap,
+		NodeLabels:          f.nodeLabels,
+		CloudProvider:       f.cloudProvider,
+	}
+	if cfg.Kubelet, err = mergeKubelet(bottom.kubelet, kubeletLayers); err != nil {
+		return nil, warnings, err
+	}
+	if err := convert(tinylet, &cfg.Tinylet); err != nil {
+		return nil, warnings, err
+	}
+	if err := f.apply(&cfg.Kubelet); err != nil {
+		return nil, warnings, err
+	}
+	if f.changed("logging-format") {
+		cfg.Tinylet.LogFormat = ""
+	}
+	setTinyletDefaults(&cfg.Tinylet, &cfg.Kubelet)
+	if err := f.derive(cfg, hostname); err != nil {
+		return nil, warnings, err
+	}
+	return cfg, append(warnings, append(f.inert(), notices(cfg)...)...), nil
+}
+
+// derive sets what follows from the rest.
+func (f *Flags) derive(cfg *Config, hostname func() (string, error)) error {
+	kc := &cfg.Kubelet
+	kc.ContainerRuntimeEndpoint = endpoint(kc.ContainerRuntimeEndpoint)
+	kc.ImageServiceEndpoint = endpoint(kc.ImageServiceEndpoint)
+	fill(&kc.ImageServiceEndpoint, kc.ContainerRuntimeEndpoint)
+
+	rootDir, certDir := f.rootDir, f.certDir
+	fill(&rootDir, defaultRootDir)
+	fill(&certDir, defaultCertDir)
+	for _, path := range []*string{&rootDir, &certDir, &kc.StaticPodPath, &kc.PodLogsDir, &cfg.Kubeconfig, &cfg.BootstrapKubeconfig} {
+		if *path == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("make %q absolute: %w", *path, err)
+		}
+		*path = abs
+	}
+	cfg.Paths = pathsOf(rootDir, certDir, kc.PodLogsDir)
+
+	name := f.hostnameOverride
+	if name == "" {
+		var err error
+		if name, err = hostname(); err != nil {
+			return fmt.Errorf("read the host's name: %w; set --hostname-override", err)
+		}
+	}
+	cfg.NodeName = strings.ToLower(strings.TrimSpace(name))
+
+	for text := range strings.SplitSeq(f.nodeIP, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return fmt.Errorf("flag --node-ip: %q is no IP address", text)
+		}
+		cfg.NodeIPs = append(cfg.NodeIPs, addr)
+	}
+	return nil
+}
+
+// endpoint adds the scheme that a bare path lacks.
+func endpoint(address string) string {
+	if strings.HasPrefix(address, "/") {
+		return "unix://" + address
+	}
+	return address
+}
+
+// notices are about settings that are valid and surely not meant.
+func notices(cfg *Config) []Warning {
+	if cfg.Kubelet.StaticPodPath == "" && cfg.Kubelet.StaticPodURL == "" && cfg.Kubeconfig == "" {
+		return []Warning{{"no pods will run: no source of pods is set", []slog.Attr{
+			slog.String("remedy", "set staticPodPath, staticPodURL or --kubeconfig"),
+		}}}
+	}
+	return nil
+}
+
+func readBase(path string) (*file, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+// readFile keeps the name absolute, since relative settings start there.
+func readFile(path string) (file, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return file{}, fmt.Errorf("make %q absolute: %w", path, err)
+	}
+	in, err := os.Open(abs)
+	if err != nil {
+		return file{}, fmt.Errorf("read configuration: %w", err)
+	}
+	defer in.Close()
+	data, err := io.ReadAll(io.LimitReader(in, maxFileBytes+1))
+	if err != nil {
+		return file{}, fmt.Errorf("read configuration %s: %w", abs, err)
+	}
+	if len(data) > maxFileBytes {
+		return file{}, fmt.Errorf("read configuration %s: is larger than %d bytes", abs, maxFileBytes)
+	}
+	return file{name: abs, data: data}, nil
+}
+
+// readDropIns reads a folder's *.conf files, those in its sub-folders too,
+// in lexical order of their paths (cmd/kubelet/app/server.go).
+func readDropIns(dir string) ([]file, []Warning, error) {
+	if dir == "" {
+		return nil, nil, nil
+	}
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read configuration folder: %w", err)
+	}
+	var (
+		files    []file
+		warnings []Warning
+	)
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if path == root && !entry.IsDir() {
+			return errors.New(path + " is not a folder")
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		switch ext := filepath.Ext(path); {
+		case ext == ".conf":
+			f, err := readFile(path)
+			files = append(files, f)
+			return err
+		case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
+			warnings = append(warnings, Warning{"configuration file is ignored: its name does not end in .conf", []slog.Attr{slog.String("file", path)}})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, warnings, fmt.Errorf("read configuration folder %s: %w", dir, err)
+	}
+	return files, warnings, nil
+}

@@ -1,0 +1,82 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	kjson "sigs.k8s.io/json"
+)
+
+// merge lays patch over base as RFC 7386 (JSON merge patch) says: objects
+// field by field, null removes, all else replaces, lists included.
+func merge(base, patch map[string]any) map[string]any {
+	if base == nil {
+		base = make(map[string]any, len(patch))
+	}
+	for name, value := range patch {
+		switch value := value.(type) {
+		case nil:
+			delete(base, name)
+		case map[string]any:
+			old, _ := base[name].(map[string]any)
+			base[name] = merge(old, value)
+		default:
+			base[name] = value
+		}
+	}
+	return base
+}
+
+// mergeKubelet decodes the base, gives it its defaults, and lays the
+// drop-ins over it. As in the kubelet, the drop-ins meet the defaults too:
+// one that sets one eviction threshold keeps the others.
+func mergeKubelet(base map[string]any, dropIns []map[string]any) (kubelet.KubeletConfiguration, error) {
+	var kc kubelet.KubeletConfiguration
+	if err := convert(base, &kc); err != nil {
+		return kc, err
+	}
+	setDefaults(&kc)
+	if len(dropIns) == 0 {
+		return kc, nil
+	}
+	data, err := json.Marshal(&kc)
+	if err != nil {
+		return kc, fmt.Errorf("encode %s: %w", kubeletKind, err)
+	}
+	decoded, err := decodeAny(data)
+	if err != nil {
+		return kc, fmt.Errorf("decode %s: %w", kubeletKind, err)
+	}
+	fields, _ := decoded.(map[string]any)
+	for _, dropIn := range dropIns {
+		fields = merge(fields, dropIn)
+	}
+	kc = kubelet.KubeletConfiguration{}
+	if err := convert(fields, &kc); err != nil {
+		return kc, err
+	}
+	setDefaults(&kc)
+	return kc, nil
+}
+
+// convert decodes fields leniently: each document was checked by itself.
+func convert(fields map[string]any, into any) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	data, err := json.Marshal(fields)
+	if err != nil {
+		return fmt.Errorf("encode merged configuration: %w", err)
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, into); err != nil {
+		return fmt.Errorf("decode merged configuration: %w", err)
+	}
+	return nil
+}
+
+// oneLine joins an error's lines.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
+}

@@ -1,0 +1,216 @@
+package config
+
+import (
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// Validate reports everything that is wrong with cfg, joined: settings that
+// are out of their limits (pkg/kubelet/apis/config/validation) or that
+// cannot work here. cfg must be Load's, with its defaults set.
+func Validate(cfg *Config) error {
+	c := &checker{}
+	kc := &cfg.Kubelet
+	c.sources(kc)
+	c.runtime(kc)
+	c.servers(kc)
+	c.network(kc)
+	c.logs(kc)
+	c.images(kc)
+	c.limits(kc)
+	c.managers(kc)
+	c.eviction(kc)
+	c.reservations(kc)
+	c.shutdown(kc)
+	c.apiClient(kc)
+	c.tinylet(&cfg.Tinylet)
+	c.node(cfg)
+	return c.err()
+}
+
+func (c *checker) sources(kc *kubelet.KubeletConfiguration) {
+	c.lasting("syncFrequency", kc.SyncFrequency.Duration, time.Millisecond)
+	c.lasting("fileCheckFrequency", kc.FileCheckFrequency.Duration, time.Millisecond)
+	c.lasting("httpCheckFrequency", kc.HTTPCheckFrequency.Duration, time.Millisecond)
+	if kc.StaticPodURL != "" {
+		u, err := url.Parse(kc.StaticPodURL)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			// The URL may carry a password.
+			c.invalid("staticPodURL", "not usable", "a URL http://HOST/PATH or https://HOST/PATH")
+		}
+	}
+	for name, values := range sorted(kc.StaticPodURLHeader) {
+		if !httpguts.ValidHeaderFieldName(name) {
+			c.invalid("staticPodURLHeader", name, "the name of an HTTP header")
+		}
+		for _, value := range values {
+			if !httpguts.ValidHeaderFieldValue(value) {
+				c.invalid("staticPodURLHeader["+name+"]", "not printable", "text in one line")
+			}
+		}
+	}
+	if kc.RunOnce {
+		c.invalid("runOnce", true, "false: that mode has ended")
+	}
+}
+
+func (c *checker) runtime(kc *kubelet.KubeletConfiguration) {
+	c.endpoint("containerRuntimeEndpoint", kc.ContainerRuntimeEndpoint)
+	if kc.ImageServiceEndpoint != kc.ContainerRuntimeEndpoint {
+		c.endpoint("imageServiceEndpoint", kc.ImageServiceEndpoint)
+	}
+	c.lasting("runtimeRequestTimeout", kc.RuntimeRequestTimeout.Duration, time.Millisecond)
+	c.oneOf("cgroupDriver", kc.CgroupDriver, "cgroupfs", "systemd")
+	if !filepath.IsAbs(kc.PodLogsDir) {
+		c.invalid("podLogsDir", kc.PodLogsDir, "an absolute path")
+	}
+}
+
+func (c *checker) endpoint(path, value string) {
+	socket, ok := strings.CutPrefix(value, "unix://")
+	if !ok || !filepath.IsAbs(socket) {
+		c.invalid(path, value, "the address of a socket, such as unix:///run/containerd/containerd.sock")
+	}
+}
+
+func (c *checker) servers(kc *kubelet.KubeletConfiguration) {
+	c.address("address", kc.Address)
+	c.between("port", int64(kc.Port), 1, 65535)
+	c.between("readOnlyPort", int64(kc.ReadOnlyPort), 0, 65535)
+	c.address("healthzBindAddress", kc.HealthzBindAddress)
+	c.between("healthzPort", int64(*kc.HealthzPort), 0, 65535)
+	c.oneOf("authorization.mode", string(kc.Authorization.Mode),
+		string(kubelet.KubeletAuthorizationModeWebhook), string(kubelet.KubeletAuthorizationModeAlwaysAllow))
+	c.oneOf("tlsMinVersion", kc.TLSMinVersion, "", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13")
+	if (kc.TLSCertFile == "") != (kc.TLSPrivateKeyFile == "") {
+		c.invalid("tlsCertFile", kc.TLSCertFile, "set together with tlsPrivateKeyFile")
+	}
+}
+
+func (c *checker) address(path, value string) {
+	if _, err := netip.ParseAddr(value); err != nil {
+		c.invalid(path, value, "an IP address")
+	}
+}
+
+func (c *checker) network(kc *kubelet.KubeletConfiguration) {
+	for _, server := range kc.ClusterDNS {
+		c.address("clusterDNS", server)
+	}
+	if kc.PodCIDR != "" {
+		for part := range strings.SplitSeq(kc.PodCIDR, ",") {
+			if _, err := netip.ParsePrefix(part); err != nil {
+				c.invalid("podCIDR", part, "a network such as 10.244.1.0/24")
+			}
+		}
+	}
+	c.oneOf("hairpinMode", kc.HairpinMode, kubelet.PromiscuousBridge, kubelet.HairpinVeth, kubelet.HairpinNone)
+	c.between("iptablesMasqueradeBit", int64(*kc.IPTablesMasqueradeBit), 0, 31)
+	c.between("iptablesDropBit", int64(*kc.IPTablesDropBit), 0, 31)
+}
+
+func (c *checker) logs(kc *kubelet.KubeletConfiguration) {
+	c.oneOf("logging.format", kc.Logging.Format, LogText, LogJSON)
+	c.quantity("containerLogMaxSize", kc.ContainerLogMaxSize, 1)
+	c.atLeast("containerLogMaxFiles", int64(*kc.ContainerLogMaxFiles), 2)
+	c.atLeast("containerLogMaxWorkers", int64(*kc.ContainerLogMaxWorkers), 1)
+	c.lasting("containerLogMonitorInterval", kc.ContainerLogMonitorInterval.Duration, 3*time.Second)
+}
+
+func (c *checker) images(kc *kubelet.KubeletConfiguration) {
+	high, low := *kc.ImageGCHighThresholdPercent, *kc.ImageGCLowThresholdPercent
+	c.between("imageGCHighThresholdPercent", int64(high), 0, 100)
+	c.between("imageGCLowThresholdPercent", int64(low), 0, 100)
+	if low >= high {
+		c.invalid("imageGCLowThresholdPercent", low, "below imageGCHighThresholdPercent")
+	}
+	minAge, maxAge := kc.ImageMinimumGCAge.Duration, kc.ImageMaximumGCAge.Duration
+	c.lasting("imageMinimumGCAge", minAge, 0)
+	if maxAge != 0 && maxAge <= minAge {
+		c.invalid("imageMaximumGCAge", maxAge, "0s or longer than imageMinimumGCAge")
+	}
+	c.atLeast("registryPullQPS", int64(*kc.RegistryPullQPS), 0)
+	c.atLeast("registryBurst", int64(kc.RegistryBurst), 0)
+	if parallel := kc.MaxParallelImagePulls; parallel != nil {
+		c.atLeast("maxParallelImagePulls", int64(*parallel), 1)
+		if *kc.SerializeImagePulls && *parallel > 1 {
+			c.invalid("maxParallelImagePulls", *parallel, "1 unless serializeImagePulls is false")
+		}
+	}
+	c.oneOf("imagePullCredentialsVerificationPolicy", string(kc.ImagePullCredentialsVerificationPolicy),
+		string(kubelet.NeverVerify), string(kubelet.NeverVerifyPreloadedImages),
+		string(kubelet.NeverVerifyAllowlistedImages), string(kubelet.AlwaysVerify))
+}
+
+func (c *checker) limits(kc *kubelet.KubeletConfiguration) {
+	c.atLeast("maxPods", int64(kc.MaxPods), 0)
+	c.atLeast("podsPerCore", int64(kc.PodsPerCore), 0)
+	c.atLeast("podPidsLimit", *kc.PodPidsLimit, -1)
+	c.atLeast("maxOpenFiles", kc.MaxOpenFiles, 0)
+	c.between("oomScoreAdj", int64(*kc.OOMScoreAdj), -1000, 1000)
+	if d := kc.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
+		c.invalid("cpuCFSQuotaPeriod", d, "between 1ms and 1s")
+	}
+	if d := kc.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d < time.Second || d > 300*time.Second {
+		c.invalid("crashLoopBackOff.maxContainerRestartPeriod", d, "between 1s and 5m0s")
+	}
+	c.oneOf("memorySwap.swapBehavior", kc.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")
+	if f := *kc.MemoryThrottlingFactor; !(f > 0 && f <= 1) {
+		c.invalid("memoryThrottlingFactor", f, "above 0 and at most 1")
+	}
+	c.oneOf("memoryReservationPolicy", string(kc.MemoryReservationPolicy),
+		string(kubelet.NoneMemoryReservationPolicy), string(kubelet.TieredReservationMemoryReservationPolicy))
+}
+
+func (c *checker) managers(kc *kubelet.KubeletConfiguration) {
+	c.oneOf("cpuManagerPolicy", kc.CPUManagerPolicy, "none", "static")
+	c.oneOf("memoryManagerPolicy", kc.MemoryManagerPolicy,
+		kubelet.NoneMemoryManagerPolicy, kubelet.StaticMemoryManagerPolicy)
+	c.oneOf("topologyManagerPolicy", kc.TopologyManagerPolicy,
+		kubelet.NoneTopologyManagerPolicy, kubelet.BestEffortTopologyManagerPolicy,
+		kubelet.RestrictedTopologyManagerPolicy, kubelet.SingleNumaNodeTopologyManagerPolicy)
+	c.oneOf("topologyManagerScope", kc.TopologyManagerScope,
+		kubelet.ContainerTopologyManagerScope, kubelet.PodTopologyManagerScope)
+	c.oneOf("configMapAndSecretChangeDetectionStrategy", string(kc.ConfigMapAndSecretChangeDetectionStrategy),
+		string(kubelet.GetChangeDetectionStrategy), string(kubelet.TTLCacheChangeDetectionStrategy),
+		string(kubelet.WatchChangeDetectionStrategy))
+}
+
+func (c *checker) shutdown(kc *kubelet.KubeletConfiguration) {
+	total, critical := kc.ShutdownGracePeriod.Duration, kc.ShutdownGracePeriodCriticalPods.Duration
+	c.zeroOrLasting("shutdownGracePeriod", total, time.Second)
+	c.zeroOrLasting("shutdownGracePeriodCriticalPods", critical, time.Second)
+	if critical > total {
+		c.invalid("shutdownGracePeriodCriticalPods", critical, "at most shutdownGracePeriod")
+	}
+	if len(kc.ShutdownGracePeriodByPodPriority) > 0 && (total != 0 || critical != 0) {
+		c.invalid("shutdownGracePeriodByPodPriority", "set", "absent where shutdownGracePeriod is set")
+	}
+}
+
+func (c *checker) apiClient(kc *kubelet.KubeletConfiguration) {
+	c.lasting("nodeStatusUpdateFrequency", kc.NodeStatusUpdateFrequency.Duration, time.Millisecond)
+	c.lasting("nodeStatusReportFrequency", kc.NodeStatusReportFrequency.Duration, time.Millisecond)
+	c.atLeast("nodeLeaseDurationSeconds", int64(kc.NodeLeaseDurationSeconds), 1)
+	c.atLeast("nodeStatusMaxImages", int64(*kc.NodeStatusMaxImages), -1)
+	c.atLeast("eventRecordQPS", int64(*kc.EventRecordQPS), 0)
+	c.atLeast("eventBurst", int64(kc.EventBurst), 0)
+	c.atLeast("kubeAPIQPS", int64(*kc.KubeAPIQPS), 0)
+	c.atLeast("kubeAPIBurst", int64(kc.KubeAPIBurst), 0)
+}
+
+// maxSocketPath is what fits into sockaddr_un with its end mark (unix(7)).
+const maxSocketPath = 107
+
+func (c *checker) tinylet(tc *TinyletConfiguration) {
+	c.oneOf(tinyletKind+".logFormat", tc.LogFormat, LogText, LogJSON)
+	if !filepath.IsAbs(tc.SocketPath) || len(tc.SocketPath) > maxSocketPath {
+		c.invalid(tinyletKind+".socketPath", tc.SocketPath, "an absolute path of at most 107 bytes")
+	}
+}

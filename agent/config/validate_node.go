@@ -1,0 +1,147 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	kubeletapis "k8s.io/kubelet/pkg/apis"
+)
+
+func (c *checker) node(cfg *Config) {
+	if problems := validation.IsDNS1123Subdomain(cfg.NodeName); len(problems) > 0 {
+		c.invalid("the node's name (--hostname-override, else the host's)", cfg.NodeName,
+			"a DNS name of lower-case letters, digits, - and dots")
+	}
+	c.nodeIPs(cfg.NodeIPs)
+	for key, value := range sorted(cfg.NodeLabels) {
+		c.label(key, value)
+	}
+	if cfg.CloudProvider != "" && cfg.CloudProvider != "external" {
+		c.invalid("--cloud-provider", cfg.CloudProvider, "empty or external")
+	}
+	for i := range cfg.Kubelet.RegisterWithTaints {
+		c.taint(fmt.Sprintf("registerWithTaints[%d]", i), &cfg.Kubelet.RegisterWithTaints[i])
+	}
+}
+
+func (c *checker) nodeIPs(addrs []netip.Addr) {
+	if len(addrs) > 2 || (len(addrs) == 2 && addrs[0].Is4() == addrs[1].Is4()) {
+		c.invalid("--node-ip", addrs, "one address, or one of each family")
+	}
+	for _, addr := range addrs {
+		if addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() {
+			c.invalid("--node-ip", addr, "an address that other nodes can reach")
+		}
+	}
+}
+
+// label allows what the admission plugin NodeRestriction lets a node set on
+// itself.
+func (c *checker) label(key, value string) {
+	path := "--node-labels " + key
+	if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+		c.invalid("--node-labels", key, "a label's name: "+strings.Join(problems, ", "))
+	}
+	if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+		c.invalid(path, value, "a label's value: "+strings.Join(problems, ", "))
+	}
+	prefix, _, ok := strings.Cut(key, "/")
+	if ok && (under(prefix, "kubernetes.io") || under(prefix, "k8s.io")) && !kubeletapis.IsKubeletLabel(key) {
+		c.invalid("--node-labels", key, "outside kubernetes.io and k8s.io, or under node.kubernetes.io or kubelet.kubernetes.io, or one of "+
+			strings.Join(kubeletapis.KubeletLabels(), ", "))
+	}
+}
+
+// under says whether a domain is root or below it.
+func under(domain, root string) bool {
+	return domain == root || strings.HasSuffix(domain, "."+root)
+}
+
+func (c *checker) taint(path string, taint *v1.Taint) {
+	if problems := validation.IsQualifiedName(taint.Key); len(problems) > 0 {
+		c.invalid(path+".key", taint.Key, "a label's name: "+strings.Join(problems, ", "))
+	}
+	if problems := validation.IsValidLabelValue(taint.Value); len(problems) > 0 {
+		c.invalid(path+".value", taint.Value, "a label's value: "+strings.Join(problems, ", "))
+	}
+	c.oneOf(path+".effect", string(taint.Effect), string(v1.TaintEffectNoSchedule),
+		string(v1.TaintEffectPreferNoSchedule), string(v1.TaintEffectNoExecute))
+	if taint.TimeAdded != nil {
+		c.invalid(path+".timeAdded", taint.TimeAdded, "absent")
+	}
+}
+
+// evictionSignals is pkg/kubelet/eviction/api/types.go.
+var evictionSignals = []string{
+	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
+	"containerfs.available", "containerfs.inodesFree",
+	"pid.available", "allocatableMemory.available",
+}
+
+func (c *checker) eviction(kc *kubelet.KubeletConfiguration) {
+	c.lasting("evictionPressureTransitionPeriod", kc.EvictionPressureTransitionPeriod.Duration, 0)
+	c.thresholds("evictionHard", kc.EvictionHard)
+	c.thresholds("evictionSoft", kc.EvictionSoft)
+	c.thresholds("evictionMinimumReclaim", kc.EvictionMinimumReclaim)
+	for signal := range sorted(kc.EvictionSoft) {
+		if _, ok := kc.EvictionSoftGracePeriod[signal]; !ok {
+			c.invalid("evictionSoftGracePeriod", "without "+signal, "set for each signal of evictionSoft")
+		}
+	}
+	for signal, text := range sorted(kc.EvictionSoftGracePeriod) {
+		if d, err := time.ParseDuration(text); err != nil || d < 0 {
+			c.invalid("evictionSoftGracePeriod["+signal+"]", text, "a duration such as 1m30s")
+		}
+	}
+}
+
+func (c *checker) thresholds(path string, thresholds map[string]string) {
+	for signal, text := range sorted(thresholds) {
+		c.oneOf(path, signal, evictionSignals...)
+		number, isPercent := strings.CutSuffix(text, "%")
+		if !isPercent {
+			c.quantity(path+"["+signal+"]", text, 0)
+			continue
+		}
+		if n, err := strconv.ParseFloat(number, 32); err != nil || !(n >= 0 && n <= 100) {
+			c.invalid(path+"["+signal+"]", text, "between 0% and 100%")
+		}
+	}
+}
+
+func (c *checker) reservations(kc *kubelet.KubeletConfiguration) {
+	c.reserved("systemReserved", kc.SystemReserved)
+	c.reserved("kubeReserved", kc.KubeReserved)
+	for i, level := range kc.EnforceNodeAllocatable {
+		path := "enforceNodeAllocatable"
+		c.oneOf(path, level, "none", "pods", "system-reserved", "system-reserved-compressible", "kube-reserved", "kube-reserved-compressible")
+		for _, earlier := range kc.EnforceNodeAllocatable[:i] {
+			if earlier == level {
+				c.invalid(path, level, "named once")
+			}
+		}
+		switch {
+		case level == "none" && len(kc.EnforceNodeAllocatable) > 1:
+			c.invalid(path, level, "alone")
+		case strings.HasPrefix(level, "system-reserved") && kc.SystemReservedCgroup == "":
+			c.invalid("systemReservedCgroup", "", "set where enforceNodeAllocatable has "+level)
+		case strings.HasPrefix(level, "kube-reserved") && kc.KubeReservedCgroup == "":
+			c.invalid("kubeReservedCgroup", "", "set where enforceNodeAllocatable has "+level)
+		case level != "none" && !*kc.CgroupsPerQOS:
+			c.invalid("cgroupsPerQOS", false, "true where enforceNodeAllocatable has "+level)
+		}
+	}
+}
+
+func (c *checker) reserved(path string, reserved map[string]string) {
+	for name, text := range sorted(reserved) {
+		c.oneOf(path, name, "cpu", "memory", "ephemeral-storage", "pid")
+		c.quantity(path+"["+name+"]", text, 0)
+	}
+}

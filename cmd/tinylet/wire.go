@@ -1,0 +1,19 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tinylet/tinylet/agent/config"
+)
+
+// run is the agent.
+func run(context.Context, *config.Config, *slog.Logger) error {
+	return errors.New("run agent: this build has none")
+}
+
+// commands are those of someone at the board.
+func commands() []*cobra.Command { return nil }
