@@ -1,0 +1,49 @@
+package fake
+
+import (
+	"slices"
+	"time"
+)
+
+// Call is one call of the seam.
+type Call struct {
+	Method string // such as StartContainer
+	// Subject is the object's ID; namespace/name of the pod for
+	// RunPodSandbox, the container's name for CreateContainer, the image for
+	// images, empty where there is none.
+	Subject string
+	At      time.Time
+	// Done says that the call returned, with Err.
+	Done bool
+	Err  error
+}
+
+func (r *Runtime) begin(method, subject string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, Call{Method: method, Subject: subject, At: time.Now()})
+	return len(r.calls) - 1
+}
+
+func (r *Runtime) finish(n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls[n].Done, r.calls[n].Err = true, err
+}
+
+// Calls is every call so far, in order of their beginning. Those of other
+// methods than the given ones are left out, if any are given.
+func (r *Runtime) Calls(methods ...string) []Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Call
+	for _, c := range r.calls {
+		if len(methods) == 0 || slices.Contains(methods, c.Method) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Count is the number of calls so far, of the given methods or of all.
+func (r *Runtime) Count(methods ...string) int { return len(r.Calls(methods...)) }

@@ -1,0 +1,95 @@
+package fake
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// Fault is what goes wrong with calls of one method.
+type Fault struct {
+	// Err is answered; nil with no Hang lets the call go on after Delay.
+	Err error
+	// Hang never answers: the call ends with its context, with the driver's
+	// limit, or when the connection breaks.
+	Hang bool
+	// Late lets the call have its effect first: the answer is lost.
+	Late bool
+	// Delay passes before anything else happens.
+	Delay time.Duration
+	// Skip leaves the first calls that match alone.
+	Skip int
+	// Times is how many calls are struck after that; 0 is all of them.
+	Times int
+	// Match limits the fault to the subjects that it accepts (see Call); nil
+	// accepts all. It must not call the runtime.
+	Match func(subject string) bool
+}
+
+type fault struct {
+	Fault
+	method string
+	seen   int
+}
+
+// Inject adds a fault to the calls of a method, or of all if method is "*".
+// Of several faults that match, the one injected first strikes. The fault
+// lasts until remove is called or its Times are used up.
+func (r *Runtime) Inject(method string, f Fault) (remove func()) {
+	added := &fault{Fault: f, method: method}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, added)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.faults = slices.DeleteFunc(r.faults, func(f *fault) bool { return f == added })
+	}
+}
+
+// strike finds the fault that hits this call, if any.
+func (r *Runtime) strike(method, subject string) *fault {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.faults {
+		if f.method != method && f.method != "*" {
+			continue
+		}
+		if f.Match != nil && !f.Match(subject) {
+			continue
+		}
+		if f.Times > 0 && f.seen >= f.Skip+f.Times {
+			continue
+		}
+		f.seen++
+		if f.seen > f.Skip {
+			return f
+		}
+	}
+	return nil
+}
+
+func (f *fault) happen(ctx context.Context, broken <-chan struct{}) error {
+	if f.Delay > 0 {
+		timer := time.NewTimer(f.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-broken:
+			return container.ErrUnavailable
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if f.Hang {
+		select {
+		case <-broken:
+			return container.ErrUnavailable
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return f.Err
+}

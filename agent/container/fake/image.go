@@ -1,0 +1,159 @@
+package fake
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+type image struct {
+	id      string
+	name    string // canonical, with tag or digest
+	digest  string
+	program Program
+}
+
+// Pull is what pulling an image does.
+type Pull struct {
+	// Program is what the image runs without a command.
+	Program Program
+	// Err fails the pull; nil succeeds.
+	Err error
+	// Delay is how long it takes.
+	Delay time.Duration
+	// Failures is how many pulls fail with Err before they succeed; 0 with
+	// an Err fails for ever.
+	Failures int
+}
+
+// AddImage makes an image present, and says what runs without a command.
+func (r *Runtime) AddImage(name string, p Program) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addImage(name, p)
+}
+
+func (r *Runtime) addImage(name string, p Program) *image {
+	name = canonical(name)
+	sum := sha256.Sum256([]byte(name))
+	repository, _, _ := strings.Cut(name, "@")
+	if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {
+		repository = repository[:i]
+	}
+	img := &image{
+		id:      fmt.Sprintf("sha256:%x", sum),
+		name:    name,
+		digest:  fmt.Sprintf("%s@sha256:%x", repository, sha256.Sum256(sum[:])),
+		program: p,
+	}
+	r.images[name] = img
+	return img
+}
+
+// RemoveImage makes an image absent.
+func (r *Runtime) RemoveImage(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.images, canonical(name))
+}
+
+// SetPull says what pulling an image does. An image without a Pull is not
+// in the registry.
+func (r *Runtime) SetPull(name string, p Pull) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.registry[canonical(name)] = &p
+}
+
+// image finds a present image by name or ID; the caller holds the lock.
+func (r *Runtime) image(name string) *image {
+	if img := r.images[canonical(name)]; img != nil {
+		return img
+	}
+	for _, img := range r.images {
+		if img.id == name || img.digest == name {
+			return img
+		}
+	}
+	return nil
+}
+
+// ImageStatus implements container.Images.
+func (r *Runtime) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (found *runtimeapi.Image, err error) {
+	err = r.do(ctx, "ImageStatus", spec.GetImage(), r.timeout, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if img := r.image(spec.GetImage()); img != nil {
+			found = &runtimeapi.Image{Id: img.id, RepoTags: []string{img.name}, RepoDigests: []string{img.digest}, Size: 1 << 20}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// PullImage implements container.Images.
+func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (ref string, err error) {
+	err = r.do(ctx, "PullImage", spec.GetImage(), 0, func(ctx context.Context) error {
+		r.mu.Lock()
+		pull, broken := r.registry[canonical(spec.GetImage())], r.broken
+		var p Pull
+		if pull != nil {
+			p = *pull
+		}
+		r.mu.Unlock()
+		if pull == nil {
+			return fmt.Errorf("pull access denied, repository does not exist or may require authorization: %w", container.ErrNotFound)
+		}
+		if err := (&fault{Fault: Fault{Delay: p.Delay}}).happen(ctx, broken); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if pull.Err != nil {
+			failure := pull.Err
+			if pull.Failures > 0 {
+				if pull.Failures--; pull.Failures == 0 {
+					pull.Err = nil
+				}
+			}
+			return failure
+		}
+		ref = r.addImage(spec.GetImage(), p.Program).id
+		return nil
+	})
+	if err == nil && ref == "" {
+		err = errors.New("empty image reference")
+	}
+	if err != nil {
+		return "", err
+	}
+	return ref, nil
+}
+
+// canonical is the full name that runtimes give to an image: Docker Hub's
+// for short names, latest without a tag or digest.
+func canonical(name string) string {
+	domain, rest, ok := strings.Cut(name, "/")
+	switch {
+	case !ok:
+		name = "docker.io/library/" + name
+	case !strings.ContainsAny(domain, ".:") && domain != "localhost":
+		name = "docker.io/" + name
+	case domain == "docker.io" && !strings.Contains(rest, "/"):
+		name = "docker.io/library/" + rest
+	}
+	if !strings.Contains(name, "@") && strings.LastIndexByte(name, ':') <= strings.LastIndexByte(name, '/') {
+		name += ":latest"
+	}
+	return name
+}

@@ -1,0 +1,55 @@
+package fake
+
+import (
+	"context"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version implements container.Node.
+func (r *Runtime) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	err := r.do(ctx, "Version", "", r.timeout, func(context.Context) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.VersionResponse{
+		Version:           "0.1.0",
+		RuntimeName:       "fake",
+		RuntimeVersion:    "1.0.0",
+		RuntimeApiVersion: "v1",
+	}, nil
+}
+
+// SetConditions replaces the conditions that Status answers; none at all is
+// ready again.
+func (r *Runtime) SetConditions(conditions ...*runtimeapi.RuntimeCondition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notReady = conditions
+}
+
+// Status implements container.Node.
+func (r *Runtime) Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
+	if err := r.do(ctx, "Status", "", r.timeout, func(context.Context) error { return nil }); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.notReady) > 0 {
+		return &runtimeapi.RuntimeStatus{Conditions: r.notReady}, nil
+	}
+	return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		{Type: runtimeapi.RuntimeReady, Status: true},
+		{Type: runtimeapi.NetworkReady, Status: true},
+	}}, nil
+}
+
+// RuntimeConfig implements container.Node.
+func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	if err := r.do(ctx, "RuntimeConfig", "", r.timeout, func(context.Context) error { return nil }); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.RuntimeConfigResponse{
+		Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS},
+	}, nil
+}

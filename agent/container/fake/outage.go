@@ -1,0 +1,91 @@
+package fake
+
+import (
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Stop ends the runtime as killing containerd does: connections break, calls
+// fail with container.ErrUnavailable, processes go on, and what happens to
+// them is seen after Start but was never an event.
+func (r *Runtime) Stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = true
+	r.sever()
+}
+
+// Start ends Stop.
+func (r *Runtime) Start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = false
+}
+
+// Restart is Stop and Start: objects persist, connections break.
+func (r *Runtime) Restart() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = false
+	r.sever()
+}
+
+// Hang makes the runtime accept calls and answer none, and its event stream
+// silent, until Resume, Stop or Restart.
+func (r *Runtime) Hang() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hung == nil {
+		r.hung = make(chan struct{})
+	}
+}
+
+// Resume ends Hang: calls that still wait go on, and the events come.
+func (r *Runtime) Resume() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resume()
+}
+
+func (r *Runtime) resume() {
+	if r.hung != nil {
+		close(r.hung)
+		r.hung = nil
+	}
+}
+
+// sever breaks all connections; the caller holds the lock.
+func (r *Runtime) sever() {
+	close(r.broken)
+	r.broken = make(chan struct{})
+	r.resume()
+}
+
+// BreakStreams ends the event streams and the calls under way, as a broken
+// connection does.
+func (r *Runtime) BreakStreams() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sever()
+}
+
+// Reboot is a power cut and a new start: processes and networks are gone,
+// the records persist. Containers that ran have exited with containerd's 255
+// and reason Unknown; created ones stay created.
+func (r *Runtime) Reboot() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = false
+	r.sever()
+	now := time.Now().UnixNano()
+	for _, s := range r.sandboxes {
+		s.state = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+		s.ip = ""
+	}
+	for _, p := range r.containers {
+		if p.status.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			p.finish(now, 255, "Unknown")
+		}
+	}
+}

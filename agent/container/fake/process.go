@@ -1,0 +1,137 @@
+package fake
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// process is one container and what runs in it.
+type process struct {
+	serial  int
+	sandbox *sandbox
+	config  *runtimeapi.ContainerConfig
+	status  *runtimeapi.ContainerStatus
+	program Program
+	timers  []*time.Timer
+	done    chan struct{} // closed at the end
+}
+
+// finish ends a running process: the caller holds the lock.
+func (p *process) finish(at int64, code int32, reason string) {
+	for _, t := range p.timers {
+		t.Stop()
+	}
+	if reason == "" {
+		reason = "Completed"
+		if code != 0 {
+			reason = "Error"
+		}
+	}
+	p.status.State = runtimeapi.ContainerState_CONTAINER_EXITED
+	p.status.FinishedAt = at
+	p.status.ExitCode = code
+	p.status.Reason = reason
+	close(p.done)
+}
+
+// after calls f with the lock held, unless the process has ended by then.
+func (r *Runtime) after(p *process, d time.Duration, f func()) {
+	p.timers = append(p.timers, time.AfterFunc(d, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		f()
+	}))
+}
+
+// end ends a process that runs and tells the subscribers; the caller holds
+// the lock.
+func (r *Runtime) end(p *process, code int32, reason string) {
+	if p.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return
+	}
+	p.finish(time.Now().UnixNano(), code, reason)
+	r.emit(p.status.Id, p.sandbox.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+// signal delivers the stop signal; the caller holds the lock.
+func (r *Runtime) signal(p *process) {
+	if p.program.IgnoreTerm {
+		return
+	}
+	code := p.program.TermCode
+	if code == 0 {
+		code = 143
+	}
+	if p.program.TermAfter == 0 {
+		r.end(p, code, "")
+		return
+	}
+	r.after(p, p.program.TermAfter, func() { r.end(p, code, "") })
+}
+
+// remove forgets a container; the caller holds the lock.
+func (r *Runtime) remove(p *process) {
+	delete(r.containers, p.status.Id)
+	r.emit(p.status.Id, p.sandbox.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+}
+
+func (r *Runtime) inSandbox(id string) []*process {
+	return slices.DeleteFunc(r.sorted(), func(p *process) bool { return p.sandbox.id != id })
+}
+
+func (r *Runtime) sorted() []*process {
+	return slices.SortedFunc(maps.Values(r.containers), func(a, b *process) int { return a.serial - b.serial })
+}
+
+// ExitContainer ends a container's process with a code; false if it does not
+// run.
+func (r *Runtime) ExitContainer(containerID string, code int32) bool {
+	return r.exit(containerID, code, "")
+}
+
+// OOMKill ends a container's process as the kernel does when memory is out.
+func (r *Runtime) OOMKill(containerID string) bool {
+	return r.exit(containerID, 137, "OOMKilled")
+}
+
+func (r *Runtime) exit(containerID string, code int32, reason string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.containers[containerID]
+	if p == nil || p.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return false
+	}
+	r.end(p, code, reason)
+	return true
+}
+
+// log writes the program's output to the container's log file, in the format
+// that the kubelet reads. The caller holds the lock.
+func (r *Runtime) log(p *process) error {
+	if !r.writeLogs || p.status.LogPath == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(p.status.LogPath), 0o755); err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, line := range p.program.Output {
+		fmt.Fprintf(&text, "%s stdout F %s\n", time.Now().Format(time.RFC3339Nano), line)
+	}
+	f, err := os.OpenFile(p.status.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(text.String()); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,165 @@
+// Package fake is a container runtime in memory, for tests. It behaves as
+// containerd does behind CRI v1 (2.4, internal/cri/server): it owns the
+// states of sandboxes and containers, processes that run and end on their
+// own or at the test's wish, images and pulls, the event stream, and
+// everything that can go wrong: faults of single calls, answers that get
+// lost, a runtime that is stopped, restarted or hung, and a reboot.
+//
+// It works inside a testing/synctest bubble: it waits on channels and timers
+// only, and starts no goroutine but those of time.AfterFunc.
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// Config is what a fake may be told from the start; the zero value is good.
+type Config struct {
+	// Timeout limits each call as a driver does; 0 means two minutes.
+	Timeout time.Duration
+	// WriteLogs makes containers write their output to their log files, in
+	// CRI's format. Without it the fake touches no file.
+	WriteLogs bool
+}
+
+// Runtime implements container.Runtime. It is safe for concurrent use.
+type Runtime struct {
+	timeout   time.Duration
+	writeLogs bool
+
+	mu         sync.Mutex
+	serial     int
+	sandboxes  map[string]*sandbox
+	containers map[string]*process
+	images     map[string]*image
+	registry   map[string]*Pull
+	programs   map[string]Program
+
+	calls  []Call
+	faults []*fault
+
+	down   bool
+	hung   chan struct{} // closed by Resume; nil unless hung
+	broken chan struct{} // closed when connections break; then replaced
+
+	subscribers map[*subscription]struct{}
+	drop        int  // events still to lose
+	bare        bool // events lack the pod's status
+	notReady    []*runtimeapi.RuntimeCondition
+}
+
+var _ container.Runtime = (*Runtime)(nil)
+
+// New makes a running, empty runtime.
+func New(c Config) *Runtime {
+	if c.Timeout <= 0 {
+		c.Timeout = 2 * time.Minute
+	}
+	return &Runtime{
+		timeout:     c.Timeout,
+		writeLogs:   c.WriteLogs,
+		sandboxes:   make(map[string]*sandbox),
+		containers:  make(map[string]*process),
+		images:      make(map[string]*image),
+		registry:    make(map[string]*Pull),
+		programs:    make(map[string]Program),
+		broken:      make(chan struct{}),
+		subscribers: make(map[*subscription]struct{}),
+	}
+}
+
+// do is one call: it is noted, meets faults and outages, and has its effect.
+// A limit of 0 leaves the time to ctx.
+func (r *Runtime) do(ctx context.Context, method, subject string, limit time.Duration, effect func(context.Context) error) error {
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if limit > 0 {
+		limited, cancel = context.WithTimeout(ctx, limit)
+	}
+	defer cancel()
+	n := r.begin(method, subject)
+	err := r.perform(limited, method, subject, effect)
+	if err != nil {
+		err = fmt.Errorf("%s %q: %w", method, subject, ending(ctx, limited, err))
+	}
+	r.finish(n, err)
+	return err
+}
+
+func (r *Runtime) perform(ctx context.Context, method, subject string, effect func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f := r.strike(method, subject)
+	broken, err := r.admit(ctx)
+	if err != nil {
+		return err
+	}
+	if f != nil && !f.Late {
+		if err := f.happen(ctx, broken); err != nil {
+			return err
+		}
+	}
+	err = effect(ctx)
+	if f != nil && f.Late {
+		if err := f.happen(ctx, broken); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-broken: // the runtime went away before it could answer
+		return container.ErrUnavailable
+	default:
+	}
+	return err
+}
+
+// admit waits while the runtime hangs. The channel that it answers is closed
+// when the connection breaks.
+func (r *Runtime) admit(ctx context.Context) (broken <-chan struct{}, err error) {
+	for {
+		r.mu.Lock()
+		down, hung, broken := r.down, r.hung, r.broken
+		r.mu.Unlock()
+		if down {
+			return nil, container.ErrUnavailable
+		}
+		if hung == nil {
+			return broken, nil
+		}
+		select {
+		case <-hung:
+		case <-broken:
+			return nil, container.ErrUnavailable
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// ending tells the caller's own end from the driver's limit.
+func ending(caller, limited context.Context, err error) error {
+	if limited.Err() == nil || !errors.Is(err, limited.Err()) {
+		return err
+	}
+	if cause := caller.Err(); cause != nil {
+		if errors.Is(cause, context.DeadlineExceeded) {
+			return fmt.Errorf("%w: %w", container.ErrTimeout, cause)
+		}
+		return cause
+	}
+	return container.ErrTimeout
+}
+
+// nextID numbers the objects; the caller holds the lock.
+func (r *Runtime) nextID(kind string) string {
+	r.serial++
+	return fmt.Sprintf("%s-%d", kind, r.serial)
+}
