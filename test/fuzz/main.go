@@ -1,0 +1,50 @@
+// Command fuzz runs every fuzz target of the module for a while, one after
+// the other, since `go test -fuzz` takes one at a time.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+func main() {
+	each := flag.Duration("time", 10*time.Second, "how long each target runs")
+	flag.Parse()
+	if err := run(*each); err != nil {
+		fmt.Fprintln(os.Stderr, "fuzz:", err)
+		os.Exit(1)
+	}
+}
+
+func run(each time.Duration) error {
+	list := exec.Command("go", "list", "-f", "{{if .TestGoFiles}}{{.ImportPath}}{{end}}", "./...")
+	list.Stderr = os.Stderr
+	packages, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("list packages: %w", err)
+	}
+	for _, pkg := range strings.Fields(string(packages)) {
+		names, err := exec.Command("go", "test", "-list", "^Fuzz", pkg).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("list fuzz targets of %s: %w: %s", pkg, err, names)
+		}
+		for line := range bytes.Lines(names) {
+			name := strings.TrimSpace(string(line))
+			if !strings.HasPrefix(name, "Fuzz") {
+				continue
+			}
+			fmt.Printf("==> %s %s for %s\n", pkg, name, each)
+			cmd := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+name+"$", "-fuzztime", each.String(), pkg)
+			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+			if err := cmd.Run(); err != nil {
+				return fmt.Errorf("%s in %s: %w", name, pkg, err)
+			}
+		}
+	}
+	return nil
+}
