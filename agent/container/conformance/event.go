@@ -1,0 +1,183 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// listener collects the events of a stream.
+type listener struct {
+	w      *world
+	cancel context.CancelFunc
+	done   chan error
+
+	mu   sync.Mutex
+	seen map[string]bool // uid/id/type
+}
+
+// listen subscribes and returns once the stream works. Everybody's events
+// are on it; what is not ours is ignored.
+func (w *world) listen() *listener {
+	w.Helper()
+	ctx, cancel := context.WithCancel(w.ctx)
+	l := &listener{w: w, cancel: cancel, done: make(chan error, 1), seen: map[string]bool{}}
+	connected := make(chan struct{})
+	go func() {
+		l.done <- w.Runtime.ContainerEvents(ctx, func() { close(connected) }, l.handle)
+	}()
+	select {
+	case <-connected:
+	case err := <-l.done:
+		cancel()
+		w.Fatalf("ContainerEvents: %v", err)
+	case <-time.After(w.Patience):
+		cancel()
+		w.Fatal("ContainerEvents does not connect")
+	}
+	w.Cleanup(cancel)
+	return l
+}
+
+func (l *listener) handle(e *runtimeapi.ContainerEventResponse) {
+	uid := e.GetPodSandboxStatus().GetMetadata().GetUid()
+	if uid == "" {
+		uid = e.GetPodSandboxStatus().GetLabels()[container.LabelPodUID]
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen[key(uid, e.GetContainerId(), e.GetContainerEventType())] = true
+}
+
+func key(uid, id string, kind runtimeapi.ContainerEventType) string {
+	return fmt.Sprintf("%v of %s in pod %s", kind, id, uid)
+}
+
+func (l *listener) has(uid, id string, kind runtimeapi.ContainerEventType) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seen[key(uid, id, kind)]
+}
+
+func (l *listener) want(p *pod, id string, kinds ...runtimeapi.ContainerEventType) {
+	l.w.Helper()
+	for _, kind := range kinds {
+		l.w.eventually("event "+key(p.uid, id, kind), func() error {
+			if !l.has(p.uid, id, kind) {
+				return errors.New("it has not come")
+			}
+			return nil
+		})
+	}
+}
+
+const (
+	created = runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT
+	started = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
+	stopped = runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
+	deleted = runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
+)
+
+func testEvents(w *world) {
+	l := w.listen()
+	w.provoke(l)
+	p := w.runPod()
+	l.want(p, p.id, created, started)
+	id := p.start("main", `exit 3`)
+	l.want(p, id, created, started, stopped)
+	w.ok("RemoveContainer", w.Runtime.RemoveContainer(w.ctx, id))
+	l.want(p, id, deleted)
+
+	last := p.start("last", scriptForever)
+	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.ctx, p.id))
+	l.want(p, last, stopped)
+	l.want(p, p.id, stopped)
+	w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.ctx, p.id))
+	l.want(p, last, deleted)
+	l.want(p, p.id, deleted)
+
+	l.cancel()
+	select {
+	case err := <-l.done:
+		if !errors.Is(err, context.Canceled) {
+			w.Errorf("the cancelled stream ended with %v", err)
+		}
+	case <-time.After(w.Patience):
+		w.Error("the cancelled stream does not end")
+	}
+}
+
+func testEventsReconnect(w *world) {
+	first := w.listen()
+	first.cancel()
+	<-first.done
+	second := w.listen()
+	w.provoke(second)
+	p := w.runPod()
+	second.want(p, p.id, created, started)
+}
+
+// provoke causes events until one comes: a runtime may lose a few to streams
+// that are gone (containerd 1.7 does), but not for ever.
+func (w *world) provoke(l *listener) {
+	w.Helper()
+	p := w.runPod()
+	for attempt := range 20 {
+		c := p.containerConfig("provoke", `exit 0`)
+		c.Metadata.Attempt = uint32(attempt)
+		id := p.create(c)
+		for range 20 {
+			if l.has(p.uid, id, created) {
+				return
+			}
+			time.Sleep(w.Patience / 200)
+		}
+	}
+	w.Fatal("no event comes over the stream")
+}
+
+func testRestart(w *world) {
+	if w.Restart == nil {
+		w.Skip("this environment cannot restart the runtime")
+	}
+	p := w.runPod()
+	forever := p.start("forever", scriptForever)
+	ends := p.start("ends", `sleep 1; exit 4`)
+	idle := p.create(p.containerConfig("idle", scriptForever))
+	l := w.listen()
+	before := w.status(forever)
+
+	w.Restart(w.T)
+
+	select {
+	case err := <-l.done:
+		if !errors.Is(err, container.ErrUnavailable) {
+			w.Errorf("the stream ended with %v, want ErrUnavailable", err)
+		}
+	case <-time.After(w.Patience):
+		w.Error("the stream survived the runtime's restart")
+	}
+	w.eventually("the runtime's return", func() error {
+		_, err := w.Runtime.Version(w.ctx)
+		return err
+	})
+	after := w.status(forever)
+	if after.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || after.GetStartedAt() != before.GetStartedAt() {
+		w.Errorf("the running container is %v, started %d, was started %d", after.GetState(), after.GetStartedAt(), before.GetStartedAt())
+	}
+	if s := w.exited(ends); s.GetExitCode() != 4 {
+		w.Errorf("the container that ended has code %d, want 4", s.GetExitCode())
+	}
+	w.ok("StartContainer of one that was created before", w.Runtime.StartContainer(w.ctx, idle))
+
+	again := w.listen()
+	w.provoke(again)
+	w.ok("StopContainer", w.Runtime.StopContainer(w.ctx, forever, 0))
+	again.want(p, forever, stopped)
+}

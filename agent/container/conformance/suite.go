@@ -1,0 +1,267 @@
+// Package conformance is the one suite that every runtime behind the seam
+// passes: the fake, the cri driver before the fake, and the cri driver
+// before a real runtime. It owns what "behaves like a container runtime"
+// means for the agent. It is imported by tests only.
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// Env is a runtime to test and what the tests may use of it.
+type Env struct {
+	Runtime container.Runtime
+	// Image is the name of a present image with BusyBox' sh, sleep, echo,
+	// true and false.
+	Image string
+	// Absent is the name of an image that is neither present nor to be had
+	// from a registry.
+	Absent string
+	// LogRoot is a folder that the runtime may write logs to.
+	LogRoot string
+	// CgroupParent is the parent of the pods' cgroups; empty is the
+	// runtime's own choice.
+	CgroupParent string
+	// Patience is how long anything may take that takes no time by itself;
+	// 0 is ten seconds.
+	Patience time.Duration
+	// Restart restarts the runtime and returns when it may be called again;
+	// nil if the test cannot.
+	Restart func(t *testing.T)
+}
+
+// Run tests the runtimes that newRuntime makes, one for each part. Objects
+// that the tests create are removed again.
+func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
+	for _, part := range []struct {
+		name string
+		test func(*world)
+	}{
+		{"node", testNode},
+		{"images", testImages},
+		{"sandbox life", testSandboxLife},
+		{"sandbox unknown", testSandboxUnknown},
+		{"sandbox name is reserved", testSandboxReserved},
+		{"container life", testContainerLife},
+		{"container exit codes", testExitCodes},
+		{"container unknown", testContainerUnknown},
+		{"container cannot start", testCannotStart},
+		{"container name is reserved", testContainerReserved},
+		{"create needs a ready sandbox and an image", testCreateRefused},
+		{"stop signal is honoured", testStopHonoured},
+		{"stop kills after grace", testStopKills},
+		{"stop with no grace", testStopAtOnce},
+		{"remove while running", testRemoveRunning},
+		{"stop of the sandbox stops containers", testStopSandbox},
+		{"removal of the sandbox removes containers", testRemoveSandbox},
+		{"observe", testObserve},
+		{"lists filter by pod", testListFilter},
+		{"cancelled call", testCancelled},
+		{"events", testEvents},
+		{"events after reconnect", testEventsReconnect},
+		{"runtime restart", testRestart},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			env := newRuntime(t)
+			if env.Patience == 0 {
+				env.Patience = 10 * time.Second
+			}
+			part.test(&world{T: t, Env: env, ctx: t.Context()})
+		})
+	}
+}
+
+// world is one test with its runtime.
+type world struct {
+	*testing.T
+	Env
+	ctx context.Context
+}
+
+// pod is a sandbox under test.
+type pod struct {
+	w      *world
+	uid    string
+	id     string
+	config *runtimeapi.PodSandboxConfig
+}
+
+// newPod describes a pod with a new UID, on the host's network: the suite
+// wants no CNI plugin.
+func (w *world) newPod() *pod {
+	w.Helper()
+	uid := fmt.Sprintf("conformance-%x", time.Now().UnixNano())
+	name := "conformance"
+	return &pod{w: w, uid: uid, config: &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: uid},
+		Hostname:     name,
+		LogDirectory: filepath.Join(w.LogRoot, "default_"+name+"_"+uid),
+		Labels: map[string]string{
+			container.LabelPodName:      name,
+			container.LabelPodNamespace: "default",
+			container.LabelPodUID:       uid,
+			"app":                       "conformance",
+		},
+		Annotations: map[string]string{"example.com/note": "kept as it is"},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent:    w.CgroupParent,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces()},
+		},
+	}}
+}
+
+func namespaces() *runtimeapi.NamespaceOption {
+	return &runtimeapi.NamespaceOption{
+		Network: runtimeapi.NamespaceMode_NODE,
+		Pid:     runtimeapi.NamespaceMode_CONTAINER,
+		Ipc:     runtimeapi.NamespaceMode_POD,
+	}
+}
+
+// runPod makes a ready sandbox that goes away with the test.
+func (w *world) runPod() *pod {
+	w.Helper()
+	p := w.newPod()
+	p.run()
+	return p
+}
+
+func (p *pod) run() {
+	p.w.Helper()
+	id, err := p.w.Runtime.RunPodSandbox(p.w.ctx, p.config, "")
+	if err != nil {
+		p.w.Fatalf("RunPodSandbox: %v", err)
+	}
+	if id == "" {
+		p.w.Fatal("RunPodSandbox answered no ID")
+	}
+	p.id = id
+	p.w.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute+p.w.Patience)
+		defer cancel()
+		if err := p.w.Runtime.StopPodSandbox(ctx, id); err != nil {
+			p.w.Errorf("StopPodSandbox at the end: %v", err)
+		}
+		if err := p.w.Runtime.RemovePodSandbox(ctx, id); err != nil {
+			p.w.Errorf("RemovePodSandbox at the end: %v", err)
+		}
+		os.RemoveAll(p.config.LogDirectory)
+	})
+}
+
+// containerConfig is a container that runs a shell script.
+func (p *pod) containerConfig(name, script string) *runtimeapi.ContainerConfig {
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name},
+		Image:    &runtimeapi.ImageSpec{Image: p.w.Image},
+		Command:  []string{"/bin/sh", "-c", script},
+		LogPath:  name + "/0.log",
+		Labels: map[string]string{
+			container.LabelPodName:       p.config.GetMetadata().GetName(),
+			container.LabelPodNamespace:  p.config.GetMetadata().GetNamespace(),
+			container.LabelPodUID:        p.uid,
+			container.LabelContainerName: name,
+		},
+		Linux: &runtimeapi.LinuxContainerConfig{
+			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: namespaces()},
+		},
+	}
+}
+
+func (p *pod) create(c *runtimeapi.ContainerConfig) string {
+	p.w.Helper()
+	id, err := p.w.Runtime.CreateContainer(p.w.ctx, p.id, c, p.config)
+	if err != nil {
+		p.w.Fatalf("CreateContainer: %v", err)
+	}
+	if id == "" {
+		p.w.Fatal("CreateContainer answered no ID")
+	}
+	return id
+}
+
+// start runs a script and answers the container's ID.
+func (p *pod) start(name, script string) string {
+	p.w.Helper()
+	id := p.create(p.containerConfig(name, script))
+	if err := p.w.Runtime.StartContainer(p.w.ctx, id); err != nil {
+		p.w.Fatalf("StartContainer: %v", err)
+	}
+	return id
+}
+
+// The scripts of the suite: the fake understands them too.
+const (
+	scriptForever = `sleep 1000`
+	scriptTrap    = `trap "exit 7" TERM; echo ready; sleep 1000 & wait`
+	scriptReady   = `echo ready; sleep 1000`
+)
+
+// ready waits until the container has written its line: from then on its
+// handlers are in place.
+func (p *pod) ready(name string) {
+	p.w.Helper()
+	path := filepath.Join(p.config.GetLogDirectory(), name, "0.log")
+	p.w.eventually("a log line of "+name, func() error {
+		data, err := os.ReadFile(path)
+		if err == nil && len(data) == 0 {
+			err = fmt.Errorf("%s is empty", path)
+		}
+		return err
+	})
+}
+
+func (w *world) status(containerID string) *runtimeapi.ContainerStatus {
+	w.Helper()
+	s, err := w.Runtime.ContainerStatus(w.ctx, containerID)
+	if err != nil {
+		w.Fatalf("ContainerStatus: %v", err)
+	}
+	return s
+}
+
+// exited waits for a container's end.
+func (w *world) exited(containerID string) *runtimeapi.ContainerStatus {
+	w.Helper()
+	var s *runtimeapi.ContainerStatus
+	w.eventually("the end of "+containerID, func() error {
+		s = w.status(containerID)
+		if s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			return fmt.Errorf("state is %v", s.GetState())
+		}
+		return nil
+	})
+	return s
+}
+
+// eventually polls until check passes.
+func (w *world) eventually(what string, check func() error) {
+	w.Helper()
+	deadline := time.Now().Add(w.Patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("waited %v for %s: %v", w.Patience, what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (w *world) ok(what string, err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
