@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -92,10 +93,7 @@ func (p *planner) rebuild() {
 	p.out.KillPod = len(p.Observed.Sandboxes) > 0 || p.Observed.Running()
 	p.out.CreateSandbox = true
 	if last := p.Observed.Sandbox(); last != nil {
-		p.out.Attempt = last.Attempt + 1
-		if last.Attempt == math.MaxUint32 {
-			p.out.Attempt = last.Attempt
-		}
+		p.out.Attempt = min(last.Attempt, math.MaxUint32-1) + 1
 	}
 	if inits := p.Pod.Spec.InitContainers; len(inits) > 0 {
 		p.start(&inits[0], true, p.evidence(inits[0].Name))
@@ -151,10 +149,8 @@ func (p *planner) converge() {
 
 // starting says whether a main container is about to start, now or later.
 func (p *planner) starting() bool {
-	for i := range p.out.Start {
-		if !p.out.Start[i].Init {
-			return true
-		}
+	if slices.ContainsFunc(p.out.Start, func(s Start) bool { return !s.Init }) {
+		return true
 	}
 	for i := range p.Pod.Spec.Containers {
 		if _, ok := p.out.Waiting[p.Pod.Spec.Containers[i].Name]; ok {
@@ -230,20 +226,13 @@ func (p *planner) add(s Start) {
 }
 
 func (p *planner) planned(name string) bool {
-	for i := range p.out.Start {
-		if p.out.Start[i].Container.Name == name {
-			return true
-		}
-	}
 	_, waits := p.out.Waiting[name]
-	return waits
+	return waits || slices.ContainsFunc(p.out.Start, func(s Start) bool { return s.Container.Name == name })
 }
 
 func (p *planner) kill(c *container.Container, message string) {
-	for i := range p.out.Kill {
-		if p.out.Kill[i].ID == c.ID {
-			return
-		}
+	if slices.ContainsFunc(p.out.Kill, func(k Kill) bool { return k.ID == c.ID }) {
+		return
 	}
 	p.out.Kill = append(p.out.Kill, Kill{
 		ID: c.ID, Name: c.Name,
@@ -271,14 +260,11 @@ func (p *planner) strays() {
 }
 
 func (p *planner) specified(name string) bool {
-	for i := range p.Pod.Spec.Containers {
-		if p.Pod.Spec.Containers[i].Name == name {
-			return true
-		}
-	}
-	for i := range p.Pod.Spec.InitContainers {
-		if p.Pod.Spec.InitContainers[i].Name == name {
-			return true
+	for _, list := range [2][]v1.Container{p.Pod.Spec.Containers, p.Pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return true
+			}
 		}
 	}
 	return false
