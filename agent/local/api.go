@@ -1,0 +1,69 @@
+// Package local is what someone at the board, and whatever watches over it,
+// sees of the agent: a unix socket for root with the pods, the events and
+// the version as JSON, the client for it, and the kubelet's /healthz on the
+// loopback address. It holds no state of pods: it asks the functions that it
+// was given.
+package local
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// DefaultSocketPath is where the agent answers unless it was told otherwise.
+const DefaultSocketPath = "/run/tinylet/tinylet.sock"
+
+// Paths on the socket. All answer JSON to GET; errors are an Error.
+const (
+	// PathPods answers a list of Pod; with the query name=TEXT only those
+	// whose name, or namespace/name, begins with TEXT.
+	PathPods = "/v1/pods"
+	// PathEvents answers a list of event.Event, the oldest first.
+	PathEvents = "/v1/events"
+	// PathVersion answers a Version.
+	PathVersion = "/v1/version"
+)
+
+// Pod is one pod as the agent knows it.
+type Pod struct {
+	// Pod is the pod with its status.
+	Pod *v1.Pod `json:"pod"`
+	// WorkerState is syncing, terminating or terminated.
+	WorkerState string `json:"workerState"`
+	// MemoryBytes is the working set of the pod's cgroup; 0 if not known.
+	MemoryBytes uint64 `json:"memoryBytes"`
+	// Containers has one entry for each container of the pod that the runtime
+	// knows.
+	Containers []Container `json:"containers"`
+}
+
+// Container is what a pod's status does not tell of a container.
+type Container struct {
+	Name string `json:"name"`
+	// ID is the runtime's, without a scheme.
+	ID string `json:"id"`
+	// LogPath is the newest log file, absolute.
+	LogPath string `json:"logPath"`
+	// MemoryBytes is the working set of the container's cgroup; 0 if not
+	// known.
+	MemoryBytes uint64 `json:"memoryBytes"`
+}
+
+// Version is what the running agent is.
+type Version struct {
+	// Release is tinylet's.
+	Release string `json:"release"`
+	// Kubelet is the version that the node reports.
+	Kubelet string    `json:"kubelet"`
+	Built   time.Time `json:"built"`
+	Go      string    `json:"go"`
+	OS      string    `json:"os"`
+	Arch    string    `json:"arch"`
+	PID     int       `json:"pid"`
+}
+
+// Error is the body of every answer that is not 200.
+type Error struct {
+	Error string `json:"error"`
+}

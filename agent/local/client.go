@@ -1,0 +1,146 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/event"
+)
+
+// Errors of a Client, for errors.Is. Their texts name what to do.
+var (
+	// ErrNotRunning says that no agent listens on the socket.
+	ErrNotRunning = errors.New("the agent does not run here; start tinylet, or name its socket if it has another one")
+	// ErrNotRoot says that the caller may not ask the agent.
+	ErrNotRoot = errors.New("only root may ask the agent; run the command as root")
+	// ErrNoAnswer says that the agent took the connection and stayed silent.
+	ErrNoAnswer = errors.New("the agent does not answer; its log and http://127.0.0.1:10248/healthz?verbose tell more")
+)
+
+// Limits of a Client.
+const (
+	answerTimeout = 20 * time.Second
+	maxAnswer     = 64 << 20 // bytes
+)
+
+// Client asks a running agent over its socket. It keeps no connection open
+// and is safe for concurrent use.
+type Client struct {
+	path string
+	http http.Client
+}
+
+// NewClient makes a client for the socket at path; "" is DefaultSocketPath.
+// Nothing is opened yet.
+func NewClient(path string) *Client {
+	if path == "" {
+		path = DefaultSocketPath
+	}
+	c := &Client{path: path}
+	c.http.Transport = &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", c.path)
+		},
+	}
+	return c
+}
+
+// Pods lists the pods whose name, or namespace/name, begins with name; ""
+// lists all. It blocks until the answer is there, ctx ends, or 20 s have
+// passed, as do all methods.
+func (c *Client) Pods(ctx context.Context, name string) ([]Pod, error) {
+	path := PathPods
+	if name != "" {
+		path += "?" + url.Values{"name": {name}}.Encode()
+	}
+	var pods []Pod
+	if err := c.get(ctx, path, &pods); err != nil {
+		return nil, err
+	}
+	kept := pods[:0]
+	for _, p := range pods {
+		if p.Pod != nil {
+			kept = append(kept, p)
+		}
+	}
+	return kept, nil
+}
+
+// Events lists the recent events, the oldest first.
+func (c *Client) Events(ctx context.Context) ([]event.Event, error) {
+	var events []event.Event
+	err := c.get(ctx, PathEvents, &events)
+	return events, err
+}
+
+// Version says what the running agent is.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	var v Version
+	err := c.get(ctx, PathVersion, &v)
+	return v, err
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
+	defer cancel()
+	if err := c.ask(ctx, path, into); err != nil {
+		return fmt.Errorf("ask the agent on %s: %w", c.path, explain(ctx, err))
+	}
+	return nil
+}
+
+func (c *Client) ask(ctx context.Context, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://tinylet"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode == http.StatusOK {
+		if err := body.Decode(into); err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+		return nil
+	}
+	var e Error
+	if err := body.Decode(&e); err != nil || e.Error == "" {
+		e.Error = "answered " + resp.Status
+	}
+	if resp.StatusCode == http.StatusForbidden {
+		return ErrNotRoot
+	}
+	return errors.New(e.Error)
+}
+
+// explain turns what the system says into what it means here.
+func explain(ctx context.Context, err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // without the URL, which is made up
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return ErrNotRunning
+	case errors.Is(err, fs.ErrPermission):
+		return ErrNotRoot
+	case errors.Is(err, os.ErrDeadlineExceeded), ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,120 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Limits of both listeners. One connection serves one question, so nobody
+// can hold one of the few for longer than the timeouts.
+const (
+	maxConnections  = 32
+	maxHeaderBytes  = 8 << 10
+	readTimeout     = 5 * time.Second
+	writeTimeout    = 30 * time.Second
+	shutdownTimeout = 2 * time.Second
+)
+
+// serve answers on l until ctx ends or accepting fails, and returns the
+// latter's error. All that it started is done then.
+func serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+	var handlers sync.WaitGroup
+	srv := &http.Server{
+		Handler:           counted(h, &handlers),
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withPeer,
+	}
+	srv.SetKeepAlivesEnabled(false)
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+
+	var err error
+	select {
+	case err = <-failed:
+		_ = srv.Close() // the error of accepting is told
+	case <-ctx.Done():
+		if shutdown(srv, context.WithoutCancel(ctx)) != nil {
+			_ = srv.Close() // cuts off what did not end by itself
+		}
+		<-failed
+	}
+	handlers.Wait()
+	return err
+}
+
+// shutdown lets the answers under way end, for a while.
+func shutdown(srv *http.Server, ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	defer cancel()
+	return srv.Shutdown(ctx)
+}
+
+func counted(h http.Handler, running *sync.WaitGroup) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		running.Add(1)
+		defer running.Done()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// answer writes v as JSON. The status line is on its way before an error can
+// show, so the client sees a torn body.
+func answer(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the client went away
+}
+
+// gate lets a bounded number of connections in at a time; others wait in
+// the kernel's queue.
+type gate struct {
+	net.Listener
+	free   chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newGate(l net.Listener, limit int) *gate {
+	return &gate{Listener: l, free: make(chan struct{}, limit), closed: make(chan struct{})}
+}
+
+func (g *gate) Accept() (net.Conn, error) {
+	select {
+	case g.free <- struct{}{}:
+	case <-g.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := g.Listener.Accept()
+	if err != nil {
+		<-g.free
+		return nil, err
+	}
+	return &gatedConn{Conn: c, leave: func() { <-g.free }}, nil
+}
+
+func (g *gate) Close() error {
+	g.once.Do(func() { close(g.closed) })
+	return g.Listener.Close()
+}
+
+type gatedConn struct {
+	net.Conn
+	leave func()
+	once  sync.Once
+}
+
+func (c *gatedConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(c.leave)
+	return err
+}

@@ -1,0 +1,116 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/event"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	// SocketPath is where root is answered; "" is DefaultSocketPath. Its
+	// folder is made with mode 0700, the socket with 0600.
+	SocketPath string
+	// HealthzAddress is where /healthz is answered, such as 127.0.0.1:10248;
+	// "" is nowhere.
+	HealthzAddress string
+	// Pods lists the pods, in the order to be shown. The pods must not be
+	// changed afterwards.
+	Pods func(ctx context.Context) []Pod
+	// Events lists the recent events, the oldest first.
+	Events func() []event.Event
+	// Checks are what /healthz goes by, in this order.
+	Checks []Check
+	Log    *slog.Logger
+}
+
+// Check is one condition of the agent's health.
+type Check struct {
+	// Name is a path element, such as syncloop.
+	Name string
+	// Healthy answers nil or what is wrong. It must not block: a watchdog
+	// waits. It is called concurrently.
+	Healthy func(now time.Time) error
+}
+
+// ErrOtherAgent says that another agent lives on this node.
+var ErrOtherAgent = errors.New("another agent runs on this node")
+
+// Server answers local questions. It runs nothing while nobody asks.
+type Server struct {
+	config Config
+	lock   *os.File // held from Claim to the end of Run
+}
+
+// New checks the configuration. It starts nothing.
+func New(c Config) (*Server, error) {
+	if c.SocketPath == "" {
+		c.SocketPath = DefaultSocketPath
+	}
+	if c.Pods == nil || c.Events == nil || c.Log == nil {
+		return nil, errors.New("local server: Pods, Events and Log are required")
+	}
+	for _, check := range c.Checks {
+		if check.Name == "" || check.Healthy == nil {
+			return nil, fmt.Errorf("local server: health check %q is incomplete", check.Name)
+		}
+	}
+	return &Server{config: c}, nil
+}
+
+// Run answers until ctx ends, then returns nil when everything that it
+// started is done. It fails at once with ErrOtherAgent when another agent
+// lives. Anything else that keeps it from listening, such as a port that is
+// taken, is logged and tried again: the pods do not depend on it.
+func (s *Server) Run(ctx context.Context) error {
+	err := s.Claim()
+	if errors.Is(err, ErrOtherAgent) {
+		return err
+	}
+	defer s.release()
+
+	var wg sync.WaitGroup
+	if s.config.HealthzAddress != "" {
+		wg.Go(func() { s.keepServing(ctx, s.config.HealthzAddress, s.listenHealthz, s.healthz()) })
+	}
+	s.keepServing(ctx, s.config.SocketPath, s.listenSocket, s.socket())
+	wg.Wait()
+	return nil
+}
+
+// First and longest wait before the next attempt to listen.
+const (
+	firstRetry   = time.Second
+	longestRetry = time.Minute
+)
+
+// keepServing listens and serves until ctx ends.
+func (s *Server) keepServing(ctx context.Context, address string, listen func(context.Context) (net.Listener, error), h http.Handler) {
+	log := s.config.Log.With("address", address)
+	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
+		l, err := listen(ctx)
+		if err == nil {
+			log.Debug("answering")
+			err = serve(ctx, newGate(l, maxConnections), h, log)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		log.Warn("cannot answer, trying again", "error", err, "wait", wait)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/version"
+)
+
+// listenSocket makes the socket anew. Only the holder of the claim gets here
+// with a claim, so a socket that is there was left behind.
+func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
+	if err := s.Claim(); err != nil {
+		return nil, err
+	}
+	path := s.config.SocketPath
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("listen on %q: something that is no socket has this name", path)
+	default:
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("replace the socket of an earlier agent: %w", err)
+		}
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	// Until this is done the peer's credentials alone decide.
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close() // the error of chmod is told
+		return nil, err
+	}
+	return l, nil
+}
+
+// socket answers those whom withPeer found to be root or the agent's user.
+func (s *Server) socket() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+PathPods, func(w http.ResponseWriter, r *http.Request) {
+		answer(w, http.StatusOK, named(s.config.Pods(r.Context()), r.URL.Query().Get("name")))
+	})
+	mux.HandleFunc("GET "+PathEvents, func(w http.ResponseWriter, _ *http.Request) {
+		events := s.config.Events()
+		if events == nil {
+			events = []event.Event{}
+		}
+		answer(w, http.StatusOK, events)
+	})
+	mux.HandleFunc("GET "+PathVersion, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, thisVersion())
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
+			answer(w, http.StatusForbidden, Error{"only root may ask the agent"})
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// named keeps the pods whose name, or namespace/name, begins with text.
+func named(pods []Pod, text string) []Pod {
+	out := make([]Pod, 0, len(pods))
+	for _, p := range pods {
+		if p.Pod == nil {
+			continue
+		}
+		if strings.HasPrefix(p.Pod.Name, text) || strings.HasPrefix(p.Pod.Namespace+"/"+p.Pod.Name, text) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func thisVersion() Version {
+	return Version{
+		Release: version.Release(), Kubelet: version.Kubelet(), Built: version.Built(),
+		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, PID: os.Getpid(),
+	}
+}
+
+// peerKey is the context key under which a connection says whether root, or
+// the agent's own user, is at its other end.
+type peerKey struct{}
+
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, peerKey{}, trusted(c))
+}
+
+// trusted asks the kernel who connected (SO_PEERCRED, unix(7)).
+func trusted(c net.Conn) bool {
+	if g, ok := c.(*gatedConn); ok {
+		c = g.Conn
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var cred *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return cerr == nil && err == nil && allowedUID(cred.Uid, os.Geteuid())
+}
+
+func allowedUID(peer uint32, own int) bool {
+	return peer == 0 || int64(peer) == int64(own)
+}
