@@ -1,0 +1,114 @@
+package criconfig
+
+import (
+	"math"
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// kubepods is the cgroup of all pods, by the kubelet's custom.
+const kubepods = "kubepods"
+
+// PodCgroup is the pod's cgroup, absolute below the hierarchy's root, and
+// what CRI is given as the cgroup parent:
+// /kubepods/burstable/pod<uid> with the driver cgroupfs,
+// /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice
+// with the driver systemd, dashes of the UID as underscores. A Guaranteed
+// pod sits directly below kubepods.
+func PodCgroup(p *v1.Pod, n *Node) string {
+	return n.cgroup(append(qosCgroup(pod.QoS(p)), "pod"+string(p.UID))...)
+}
+
+// QoSCgroup is the cgroup of all pods of a QoS class.
+func QoSCgroup(class v1.PodQOSClass, n *Node) string {
+	return n.cgroup(qosCgroup(class)...)
+}
+
+func qosCgroup(class v1.PodQOSClass) []string {
+	switch class {
+	case v1.PodQOSBurstable:
+		return []string{kubepods, "burstable"}
+	case v1.PodQOSBestEffort:
+		return []string{kubepods, "besteffort"}
+	case v1.PodQOSGuaranteed:
+	}
+	return []string{kubepods}
+}
+
+func (n *Node) cgroup(parts ...string) string {
+	root := strings.FieldsFunc(n.CgroupRoot, func(r rune) bool { return r == '/' })
+	parts = append(root, parts...)
+	if n.CgroupDriver != DriverSystemd {
+		return "/" + path.Join(parts...)
+	}
+	// A slice's folder lies in that of each prefix of its name (systemd.slice(5)).
+	name, out := "", "/"
+	for _, part := range parts {
+		if name != "" {
+			name += "-"
+		}
+		name += strings.ReplaceAll(part, "-", "_")
+		out = path.Join(out, name+".slice")
+	}
+	return out
+}
+
+// PodResources are the limits of the pod's cgroup, to be set before its
+// sandbox starts: its containers' requests as CPU weight, and the sum of
+// their limits where none goes without one (ResourceConfigForPod in
+// pkg/kubelet/cm/helpers_linux.go).
+func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
+	t, class := totalsOf(p), pod.QoS(p)
+	r := cgroups.Resources{CPUWeight: cpuWeight(minShares)}
+	if class != v1.PodQOSBestEffort {
+		r.CPUWeight = cpuWeight(shares(milli(t.cpuRequest)))
+		if t.allCPU && n.CPUCFSQuota {
+			period := n.quotaPeriod()
+			r.CPUMax = cgroups.CPUMax{Quota: quota(milli(t.cpuLimit), period), Period: uint64(period)}
+		}
+		if t.allMemory {
+			r.MemoryMax = whole(t.memoryLimit)
+		}
+	}
+	if n.PodPidsLimit > 0 {
+		r.PidsMax = n.PodPidsLimit
+	}
+	return r
+}
+
+// QoSResources are what the cgroup of a QoS class gets: BestEffort the least
+// weight that there is, Burstable what the given pods of that class ask for
+// together (pkg/kubelet/cm/qos_container_manager_linux.go). The other pods
+// are left out. A Guaranteed pod has no group of its class.
+func QoSResources(class v1.PodQOSClass, pods []*v1.Pod) cgroups.Resources {
+	asked := int64(0)
+	if class == v1.PodQOSBurstable {
+		for _, p := range pods {
+			if pod.QoS(p) == class {
+				asked = min(asked+milli(totalsOf(p).cpuRequest), maxMilli)
+			}
+		}
+	}
+	return cgroups.Resources{CPUWeight: cpuWeight(shares(asked))}
+}
+
+// cpuWeight turns cgroup v1's shares into v2's weight by the curve that runc
+// 1.3.2 and crun 1.23 came to, through (2, 1), (1024, 100) and
+// (262144, 10000). Older runtimes draw a line, which gives 39 for 1024; the
+// curve is right here whatever the runtime does below the pod's group, since
+// weights compare only between siblings.
+func cpuWeight(shares int64) uint64 {
+	switch {
+	case shares <= minShares:
+		return 1
+	case shares >= maxShares:
+		return 10000
+	}
+	l := math.Log2(float64(shares))
+	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
+}

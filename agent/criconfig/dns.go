@@ -1,0 +1,169 @@
+package criconfig
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Limits that Kubernetes gives a pod's resolv.conf
+// (pkg/apis/core/validation/validation.go).
+const (
+	maxServers     = 3
+	maxSearches    = 32
+	maxSearchChars = 2048
+)
+
+// clusterOptions are what the policy ClusterFirst sets.
+var clusterOptions = []string{"ndots:5"}
+
+// ParseResolvConf reads a resolv.conf: name servers add up, the last search
+// line wins, of an option the last value. Lines that it does not know are
+// left out, as resolvers do.
+func ParseResolvConf(raw []byte) *runtimeapi.DNSConfig {
+	dns := &runtimeapi.DNSConfig{}
+	for line := range strings.Lines(string(raw)) {
+		fields := strings.Fields(line)
+		if len(fields) < 1 {
+			continue
+		}
+		switch values := fields[1:]; fields[0] {
+		case "nameserver":
+			if len(values) > 0 {
+				dns.Servers = append(dns.Servers, values[0])
+			}
+		case "search":
+			dns.Searches = nil
+			for _, s := range values {
+				if s != "." {
+					dns.Searches = append(dns.Searches, strings.TrimSuffix(s, "."))
+				}
+			}
+		case "options":
+			for _, o := range values {
+				dns.Options = setOption(dns.Options, o)
+			}
+		}
+	}
+	return dns
+}
+
+// setOption replaces the option of that name, or adds it.
+func setOption(options []string, option string) []string {
+	name, _, _ := strings.Cut(option, ":")
+	for i, o := range options {
+		if old, _, _ := strings.Cut(o, ":"); old == name {
+			options[i] = option
+			return options
+		}
+	}
+	return append(options, option)
+}
+
+// dnsOf is the pod's resolv.conf by its dnsPolicy and dnsConfig
+// (pkg/kubelet/network/dns/dns.go). What exceeds the limits is cut off.
+func dnsOf(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
+	dns := baseDNS(p, n)
+	if c := p.Spec.DNSConfig; c != nil {
+		dns.Servers = unique(append(dns.Servers, c.Nameservers...))
+		dns.Searches = unique(append(dns.Searches, c.Searches...))
+		for _, o := range c.Options {
+			option := o.Name
+			if o.Value != nil && *o.Value != "" {
+				option += ":" + *o.Value
+			}
+			dns.Options = setOption(dns.Options, option)
+		}
+	}
+	dns.Servers = dns.Servers[:min(len(dns.Servers), maxServers)]
+	dns.Searches = fitSearches(dns.Searches)
+	return dns
+}
+
+func baseDNS(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
+	switch {
+	case p.Spec.DNSPolicy == v1.DNSNone:
+		return &runtimeapi.DNSConfig{}
+	case wantsClusterDNS(p) && len(n.ClusterDNS) > 0:
+		return &runtimeapi.DNSConfig{
+			Servers:  slices.Clone(n.ClusterDNS),
+			Searches: clusterSearches(p.Namespace, n),
+			Options:  slices.Clone(clusterOptions),
+		}
+	case n.Resolv == nil:
+		return &runtimeapi.DNSConfig{Servers: localResolvers(n.HostIPs), Searches: []string{"."}}
+	default:
+		return &runtimeapi.DNSConfig{
+			Servers:  slices.Clone(n.Resolv.Servers),
+			Searches: slices.Clone(n.Resolv.Searches),
+			Options:  slices.Clone(n.Resolv.Options),
+		}
+	}
+}
+
+// wantsClusterDNS holds for ClusterFirst, and for what an API server would
+// have refused, as in the kubelet.
+func wantsClusterDNS(p *v1.Pod) bool {
+	switch p.Spec.DNSPolicy {
+	case v1.DNSDefault:
+		return false
+	case v1.DNSClusterFirst, "":
+		return !p.Spec.HostNetwork
+	default:
+		return true
+	}
+}
+
+func clusterSearches(namespace string, n *Node) []string {
+	var searches []string
+	if d := n.ClusterDomain; d != "" {
+		searches = []string{namespace + ".svc." + d, "svc." + d, d}
+	}
+	searches = append(searches, n.Resolv.GetSearches()...)
+	if n.ClusterDomain == "" {
+		return searches
+	}
+	return unique(searches)
+}
+
+// localResolvers is a resolver on the node itself, once for each of the
+// node's addresses, of its family.
+func localResolvers(hostIPs []string) []string {
+	var servers []string
+	for _, ip := range hostIPs {
+		if strings.Contains(ip, ":") {
+			servers = append(servers, "::1")
+		} else {
+			servers = append(servers, "127.0.0.1")
+		}
+	}
+	if len(servers) == 0 {
+		servers = []string{"127.0.0.1"}
+	}
+	return servers
+}
+
+// fitSearches keeps what resolvers can bear: the first domains, none longer
+// than a name may be, all together in one line.
+func fitSearches(searches []string) []string {
+	searches = slices.DeleteFunc(searches[:min(len(searches), maxSearches)], func(s string) bool {
+		return len(s) > validation.DNS1123SubdomainMaxLength
+	})
+	for len(strings.Join(searches, " ")) > maxSearchChars {
+		searches = searches[:len(searches)-1]
+	}
+	return searches
+}
+
+func unique(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,62 @@
+package criconfig
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// expand puts the values of variables in the place of $(NAME). $$ is one $;
+// a reference without an end, or to a name that lookup does not know, stays
+// as it is. Values are not expanded again. (The rules are those of
+// third_party/forked/golang/expansion in Kubernetes.)
+func expand(s string, lookup func(name string) (string, bool)) string {
+	if !strings.Contains(s, "$") {
+		return s
+	}
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(s, "$")
+		out.WriteString(before)
+		switch {
+		case !found:
+			return out.String()
+		case rest == "":
+			out.WriteByte('$')
+			return out.String()
+		case rest[0] == '$':
+			out.WriteByte('$')
+			s = rest[1:]
+		case rest[0] == '(':
+			name, after, closed := strings.Cut(rest[1:], ")")
+			if !closed {
+				out.WriteString("$(")
+				s = rest[1:]
+				continue
+			}
+			if value, ok := lookup(name); ok {
+				out.WriteString(value)
+			} else {
+				out.WriteString("$(" + name + ")")
+			}
+			s = after
+		default:
+			// The rune after a lone $ is kept, even where it is no UTF-8: then
+			// as U+FFFD, as upstream has it.
+			r, size := utf8.DecodeRuneInString(rest)
+			out.WriteByte('$')
+			out.WriteRune(r)
+			s = rest[size:]
+		}
+	}
+}
+
+func expandAll(list []string, lookup func(string) (string, bool)) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = expand(s, lookup)
+	}
+	return out
+}

@@ -1,0 +1,67 @@
+package criconfig
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	maxHostname = 63 // the kernel's 64 less the terminating zero
+	maxFQDN     = 64 // __NEW_UTS_LEN
+)
+
+// hostnameOf is the pod's short name and its domain, "" without a subdomain
+// (GeneratePodHostNameAndDomain in pkg/kubelet/kubelet_pods.go).
+func hostnameOf(p *v1.Pod, n *Node) (name, domain string, err error) {
+	if o := p.Spec.HostnameOverride; o != nil {
+		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {
+			return "", "", fmt.Errorf("spec.hostnameOverride %q is not a DNS name: %s", *o, strings.Join(msgs, "; "))
+		}
+		name, err = shorten(*o)
+		return name, "", err
+	}
+	name = p.Name
+	if h := p.Spec.Hostname; h != "" {
+		if msgs := validation.IsDNS1123Label(h); len(msgs) > 0 {
+			return "", "", fmt.Errorf("spec.hostname %q is not a DNS label: %s", h, strings.Join(msgs, "; "))
+		}
+		name = h
+	}
+	if name, err = shorten(name); err != nil {
+		return "", "", err
+	}
+	if s := p.Spec.Subdomain; s != "" {
+		if msgs := validation.IsDNS1123Label(s); len(msgs) > 0 {
+			return "", "", fmt.Errorf("spec.subdomain %q is not a DNS label: %s", s, strings.Join(msgs, "; "))
+		}
+		domain = s + "." + p.Namespace + ".svc." + n.ClusterDomain
+	}
+	return name, domain, nil
+}
+
+func shorten(name string) (string, error) {
+	if len(name) <= maxHostname {
+		return name, nil
+	}
+	short := strings.TrimRight(name[:maxHostname], "-.")
+	if short == "" {
+		return "", fmt.Errorf("host name %q has no usable start", name)
+	}
+	return short, nil
+}
+
+// kernelHostname is what uname shows in the pod.
+func kernelHostname(p *v1.Pod, n *Node) (string, error) {
+	name, domain, err := hostnameOf(p, n)
+	if err != nil || domain == "" || p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN {
+		return name, err
+	}
+	fqdn := name + "." + domain
+	if len(fqdn) > maxFQDN {
+		return "", fmt.Errorf("spec.setHostnameAsFQDN: %q is longer than the kernel's %d characters", fqdn, maxFQDN)
+	}
+	return fqdn, nil
+}

@@ -1,0 +1,59 @@
+package criconfig
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// portMappings lists the ports of all containers; the runtime takes those
+// with a host port. Within a container a port counts once by its name, or
+// without one by all it says (MakePortMappings in
+// pkg/kubelet/container/helpers.go).
+func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
+	var out []*runtimeapi.PortMapping
+	for i := range p.Spec.Containers {
+		seen := map[string]bool{}
+		for _, port := range p.Spec.Containers[i].Ports {
+			key := portKey(port)
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			out = append(out, &runtimeapi.PortMapping{
+				Protocol:      protocol(port.Protocol),
+				ContainerPort: port.ContainerPort,
+				HostPort:      port.HostPort,
+				HostIp:        port.HostIP,
+			})
+		}
+	}
+	return out
+}
+
+func portKey(port v1.ContainerPort) string {
+	if port.Name != "" {
+		return port.Name
+	}
+	family := "any"
+	switch {
+	case strings.Contains(port.HostIP, ":"):
+		family = "v6"
+	case port.HostIP != "":
+		family = "v4"
+	}
+	return fmt.Sprintf("%s-%s-%s:%d:%d", family, port.Protocol, port.HostIP, port.ContainerPort, port.HostPort)
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	default:
+		return runtimeapi.Protocol_TCP
+	}
+}

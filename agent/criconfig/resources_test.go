@@ -1,0 +1,181 @@
+package criconfig
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// needs is a container with requests and limits of CPU and memory; "" is
+// none.
+func needs(cpuRequest, cpuLimit, memRequest, memLimit string) v1.Container {
+	var c v1.Container
+	put := func(list *v1.ResourceList, name v1.ResourceName, value string) {
+		if value == "" {
+			return
+		}
+		if *list == nil {
+			*list = v1.ResourceList{}
+		}
+		(*list)[name] = resource.MustParse(value)
+	}
+	put(&c.Resources.Requests, v1.ResourceCPU, cpuRequest)
+	put(&c.Resources.Limits, v1.ResourceCPU, cpuLimit)
+	put(&c.Resources.Requests, v1.ResourceMemory, memRequest)
+	put(&c.Resources.Limits, v1.ResourceMemory, memLimit)
+	return c
+}
+
+func podOf(containers ...v1.Container) *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{Containers: containers}}
+}
+
+func TestPodResources(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	sidecar := needs("200m", "", "", "")
+	sidecar.RestartPolicy = &always
+	for _, tc := range []struct {
+		name string
+		init []v1.Container
+		run  []v1.Container
+		edit func(*Node)
+		want cgroups.Resources
+	}{
+		{"best effort", nil, []v1.Container{needs("", "", "", "")}, nil, cgroups.Resources{CPUWeight: 1}},
+		{"guaranteed", nil, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, nil, cgroups.Resources{
+			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 1 << 20,
+		}},
+		{"limits stand for requests", nil, []v1.Container{needs("", "1", "", "1Mi")}, nil, cgroups.Resources{
+			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 1 << 20,
+		}},
+		{"one goes without", nil, []v1.Container{needs("500m", "1", "", "1Mi"), needs("500m", "", "", "1Mi")}, nil, cgroups.Resources{
+			CPUWeight: 100, MemoryMax: 2 << 20,
+		}},
+		{"an init container goes without", []v1.Container{needs("", "", "", "")}, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, nil, cgroups.Resources{
+			CPUWeight: 100,
+		}},
+		{"a large init container", []v1.Container{needs("1", "2", "", "9Mi"), needs("2", "2", "", "1Mi")}, []v1.Container{needs("1", "1", "", "1Mi")}, nil, cgroups.Resources{
+			CPUWeight: 174, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000}, MemoryMax: 9 << 20,
+		}},
+		{"sidecars run on", []v1.Container{needs("100m", "", "", ""), sidecar, needs("700m", "", "", "")}, []v1.Container{needs("800m", "", "", "")}, nil, cgroups.Resources{
+			CPUWeight: 100,
+		}},
+		{"no quotas, few tasks", nil, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, func(n *Node) { n.CPUCFSQuota, n.PodPidsLimit = false, 64 }, cgroups.Resources{
+			CPUWeight: 100, MemoryMax: 1 << 20, PidsMax: 64,
+		}},
+		{"the least quota", nil, []v1.Container{needs("1m", "1m", "1", "1")}, nil, cgroups.Resources{
+			CPUWeight: 1, CPUMax: cgroups.CPUMax{Quota: 1000, Period: 100000}, MemoryMax: 1,
+		}},
+		{"absurd", nil, []v1.Container{needs("9E", "9E", "99E", "99E")}, nil, cgroups.Resources{
+			CPUWeight: 10000, CPUMax: cgroups.CPUMax{Quota: 100_000_000_000_000, Period: 100000}, MemoryMax: math.MaxInt64,
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, n := podOf(tc.run...), board()
+			p.Spec.InitContainers = tc.init
+			if tc.edit != nil {
+				tc.edit(n)
+			}
+			if diff := cmp.Diff(tc.want, PodResources(p, n)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestQoSResources(t *testing.T) {
+	pods := []*v1.Pod{
+		podOf(needs("500m", "", "", "")),
+		podOf(needs("524m", "", "", "")),
+		podOf(needs("1", "1", "1Mi", "1Mi")),
+		podOf(needs("", "", "", "")),
+	}
+	if got := QoSResources(v1.PodQOSBurstable, pods); got.CPUWeight != cpuWeight(shares(1024)) {
+		t.Errorf("burstable weighs %d", got.CPUWeight)
+	}
+	if got := QoSResources(v1.PodQOSBestEffort, pods); got.CPUWeight != 1 {
+		t.Errorf("best effort weighs %d", got.CPUWeight)
+	}
+}
+
+func TestCPUWeight(t *testing.T) {
+	for shares, want := range map[int64]uint64{0: 1, 2: 1, 3: 2, 102: 17, 1024: 100, 2048: 174, 262143: 10000, 262144: 10000, math.MaxInt64: 10000} {
+		if got := cpuWeight(shares); got != want {
+			t.Errorf("%d shares weigh %d, want %d", shares, got, want)
+		}
+	}
+}
+
+func TestOOMScoreAdj(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		c        v1.Container
+		capacity int64
+		want     int64
+	}{
+		{"best effort", needs("", "", "", ""), 1 << 30, 1000},
+		{"guaranteed", needs("1", "1", "1Mi", "1Mi"), 1 << 30, -997},
+		{"no memory asked for", needs("1", "", "", ""), 1 << 30, 999},
+		{"a quarter", needs("", "", "256Mi", ""), 1 << 30, 750},
+		{"a limit is a request", needs("", "", "", "256Mi"), 1 << 30, 750},
+		{"a trace", needs("", "", "1", ""), 1 << 30, 999},
+		{"nearly all", needs("", "", "1023Mi", ""), 1 << 30, 3},
+		{"more than all", needs("", "", "2Gi", ""), 1 << 30, 3},
+		{"more than can be", needs("", "", "8Ei", ""), math.MaxInt64, 3},
+		{"half of what can be", needs("", "", "4Ei", ""), math.MaxInt64, 500},
+		{"capacity unknown", needs("", "", "1Gi", ""), 0, 999},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := podOf(tc.c)
+			if got := oomScoreAdj(p, &p.Spec.Containers[0], tc.capacity); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPodCgroup(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		c      v1.Container
+		driver string
+		root   string
+		want   string
+	}{
+		{"guaranteed", needs("1", "1", "1Mi", "1Mi"), DriverCgroupfs, "", "/kubepods/poda-b"},
+		{"burstable", needs("1", "", "", ""), "", "/", "/kubepods/burstable/poda-b"},
+		{"best effort below a root", needs("", "", "", ""), DriverCgroupfs, "/x/y/", "/x/y/kubepods/besteffort/poda-b"},
+		{"systemd, guaranteed", needs("1", "1", "1Mi", "1Mi"), DriverSystemd, "", "/kubepods.slice/kubepods-poda_b.slice"},
+		{"systemd, burstable", needs("1", "", "", ""), DriverSystemd, "/", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice"},
+		{"systemd, below a root", needs("1", "", "", ""), DriverSystemd, "/x", "/x.slice/x-kubepods.slice/x-kubepods-burstable.slice/x-kubepods-burstable-poda_b.slice"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := podOf(tc.c)
+			p.UID = "a-b"
+			if got := PodCgroup(p, &Node{CgroupDriver: tc.driver, CgroupRoot: tc.root}); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+	if got := QoSCgroup(v1.PodQOSBurstable, &Node{}); got != "/kubepods/burstable" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestHugePageSize(t *testing.T) {
+	for folder, want := range map[string]string{
+		"hugepages-64kB": "64KB", "hugepages-2048kB": "2MB", "hugepages-32768kB": "32MB",
+		"hugepages-1048576kB": "1GB", "hugepages-16777216kB": "16GB",
+		"hugepages-0kB": "", "hugepages-kB": "", "hugepages-2M": "", "x-1kB": "", "hugepages--1kB": "",
+	} {
+		got, ok := HugePageSize(folder)
+		if got != want || ok != (want != "") {
+			t.Errorf("%s: got %q, %v", folder, got, ok)
+		}
+	}
+}
