@@ -171,8 +171,10 @@ func testRestart(w *world) {
 	if after.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || after.GetStartedAt() != before.GetStartedAt() {
 		w.Errorf("the running container is %v, started %d, was started %d", after.GetState(), after.GetStartedAt(), before.GetStartedAt())
 	}
-	if s := w.exited(ends); s.GetExitCode() != 4 {
-		w.Errorf("the container that ended has code %d, want 4", s.GetExitCode())
+	// containerd forgets the code of what ends while it is away
+	// (core/runtime/v2/shim_load.go cleans up a shim without processes).
+	if s := w.exited(ends); s.GetExitCode() != 4 && (s.GetExitCode() != 255 || s.GetReason() != "Unknown") {
+		w.Errorf("the container that ended has code %d and reason %q, want 4, or 255 and Unknown", s.GetExitCode(), s.GetReason())
 	}
 	w.ok("StartContainer of one that was created before", w.Runtime.StartContainer(w.ctx, idle))
 

@@ -96,14 +96,14 @@ type pod struct {
 }
 
 // newPod describes a pod with a new UID, on the host's network: the suite
-// wants no CNI plugin.
+// wants no CNI plugin. Such a pod must not name a host name of its own, since
+// it shares the host's UTS namespace.
 func (w *world) newPod() *pod {
 	w.Helper()
 	uid := fmt.Sprintf("conformance-%x", time.Now().UnixNano())
 	name := "conformance"
 	return &pod{w: w, uid: uid, config: &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: uid},
-		Hostname:     name,
 		LogDirectory: filepath.Join(w.LogRoot, "default_"+name+"_"+uid),
 		Labels: map[string]string{
 			container.LabelPodName:      name,

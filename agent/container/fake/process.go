@@ -51,10 +51,14 @@ func (r *Runtime) after(p *process, d time.Duration, f func()) {
 }
 
 // end ends a process that runs and tells the subscribers; the caller holds
-// the lock.
+// the lock. The code of what ends while the runtime is down is lost, as in
+// containerd.
 func (r *Runtime) end(p *process, code int32, reason string) {
 	if p.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
+	}
+	if r.down {
+		code, reason = 255, "Unknown"
 	}
 	p.finish(time.Now().UnixNano(), code, reason)
 	r.emit(p.status.Id, p.sandbox.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)

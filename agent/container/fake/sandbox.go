@@ -68,7 +68,10 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 			state:   runtimeapi.PodSandboxState_SANDBOX_READY,
 			created: time.Now().UnixNano(),
 		}
-		if !s.hostNetwork() {
+		switch {
+		case s.hostNetwork() && config.GetHostname() != "":
+			return errors.New("unable to set hostname without a private UTS namespace")
+		case !s.hostNetwork():
 			s.ip = fmt.Sprintf("10.88.%d.%d", r.serial/250, r.serial%250+2)
 		}
 		r.sandboxes[id] = s
