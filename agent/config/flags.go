@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -91,15 +93,15 @@ func show(v reflect.Value) string {
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
+	switch value := v.Interface().(type) {
+	case metav1.Duration:
+		return value.Duration.String()
+	case logsapi.TimeOrMetaDuration:
+		return value.Duration.Duration.String()
+	}
 	switch v.Kind() {
 	case reflect.Bool, reflect.String, reflect.Int32, reflect.Int64, reflect.Uint32:
 		return fmt.Sprint(v.Interface())
-	case reflect.Struct:
-		if d := v.FieldByName("Duration"); d.IsValid() {
-			if d, ok := d.Interface().(time.Duration); ok {
-				return d.String()
-			}
-		}
 	}
 	return ""
 }

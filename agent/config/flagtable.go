@@ -95,7 +95,7 @@ var boundFlags = []boundFlag{
 	{name: "node-status-update-frequency", field: "nodeStatusUpdateFrequency"},
 	{name: "oom-score-adj", field: "oomScoreAdj"},
 	{name: "pod-cidr", field: "podCIDR"},
-	{name: "pod-manifest-path", field: "staticPodPath", usage: "folder or file of pod manifests to run, `path`"},
+	{name: "pod-manifest-path", field: "staticPodPath", usage: "`path` of the folder or file of pod manifests to run"},
 	{name: "pod-max-pids", field: "podPidsLimit"},
 	{name: "pods-per-core", field: "podsPerCore"},
 	{name: "port", field: "port"},

@@ -110,8 +110,15 @@ func fieldByTag(v reflect.Value, name string) reflect.Value {
 		return reflect.Value{}
 	}
 	for i := range t.NumField() {
-		if tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); tag == name {
+		field := t.Field(i)
+		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if tag == name {
 			return v.Field(i)
+		}
+		if field.Anonymous && tag == "" { // its fields are its parent's
+			if found := fieldByTag(v.Field(i), name); found.IsValid() {
+				return found
+			}
 		}
 	}
 	return reflect.Value{}

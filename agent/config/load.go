@@ -135,10 +135,12 @@ func endpoint(address string) string {
 	return address
 }
 
+const noSource = "no pods will run: no source of pods is set"
+
 // notices are about settings that are valid and surely not meant.
 func notices(cfg *Config) []Warning {
 	if cfg.Kubelet.StaticPodPath == "" && cfg.Kubelet.StaticPodURL == "" && cfg.Kubeconfig == "" {
-		return []Warning{{"no pods will run: no source of pods is set", []slog.Attr{
+		return []Warning{{noSource, []slog.Attr{
 			slog.String("remedy", "set staticPodPath, staticPodURL or --kubeconfig"),
 		}}}
 	}

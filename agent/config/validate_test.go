@@ -1,0 +1,191 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestDefaultIsValid(t *testing.T) {
+	cfg, _ := mustBuild(t, nil, nil)
+	if err := Validate(cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+// kubeadm's configuration, as its ConfigMap kubelet-config holds it.
+func TestKubeadmIsValid(t *testing.T) {
+	cfg, warnings := mustBuild(t, []string{"--hostname-override=board", "--register-with-taints=node-role.kubernetes.io/edge=:NoSchedule"}, optional(kubeletHead+`
+authentication:
+  anonymous: {enabled: false}
+  webhook: {cacheTTL: 0s, enabled: true}
+  x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}
+authorization:
+  mode: Webhook
+  webhook: {cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 0s}
+cgroupDriver: systemd
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: ""
+cpuManagerReconcilePeriod: 0s
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+httpCheckFrequency: 0s
+imageMaximumGCAge: 0s
+imageMinimumGCAge: 0s
+logging:
+  flushFrequency: 0
+  options: {json: {infoBufferSize: "0"}, text: {infoBufferSize: "0"}}
+  verbosity: 0
+memorySwap: {}
+nodeStatusReportFrequency: 0s
+nodeStatusUpdateFrequency: 0s
+resolvConf: /run/systemd/resolve/resolv.conf
+rotateCertificates: true
+runtimeRequestTimeout: 0s
+shutdownGracePeriod: 0s
+shutdownGracePeriodCriticalPods: 0s
+staticPodPath: /etc/kubernetes/manifests
+streamingConnectionIdleTimeout: 0s
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+`))
+	if len(warnings) > 0 {
+		t.Errorf("warnings: %v", warnings)
+	}
+	if err := Validate(cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"sync frequency", func(c *Config) { c.Kubelet.SyncFrequency.Duration = -time.Second }, "syncFrequency (--sync-frequency) is -1s: it must be 1ms or longer"},
+		{"file check", func(c *Config) { c.Kubelet.FileCheckFrequency.Duration = 0 }, "fileCheckFrequency"},
+		{"http check", func(c *Config) { c.Kubelet.HTTPCheckFrequency.Duration = 0 }, "httpCheckFrequency"},
+		{"URL scheme", func(c *Config) { c.Kubelet.StaticPodURL = "file:///etc" }, "staticPodURL"},
+		{"URL without host", func(c *Config) { c.Kubelet.StaticPodURL = "http:///x" }, "staticPodURL"},
+		{"header name", func(c *Config) { c.Kubelet.StaticPodURLHeader = map[string][]string{"a b": {"c"}} }, `staticPodURLHeader (--manifest-url-header) is "a b"`},
+		{"header value", func(c *Config) { c.Kubelet.StaticPodURLHeader = map[string][]string{"a": {"x\r\ny: z"}} }, "staticPodURLHeader[a]"},
+		{"run once", func(c *Config) { c.Kubelet.RunOnce = true }, "runOnce (--runonce) is true"},
+		{"TCP endpoint", func(c *Config) { c.Kubelet.ContainerRuntimeEndpoint = "tcp://1.2.3.4:5" }, "containerRuntimeEndpoint"},
+		{"relative socket", func(c *Config) { c.Kubelet.ImageServiceEndpoint = "unix://run/x" }, "imageServiceEndpoint"},
+		{"request timeout", func(c *Config) { c.Kubelet.RuntimeRequestTimeout.Duration = 0 }, "runtimeRequestTimeout"},
+		{"cgroup driver", func(c *Config) { c.Kubelet.CgroupDriver = "none" }, `cgroupDriver (--cgroup-driver) is "none": it must be one of cgroupfs, systemd`},
+		{"port", func(c *Config) { c.Kubelet.Port = 0 }, "port (--port) is 0: it must be between 1 and 65535"},
+		{"read-only port", func(c *Config) { c.Kubelet.ReadOnlyPort = 65536 }, "readOnlyPort"},
+		{"healthz port", func(c *Config) { *c.Kubelet.HealthzPort = -1 }, "healthzPort"},
+		{"healthz address", func(c *Config) { c.Kubelet.HealthzBindAddress = "localhost" }, `healthzBindAddress (--healthz-bind-address) is "localhost": it must be an IP address`},
+		{"authorization", func(c *Config) { c.Kubelet.Authorization.Mode = "RBAC" }, "authorization.mode"},
+		{"TLS version", func(c *Config) { c.Kubelet.TLSMinVersion = "1.2" }, "tlsMinVersion"},
+		{"half a key pair", func(c *Config) { c.Kubelet.TLSCertFile = "/a" }, "tlsCertFile"},
+		{"DNS server", func(c *Config) { c.Kubelet.ClusterDNS = []string{"dns"} }, "clusterDNS"},
+		{"pod network", func(c *Config) { c.Kubelet.PodCIDR = "10.0.0.0" }, "podCIDR"},
+		{"hairpin", func(c *Config) { c.Kubelet.HairpinMode = "x" }, "hairpinMode"},
+		{"log format", func(c *Config) { c.Kubelet.Logging.Format = "xml" }, "logging.format"},
+		{"log size", func(c *Config) { c.Kubelet.ContainerLogMaxSize = "0" }, "containerLogMaxSize"},
+		{"log size unit", func(c *Config) { c.Kubelet.ContainerLogMaxSize = "10MB" }, "containerLogMaxSize"},
+		{"log files", func(c *Config) { *c.Kubelet.ContainerLogMaxFiles = 1 }, "containerLogMaxFiles"},
+		{"log interval", func(c *Config) { c.Kubelet.ContainerLogMonitorInterval.Duration = time.Second }, "containerLogMonitorInterval"},
+		{"image thresholds", func(c *Config) { *c.Kubelet.ImageGCLowThresholdPercent = 85 }, "below imageGCHighThresholdPercent"},
+		{"image percent", func(c *Config) { *c.Kubelet.ImageGCHighThresholdPercent = 101 }, "imageGCHighThresholdPercent"},
+		{"image age", func(c *Config) { c.Kubelet.ImageMaximumGCAge.Duration = time.Minute }, "imageMaximumGCAge"},
+		{"parallel and serial", func(c *Config) { c.Kubelet.MaxParallelImagePulls = new(int32); *c.Kubelet.MaxParallelImagePulls = 2 }, "unless serializeImagePulls is false"},
+		{"max pods", func(c *Config) { c.Kubelet.MaxPods = -1 }, "maxPods (--max-pods) is -1: it must be 0 or more"},
+		{"oom score", func(c *Config) { *c.Kubelet.OOMScoreAdj = 1001 }, "oomScoreAdj"},
+		{"quota period", func(c *Config) { c.Kubelet.CPUCFSQuotaPeriod.Duration = 2 * time.Second }, "cpuCFSQuotaPeriod"},
+		{"restart period", func(c *Config) { c.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration = 301 * time.Second }, "crashLoopBackOff.maxContainerRestartPeriod"},
+		{"swap", func(c *Config) { c.Kubelet.MemorySwap.SwapBehavior = "UnlimitedSwap" }, "memorySwap.swapBehavior"},
+		{"throttling", func(c *Config) { *c.Kubelet.MemoryThrottlingFactor = 0 }, "memoryThrottlingFactor"},
+		{"shutdown", func(c *Config) { c.Kubelet.ShutdownGracePeriod.Duration = time.Millisecond }, "shutdownGracePeriod"},
+		{"critical shutdown", func(c *Config) { c.Kubelet.ShutdownGracePeriodCriticalPods.Duration = time.Minute }, "shutdownGracePeriodCriticalPods"},
+		{"lease", func(c *Config) { c.Kubelet.NodeLeaseDurationSeconds = -1 }, "nodeLeaseDurationSeconds"},
+		{"eviction signal", func(c *Config) { c.Kubelet.EvictionHard = map[string]string{"memory": "1Mi"} }, "evictionHard"},
+		{"eviction percent", func(c *Config) { c.Kubelet.EvictionHard = map[string]string{"memory.available": "101%"} }, "evictionHard[memory.available]"},
+		{"eviction NaN", func(c *Config) { c.Kubelet.EvictionHard = map[string]string{"memory.available": "NaN%"} }, "evictionHard[memory.available]"},
+		{"eviction quantity", func(c *Config) { c.Kubelet.EvictionSoft = map[string]string{"memory.available": "much"} }, "evictionSoft[memory.available]"},
+		{"soft without grace", func(c *Config) { c.Kubelet.EvictionSoft = map[string]string{"memory.available": "1Mi"} }, "evictionSoftGracePeriod"},
+		{"soft grace", func(c *Config) { c.Kubelet.EvictionSoftGracePeriod = map[string]string{"memory.available": "1"} }, "evictionSoftGracePeriod[memory.available]"},
+		{"reserved name", func(c *Config) { c.Kubelet.KubeReserved = map[string]string{"gpu": "1"} }, "kubeReserved"},
+		{"reserved quantity", func(c *Config) { c.Kubelet.SystemReserved = map[string]string{"cpu": "-1"} }, "systemReserved[cpu]"},
+		{"enforcement", func(c *Config) { c.Kubelet.EnforceNodeAllocatable = []string{"all"} }, "enforceNodeAllocatable"},
+		{"enforcement twice", func(c *Config) { c.Kubelet.EnforceNodeAllocatable = []string{"pods", "pods"} }, "named once"},
+		{"none and more", func(c *Config) { c.Kubelet.EnforceNodeAllocatable = []string{"none", "pods"} }, "alone"},
+		{"no cgroup to enforce on", func(c *Config) { c.Kubelet.EnforceNodeAllocatable = []string{"system-reserved"} }, "systemReservedCgroup"},
+		{"enforcement without cgroups", func(c *Config) { *c.Kubelet.CgroupsPerQOS = false }, "cgroupsPerQOS"},
+		{"taint effect", func(c *Config) { c.Kubelet.RegisterWithTaints = []v1.Taint{{Key: "a", Effect: "Never"}} }, "registerWithTaints[0].effect"},
+		{"taint key", func(c *Config) { c.Kubelet.RegisterWithTaints = []v1.Taint{{Key: "a b", Effect: "NoExecute"}} }, "registerWithTaints[0].key"},
+		{"taint time", func(c *Config) {
+			c.Kubelet.RegisterWithTaints = []v1.Taint{{Key: "a", Effect: "NoExecute", TimeAdded: &metav1.Time{}}}
+		}, "registerWithTaints[0].timeAdded"},
+		{"our log format", func(c *Config) { c.Tinylet.LogFormat = "xml" }, "TinyletConfiguration.logFormat"},
+		{"socket", func(c *Config) { c.Tinylet.SocketPath = "tinylet.sock" }, "TinyletConfiguration.socketPath"},
+		{"long socket", func(c *Config) { c.Tinylet.SocketPath = "/" + strings.Repeat("a", 107) }, "TinyletConfiguration.socketPath"},
+		{"node name", func(c *Config) { c.NodeName = "rasp_berry" }, `the node's name (--hostname-override, else the host's) is "rasp_berry"`},
+		{"no node name", func(c *Config) { c.NodeName = "" }, "the node's name"},
+		{"cloud provider", func(c *Config) { c.CloudProvider = "aws" }, "--cloud-provider"},
+		{"label of Kubernetes", func(c *Config) { c.NodeLabels = map[string]string{"node-role.kubernetes.io/edge": ""} }, "--node-labels"},
+		{"label value", func(c *Config) { c.NodeLabels = map[string]string{"a": "b c"} }, "--node-labels a"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, _ := mustBuild(t, nil, nil)
+			tc.change(cfg)
+			err := Validate(cfg)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error = %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestInvalidAddresses(t *testing.T) {
+	for _, tc := range []struct {
+		ip    string
+		valid bool
+	}{
+		{"192.168.0.7", true},
+		{"0.0.0.0", true},
+		{"::", true},
+		{"192.168.0.7,fd00::7", true},
+		{"192.168.0.7,192.168.0.8", false},
+		{"192.168.0.7,fd00::7,fd00::8", false},
+		{"127.0.0.1", false},
+		{"169.254.1.1", false},
+		{"224.0.0.1", false},
+	} {
+		t.Run(tc.ip, func(t *testing.T) {
+			cfg, _ := mustBuild(t, []string{"--node-ip=" + tc.ip}, nil)
+			if err := Validate(cfg); (err == nil) != tc.valid {
+				t.Errorf("Validate: %v, want valid %v", err, tc.valid)
+			}
+		})
+	}
+	if _, _, err := newFlags(t, "--node-ip=board").build(nil, nil, hostname); err == nil {
+		t.Error("a name passes as an address")
+	}
+}
+
+// Both errors must be told, each by its own line.
+func TestValidateJoins(t *testing.T) {
+	cfg, _ := mustBuild(t, []string{"--max-pods=-1", "--port=0"}, nil)
+	if err := Validate(cfg); err == nil || len(strings.Split(err.Error(), "\n")) != 2 {
+		t.Errorf("error = %v, want two", err)
+	}
+}
+
+// A URL may carry a password: no error may show it.
+func TestURLIsNotShown(t *testing.T) {
+	cfg, _ := mustBuild(t, []string{"--manifest-url=ftp://user:secret@host/"}, nil)
+	if err := Validate(cfg); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("error = %v, want one without the URL", err)
+	}
+}
