@@ -1,0 +1,167 @@
+package status
+
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// phase decides the phase with its reason and message. A terminal phase is
+// never left (generateAPIPodStatus in pkg/kubelet/kubelet_pods.go).
+func (g *generator) phase(s *v1.PodStatus) {
+	s.Phase = g.computedPhase(s)
+	if r := g.Failed; r != nil {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, r.Reason, r.Message
+	}
+	switch {
+	case terminal(g.old.Phase):
+		s.Phase = g.old.Phase
+	case terminal(g.api.Phase):
+		s.Phase = g.api.Phase
+	case g.Terminated && !pod.IsStatic(g.Pod) && !terminal(s.Phase):
+		s.Phase = v1.PodFailed
+	}
+	for _, earlier := range []*v1.PodStatus{g.api, g.old} {
+		if s.Phase == earlier.Phase {
+			s.Reason = cmp.Or(earlier.Reason, s.Reason)
+			s.Message = cmp.Or(earlier.Message, s.Message)
+		}
+	}
+}
+
+func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// restarts says whether the restart policy starts a container again that
+// ended so. An init container that succeeded is never run again.
+func restarts(p *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
+	if init && exitCode == 0 && !pod.IsRestartableInit(c) {
+		return false
+	}
+	policy := p.Spec.RestartPolicy
+	if c.RestartPolicy != nil {
+		policy = v1.RestartPolicy(*c.RestartPolicy)
+	}
+	switch policy {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return exitCode != 0
+	case v1.RestartPolicyAlways:
+	}
+	return true
+}
+
+// ended is how a container ended that does not run: now, or before the wait
+// that it is in; nil if it never did.
+func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	if s.State.Terminated != nil {
+		return s.State.Terminated
+	}
+	if s.State.Waiting != nil {
+		return s.LastTerminationState.Terminated
+	}
+	return nil
+}
+
+// counts is a pod's containers by what they do.
+type counts struct {
+	waiting, running, stopped int // main ones and, but for stopped, restartable init ones
+	over, succeeded           int // of the stopped: for good, with exit code 0
+}
+
+// computedPhase is getPhase of pkg/kubelet/kubelet_pods.go.
+func (g *generator) computedPhase(s *v1.PodStatus) v1.PodPhase {
+	pending, failed := g.initPhase(s)
+	if failed {
+		return v1.PodFailed
+	}
+	n := g.count(s)
+	switch {
+	case pending || n.waiting > 0:
+		return v1.PodPending
+	case n.running > 0:
+		return v1.PodRunning
+	case n.stopped == 0:
+		return v1.PodPending
+	case n.stopped != n.over && (!g.Terminated || pod.IsStatic(g.Pod)):
+		return v1.PodRunning
+	case n.stopped == n.succeeded:
+		return v1.PodSucceeded
+	default:
+		return v1.PodFailed
+	}
+}
+
+// initPhase says whether initialization has still to come to its end, or came
+// to a bad one.
+func (g *generator) initPhase(s *v1.PodStatus) (pending, failed bool) {
+	for i := range g.Pod.Spec.InitContainers {
+		c, cs := &g.Pod.Spec.InitContainers[i], &s.InitContainerStatuses[i]
+		end := ended(cs)
+		if pod.IsRestartableInit(c) {
+			notStarted := cs.State.Running != nil && !*cs.Started || cs.State.Waiting != nil && end == nil
+			pending = pending || notStarted && !g.mainActive()
+			continue
+		}
+		pending = pending || end == nil
+		failed = failed || end != nil && end.ExitCode != 0 && !restarts(g.Pod, c, end.ExitCode, true)
+	}
+	return pending, failed
+}
+
+func (g *generator) count(s *v1.PodStatus) (n counts) {
+	for i := range g.Pod.Spec.InitContainers {
+		if !pod.IsRestartableInit(&g.Pod.Spec.InitContainers[i]) {
+			continue
+		}
+		cs := &s.InitContainerStatuses[i]
+		switch {
+		case cs.State.Running != nil:
+			n.running++
+		case ended(cs) == nil:
+			n.waiting++
+		}
+	}
+	for i := range g.Pod.Spec.Containers {
+		c := &g.Pod.Spec.Containers[i]
+		cs := find(s.ContainerStatuses, c.Name)
+		end := ended(cs)
+		switch {
+		case cs.State.Running != nil:
+			n.running++
+		case end == nil:
+			n.waiting++
+		default:
+			n.stopped++
+			if !restarts(g.Pod, c, end.ExitCode, false) {
+				n.over++
+			}
+			if end.ExitCode == 0 {
+				n.succeeded++
+			}
+		}
+	}
+	return n
+}
+
+// mainActive says whether the ready sandbox has a main container.
+func (g *generator) mainActive() bool {
+	sandbox := g.Observed.Sandbox()
+	if sandbox == nil || !sandbox.Ready {
+		return false
+	}
+	for i := range g.Observed.Containers {
+		c := &g.Observed.Containers[i]
+		if c.SandboxID != sandbox.ID {
+			continue
+		}
+		for j := range g.Pod.Spec.Containers {
+			if g.Pod.Spec.Containers[j].Name == c.Name {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,97 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Entry is a pod and its newest status. Both are shared and must not be
+// changed by anybody.
+type Entry struct {
+	Pod    *v1.Pod
+	Status v1.PodStatus
+}
+
+// Store keeps the newest status of each pod in memory. It is safe for
+// concurrent use and never blocks on anything but its own short lock.
+type Store struct {
+	changed chan struct{}
+
+	mu      sync.RWMutex
+	entries map[types.UID]Entry
+}
+
+// NewStore makes an empty store.
+func NewStore() *Store {
+	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]Entry)}
+}
+
+// Set keeps the pod and its status, which the caller does not change any
+// more, and says whether the status is another one than before.
+func (s *Store) Set(p *v1.Pod, status v1.PodStatus) (changed bool) {
+	s.mu.Lock()
+	old, known := s.entries[p.UID]
+	changed = !known || !equality.Semantic.DeepEqual(&old.Status, &status)
+	if !changed {
+		status = old.Status
+	}
+	s.entries[p.UID] = Entry{Pod: p, Status: status}
+	s.mu.Unlock()
+	if changed {
+		s.wake()
+	}
+	return changed
+}
+
+// Get is the pod's entry, if it has one.
+func (s *Store) Get(uid types.UID) (Entry, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e, ok := s.entries[uid]
+	return e, ok
+}
+
+// List is all entries by namespace, name and UID.
+func (s *Store) List() []Entry {
+	s.mu.RLock()
+	list := make([]Entry, 0, len(s.entries))
+	for _, e := range s.entries {
+		list = append(list, e)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(list, func(a, b Entry) int {
+		return cmp.Or(
+			cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
+			cmp.Compare(a.Pod.Name, b.Pod.Name),
+			cmp.Compare(a.Pod.UID, b.Pod.UID),
+		)
+	})
+	return list
+}
+
+// Delete forgets the pod, if it is known.
+func (s *Store) Delete(uid types.UID) {
+	s.mu.Lock()
+	_, known := s.entries[uid]
+	delete(s.entries, uid)
+	s.mu.Unlock()
+	if known {
+		s.wake()
+	}
+}
+
+// Changed receives after one or more changes. There is one such channel: it
+// is for one reader, who lists again.
+func (s *Store) Changed() <-chan struct{} { return s.changed }
+
+func (s *Store) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // a wakeup is due already
+	}
+}
