@@ -3,12 +3,17 @@
 # did not survive: an option that does not exist any more, or whose
 # dependencies are not met, is otherwise dropped in silence.
 #
+# It also says which package a node cannot do without is not selected.
+#
 # usage: BUILDROOT=path/to/buildroot ./check-defconfigs.sh [NAME_defconfig...]
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 : "${BUILDROOT:?set it to a checkout of Buildroot}"
 out=$(mktemp -d)
+
+NEEDED="TINYLET TINYLET_PAUSE CONTAINERD CONTAINERD_CRI CRUN LIBSECCOMP
+	CNI_PLUGINS NFTABLES"
 trap 'rm -rf "$out"' EXIT
 
 # Prints the lines of defconfig $1 that configuration $2 does not hold.
@@ -27,15 +32,24 @@ missing_files() {
 		done
 }
 
+# Prints each needed package that configuration $1 does not select.
+missing_packages() {
+	for p in $NEEDED; do
+		grep -qx "BR2_PACKAGE_$p=y" "$1" || echo "$p"
+	done
+}
+
 check() {
 	name=$1
 	make -s -C "$BUILDROOT" BR2_EXTERNAL="$here" O="$out/$name" "$name" \
 		> "$out/log" 2>&1 || { cat "$out/log"; return 1; }
 	dropped=$(dropped_lines "$here/configs/$name" "$out/$name/.config")
 	missing=$(missing_files "$here/configs/$name")
+	packages=$(missing_packages "$out/$name/.config")
 	[ -z "$dropped" ] || printf '%s: dropped:\n%s\n' "$name" "$dropped"
 	[ -z "$missing" ] || printf '%s: no such file:\n%s\n' "$name" "$missing"
-	[ -z "$dropped$missing" ] || return 1
+	[ -z "$packages" ] || printf '%s: not selected:\n%s\n' "$name" "$packages"
+	[ -z "$dropped$missing$packages" ] || return 1
 	echo "$name: ok"
 }
 

@@ -15,6 +15,7 @@ ifeq ($(BR_BUILDING)$(TINYLET_VERSION),y)
 $(error No release specified in BR2_PACKAGE_TINYLET_RELEASE)
 endif
 else
+TINYLET_VERSION = local
 TINYLET_SITE = $(BR2_EXTERNAL_TINYLET_PATH)/..
 TINYLET_SITE_METHOD = local
 TINYLET_STAMP = $(or $(shell git -C $(TINYLET_SITE) describe --tags --always --dirty 2>/dev/null),unknown)
