@@ -57,3 +57,9 @@ func seconds(annotations map[string]string, key string, def time.Duration) time.
 	}
 	return time.Duration(n) * time.Second
 }
+
+// GraceOf reads the pod's termination grace period from a container's
+// annotations; negative where they do not say.
+func GraceOf(annotations map[string]string) time.Duration {
+	return seconds(annotations, AnnotationPodTerminationGrace, -1)
+}

@@ -111,7 +111,7 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		ImageID:     s.GetImageId(),
 		Hash:        s.GetAnnotations()[AnnotationHash],
 		Backoff:     seconds(s.GetAnnotations(), AnnotationBackoff, 0),
-		GracePeriod: seconds(s.GetAnnotations(), AnnotationPodTerminationGrace, -1),
+		GracePeriod: GraceOf(s.GetAnnotations()),
 		LogPath:     s.GetLogPath(),
 	}
 	if c.Image == "" {

@@ -1,0 +1,157 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// check relists when asked to and by the clock, and keeps the heartbeat. All
+// calls of the PLEG that may hang are made here.
+func (p *PLEG) check(ctx context.Context) {
+	var last view
+	relist, heartbeat := time.NewTimer(0), time.NewTimer(jitter(heartbeatPeriod))
+	defer relist.Stop()
+	defer heartbeat.Stop()
+	retry := retryFirst
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-heartbeat.C:
+			heartbeat.Reset(p.beat(ctx))
+			continue
+		case <-p.relistNow:
+			asked = true
+		case <-relist.C:
+		}
+		now, err := p.list(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		p.note(err)
+		if err != nil {
+			if retry == retryFirst {
+				p.cfg.Log.Warn("container runtime cannot be listed, will be repeated", "error", err)
+			}
+			relist.Reset(jitter(retry))
+			retry = longer(retry)
+			continue
+		}
+		retry = retryFirst
+		p.publish(last, now)
+		last = now
+		relist.Reset(p.period())
+		if asked && !pause(ctx, relistGap) {
+			return
+		}
+	}
+}
+
+func (p *PLEG) period() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.polling {
+		return pollPeriod
+	}
+	return jitter(relistPeriod)
+}
+
+// beat asks the runtime how it is unless it was heard of lately, and answers
+// when to beat again.
+func (p *PLEG) beat(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	quiet := time.Since(p.heard)
+	p.mu.Unlock()
+	if due := heartbeatPeriod - quiet; due > heartbeatPeriod/10 {
+		return due
+	}
+	limited, cancel := context.WithTimeout(ctx, heartbeatLimit)
+	defer cancel()
+	_, err := p.cfg.Runtime.Status(limited)
+	if ctx.Err() != nil {
+		return heartbeatPeriod
+	}
+	p.note(err)
+	if err != nil {
+		p.cfg.Log.Warn("container runtime does not answer", "error", err)
+		return jitter(retryMax)
+	}
+	return jitter(heartbeatPeriod)
+}
+
+// view is what one relist saw.
+type view struct {
+	marks  map[types.UID]uint64 // changes whenever an object of the pod does
+	pods   []Pod
+	owners map[string]types.UID
+}
+
+// list asks the runtime for all pods with two calls.
+func (p *PLEG) list(ctx context.Context) (view, error) {
+	v := view{marks: make(map[types.UID]uint64), owners: make(map[string]types.UID), pods: []Pod{}}
+	sandboxes, err := p.cfg.Runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return v, fmt.Errorf("list sandboxes: %w", err)
+	}
+	containers, err := p.cfg.Runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return v, fmt.Errorf("list containers: %w", err)
+	}
+	for _, s := range sandboxes {
+		v.add(s.GetLabels(), nil, s.GetId(), int32(s.GetState()))
+	}
+	for _, c := range containers {
+		v.add(c.GetLabels(), c.GetAnnotations(), c.GetId(), int32(c.GetState()))
+	}
+	return v, nil
+}
+
+// seed makes the marks of one process comparable with each other.
+var seed = maphash.MakeSeed()
+
+// add counts one object in. Marks are sums, so the order of a list does not
+// matter.
+func (v *view) add(labels, annotations map[string]string, id string, state int32) {
+	who, ok := container.IdentityOf(labels)
+	if !ok {
+		return // not a pod's
+	}
+	v.owners[id] = who.UID
+	if _, known := v.marks[who.UID]; !known {
+		v.pods = append(v.pods, Pod{Ref: pod.Ref{UID: who.UID, Namespace: who.Namespace, Name: who.Name}, Grace: -1})
+	}
+	v.marks[who.UID] += maphash.String(seed, id+strconv.Itoa(int(state)))
+	if grace := container.GraceOf(annotations); grace >= 0 {
+		i := slices.IndexFunc(v.pods, func(p Pod) bool { return p.Ref.UID == who.UID })
+		v.pods[i].Grace = max(v.pods[i].Grace, grace)
+	}
+}
+
+// publish queues the pods that changed between two views, and the snapshot.
+func (p *PLEG) publish(last, now view) {
+	p.mu.Lock()
+	for uid, mark := range now.marks {
+		if old, ok := last.marks[uid]; !ok || old != mark {
+			p.changed(uid)
+		}
+	}
+	for uid := range last.marks {
+		if _, ok := now.marks[uid]; !ok {
+			p.changed(uid)
+		}
+	}
+	p.owners = now.owners
+	p.fresh = now.pods
+	p.mu.Unlock()
+	fill(p.news)
+}
