@@ -18,6 +18,8 @@ else
 TINYLET_VERSION = local
 TINYLET_SITE = $(BR2_EXTERNAL_TINYLET_PATH)/..
 TINYLET_SITE_METHOD = local
+# What the project's own Makefile makes there.
+TINYLET_OVERRIDE_SRCDIR_RSYNC_EXCLUSIONS = --exclude=/bin --exclude=/.cache
 TINYLET_STAMP = $(or $(shell git -C $(TINYLET_SITE) describe --tags --always --dirty 2>/dev/null),unknown)
 endif
 
