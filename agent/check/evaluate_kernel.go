@@ -1,0 +1,111 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kernel versions. Below the first, cgroup v2 has no freezer (it came with
+// 5.2), which container runtimes need to stop and to pause. The second is
+// what Kubernetes asks for with cgroup v2.
+var (
+	kernelNeeded = [2]int{5, 2}
+	kernelWanted = [2]int{5, 8}
+)
+
+func judgeKernel(f *Facts) []Finding {
+	const id = "kernel"
+	var v [2]int
+	if n, err := fmt.Sscanf(f.Kernel.Release, "%d.%d", &v[0], &v[1]); err != nil || n != 2 {
+		return []Finding{warn(id, fmt.Sprintf("the kernel's version %q cannot be read", f.Kernel.Release),
+			"look at uname -r: 5.8 or later is wanted; mount /proc if it is not")}
+	}
+	on := f.Kernel.Release + " on " + f.Arch
+	if f.Board.Name != "" {
+		on += ", " + f.Board.Name
+	}
+	switch {
+	case slices.Compare(v[:], kernelNeeded[:]) < 0:
+		return []Finding{fail(id, "kernel "+on+": before 5.2, cgroup v2 cannot freeze containers", "install kernel 5.8 or later")}
+	case slices.Compare(v[:], kernelWanted[:]) < 0:
+		return []Finding{warn(id, "kernel "+on+": Kubernetes asks for 5.8 or later with cgroup v2", "install kernel 5.8 or later")}
+	}
+	return []Finding{ok(id, "kernel %s", on)}
+}
+
+func judgeFeatures(f *Facts) []Finding {
+	k := &f.Kernel
+	out := []Finding{
+		judgeModule(k, "overlayfs", "overlay", Fail, "container images cannot be put together", "CONFIG_OVERLAY_FS"),
+		judgeModule(k, "veth", "veth", Fail, "pods cannot be joined to a network of their own", "CONFIG_VETH"),
+		judgeModule(k, "bridge", "bridge", Fail, "pods cannot be joined to a network of their own", "CONFIG_BRIDGE"),
+		judgeModule(k, "nf-tables", "nf_tables", Warn, "masquerading and host ports may not work", "CONFIG_NF_TABLES"),
+	}
+	out = append(out,
+		judgeKnown("seccomp", k.Seccomp, "seccomp filters", "seccomp profiles of pods cannot be applied", rebuild("CONFIG_SECCOMP", "CONFIG_SECCOMP_FILTER")),
+		judgeUserNamespaces(k),
+		judgePressure(k))
+	return out
+}
+
+// judgeModule judges a feature that may be a module; without is how bad its
+// absence is.
+func judgeModule(k *Kernel, id, module string, without Level, harm, option string) Finding {
+	switch k.Modules[module] {
+	case Yes:
+		return ok(id, "the kernel has %s", module)
+	case No:
+		remedy := fmt.Sprintf("install the module %s for kernel %s (see modprobe %s), or %s", module, k.Release, module, rebuild(option))
+		if k.Config[option] == "n" {
+			remedy = rebuild(option)
+		}
+		return Finding{ID: id, Level: without, What: fmt.Sprintf("the kernel has no %s: %s", module, harm), Remedy: remedy}
+	case Unknown:
+	}
+	return warn(id, fmt.Sprintf("cannot tell whether the kernel has %s; without it, %s", module, harm),
+		fmt.Sprintf("try modprobe %s; if it fails, %s", module, rebuild(option)))
+}
+
+func judgeKnown(id string, known Known, what, harm, remedy string) Finding {
+	switch known {
+	case Yes:
+		return ok(id, "the kernel has %s", what)
+	case No:
+		return warn(id, fmt.Sprintf("the kernel has no %s: %s", what, harm), remedy)
+	case Unknown:
+	}
+	return warn(id, fmt.Sprintf("cannot tell whether the kernel has %s; without, %s", what, harm), "mount /proc; "+remedy)
+}
+
+func judgeUserNamespaces(k *Kernel) Finding {
+	remedy := rebuild("CONFIG_USER_NS")
+	if k.Config["CONFIG_USER_NS"] == "y" {
+		remedy = "set the sysctl user.max_user_namespaces above 0"
+	}
+	return judgeKnown("user-namespaces", k.UserNamespaces, "user namespaces", "pods with hostUsers: false cannot run", remedy)
+}
+
+func judgePressure(k *Kernel) Finding {
+	remedy := "add psi=1 to the kernel's command line"
+	switch {
+	case slices.Contains(k.CommandLine, "psi=0"):
+		remedy = "take psi=0 off the kernel's command line"
+	case k.Config["CONFIG_PSI"] == "n":
+		remedy = rebuild("CONFIG_PSI")
+	}
+	return judgeKnown("pressure", k.Pressure, "pressure stall information (PSI)", "memory pressure shows only when it is too late", remedy)
+}
+
+// on says whether a switch list of the command line, such as
+// cgroup_disable=memory,cpu, is given, and where.
+func lastSwitch(commandLine []string, key, value string) int {
+	at := -1
+	for i, word := range commandLine {
+		list, found := strings.CutPrefix(word, key+"=")
+		if found && slices.Contains(strings.Split(list, ","), value) {
+			at = i
+		}
+	}
+	return at
+}
