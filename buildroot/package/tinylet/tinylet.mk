@@ -7,7 +7,10 @@
 ifeq ($(BR2_PACKAGE_TINYLET_SOURCE_RELEASE),y)
 TINYLET_VERSION = $(call qstrip,$(BR2_PACKAGE_TINYLET_RELEASE))
 TINYLET_SITE = $(call github,tinylet,tinylet,v$(TINYLET_VERSION))
-TINYLET_STAMP = v$(TINYLET_VERSION)
+TINYLET_RELEASE = $(TINYLET_VERSION)
+# An archive does not tell its date. The clock of a board is wrong when it is
+# before this one, too.
+TINYLET_BUILD_UNIX = $(BR2_VERSION_EPOCH)
 # The user chooses the version, so its hash is not known here.
 BR_NO_CHECK_HASH_FOR += $(TINYLET_SOURCE)
 
@@ -20,7 +23,8 @@ TINYLET_SITE = $(BR2_EXTERNAL_TINYLET_PATH)/..
 TINYLET_SITE_METHOD = local
 # What the project's own Makefile makes there.
 TINYLET_OVERRIDE_SRCDIR_RSYNC_EXCLUSIONS = --exclude=/bin --exclude=/.cache
-TINYLET_STAMP = $(or $(shell git -C $(TINYLET_SITE) describe --tags --always --dirty 2>/dev/null),unknown)
+TINYLET_RELEASE = $(shell sed -n 's/^VERSION ?= //p' $(TINYLET_SITE)/Makefile)
+TINYLET_BUILD_UNIX = $(or $(shell git -C $(TINYLET_SITE) log -1 --format=%ct 2>/dev/null),$(BR2_VERSION_EPOCH))
 endif
 
 TINYLET_LICENSE = Apache-2.0
@@ -29,7 +33,9 @@ TINYLET_GOMOD = github.com/tinylet/tinylet
 TINYLET_BUILD_TARGETS = cmd/tinylet
 # One static binary: it does not depend on the C library of the image.
 TINYLET_GO_ENV = CGO_ENABLED=0
-TINYLET_LDFLAGS = -s -w -X main.version=$(TINYLET_STAMP)
+TINYLET_LDFLAGS = -s -w \
+	-X $(TINYLET_GOMOD)/agent/version.release=$(TINYLET_RELEASE) \
+	-X $(TINYLET_GOMOD)/agent/version.buildUnix=$(TINYLET_BUILD_UNIX)
 
 # Of a local tree Buildroot copies what is there, and vendors nothing.
 define TINYLET_VENDOR_MODULES
