@@ -1,0 +1,100 @@
+package manifest
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// checks collects errors.
+type checks struct{ errs field.ErrorList }
+
+func (c *checks) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
+
+// must applies one of the validation package's functions to a value.
+func (c *checks) must(path *field.Path, value string, valid func(string) []string) {
+	for _, message := range valid(value) {
+		c.add(field.Invalid(path, value, message))
+	}
+}
+
+// name requires a value and applies a function of the validation package.
+func (c *checks) name(path *field.Path, value string, valid func(string) []string) {
+	if value == "" {
+		c.add(field.Required(path, ""))
+		return
+	}
+	c.must(path, value, valid)
+}
+
+// once notes a value and complains the second time.
+func (c *checks) once(path *field.Path, value string, seen map[string]struct{}) {
+	if _, ok := seen[value]; ok {
+		c.add(field.Duplicate(path, value))
+	}
+	seen[value] = struct{}{}
+}
+
+func (c *checks) notNegative(path *field.Path, value int64) {
+	if value < 0 {
+		c.add(field.Invalid(path, value, "must not be negative"))
+	}
+}
+
+func (c *checks) address(path *field.Path, value string) {
+	if _, err := netip.ParseAddr(value); err != nil {
+		c.add(field.Invalid(path, value, "must be an IP address"))
+	}
+}
+
+func (c *checks) fileMode(path *field.Path, mode *int32) {
+	if mode != nil && (*mode < 0 || *mode > 0o777) {
+		c.add(field.Invalid(path, *mode, "must be a file mode from 0 to 0777"))
+	}
+}
+
+// descending requires a relative path that stays below where it starts.
+func (c *checks) descending(path *field.Path, value string) {
+	if strings.HasPrefix(value, "/") {
+		c.add(field.Invalid(path, value, "must be a relative path"))
+	}
+	c.noBacksteps(path, value)
+}
+
+func (c *checks) noBacksteps(path *field.Path, value string) {
+	if slices.Contains(strings.Split(value, "/"), "..") {
+		c.add(field.Invalid(path, value, "must not contain '..'"))
+	}
+	c.noControl(path, value)
+}
+
+// noControl refuses what would end a line or a C string.
+func (c *checks) noControl(path *field.Path, value string) {
+	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		c.add(field.Invalid(path, value, "must not contain control characters"))
+	}
+}
+
+// oneOf requires one of the allowed values.
+func oneOf[T ~string](c *checks, path *field.Path, value T, allowed ...T) {
+	if value == "" && !slices.Contains(allowed, "") {
+		c.add(field.Required(path, ""))
+		return
+	}
+	if !slices.Contains(allowed, value) {
+		c.add(field.NotSupported(path, value, allowed))
+	}
+}
+
+// uidPattern is narrower than what an API server allows in
+// metadata.uid, which is anything: the UID becomes a folder's name, a part
+// of a cgroup's and the value of a label.
+var uidPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+
+func isName(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
+
+func isNamespace(namespace string) bool { return len(validation.IsDNS1123Label(namespace)) == 0 }

@@ -1,0 +1,115 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// object is the JSON text of one pod; place says where in a list it stood.
+type object struct {
+	text  []byte
+	place string
+	// typed says that the list that it stood in gives its kind.
+	typed bool
+}
+
+// header is the part of an object that says what it is.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// toJSON turns one document into JSON text. The warning is for a key that
+// stands twice, where the last one counts, as the kubelet has it.
+func toJSON(document []byte) (text []byte, warning, err error) {
+	if trimmed := bytes.TrimSpace(document); len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed) {
+		return trimmed, nil, nil
+	}
+	// A log or a program's source that somebody dropped here is refused
+	// before the YAML parser builds a tree of it.
+	if !bytes.Contains(document, []byte("kind")) {
+		return nil, nil, errors.New("it has no kind: it is not a manifest")
+	}
+	text, strictErr := yaml.YAMLToJSONStrict(document)
+	if strictErr == nil {
+		return text, nil, nil
+	}
+	text, err = yaml.YAMLToJSON(document)
+	if err != nil {
+		return nil, nil, fmt.Errorf("parse YAML: %w", err)
+	}
+	return text, strictErr, nil
+}
+
+// podsIn lists the pods in an object: itself or a list's items.
+func podsIn(text []byte) ([]object, error) {
+	if len(text) == 0 || text[0] != '{' {
+		return nil, errors.New("it is not an object with apiVersion and kind")
+	}
+	var list struct {
+		header
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list.header); err != nil {
+		return nil, fmt.Errorf("read apiVersion and kind: %w", err)
+	}
+	if list.APIVersion != "v1" || (list.Kind != "Pod" && list.Kind != "PodList" && list.Kind != "List") {
+		return nil, notAPod(list.header)
+	}
+	if list.Kind == "Pod" {
+		return []object{{text: text}}, nil
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
+		return nil, fmt.Errorf("read the items of a %s: %w", list.Kind, err)
+	}
+	objects := make([]object, 0, len(list.Items))
+	for i, item := range list.Items {
+		objects = append(objects, object{
+			text:  item,
+			place: fmt.Sprintf("item %d", i+1),
+			typed: list.Kind == "PodList",
+		})
+	}
+	return objects, nil
+}
+
+func notAPod(h header) error {
+	switch {
+	case h.Kind == "":
+		return errors.New("kind is missing: only v1 Pod and lists of it can run here")
+	case h.APIVersion == "":
+		return fmt.Errorf("apiVersion is missing beside kind %q", h.Kind)
+	default:
+		return fmt.Errorf("kind %q of apiVersion %q is not a v1 Pod or a list of it", h.Kind, h.APIVersion)
+	}
+}
+
+// decodePod decodes one pod. Unknown and double fields are ignored with a
+// warning that names them: the kubelet ignores them too, and a manifest for
+// a newer version must run on an older one.
+func decodePod(o object) (p *v1.Pod, warning, err error) {
+	if len(o.text) == 0 || o.text[0] != '{' {
+		return nil, nil, errors.New("it is not an object")
+	}
+	p = &v1.Pod{}
+	strict, err := kjson.UnmarshalStrict(o.text, p)
+	if err != nil {
+		return nil, nil, fmt.Errorf("decode as a v1 Pod: %w", err)
+	}
+	untyped := p.Kind == "" && p.APIVersion == "" && o.typed
+	if !untyped && (p.Kind != "Pod" || p.APIVersion != "v1") {
+		return nil, nil, notAPod(header{APIVersion: p.APIVersion, Kind: p.Kind})
+	}
+	p.Kind, p.APIVersion = "Pod", "v1"
+	if len(strict) > 0 {
+		warning = utilerrors.NewAggregate(strict)
+	}
+	return p, warning, nil
+}

@@ -1,0 +1,190 @@
+package manifest
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Default fills in what the v1 API fills in for a pod
+// (pkg/apis/core/v1/defaults.go and zz_generated.defaults.go), so that no
+// reader of a pod has a nil to think of. It leaves out the defaults of
+// volume kinds that need an API or a storage network, and of huge pages at
+// the pod's level: no static pod can have the former.
+func Default(p *v1.Pod) {
+	spec := &p.Spec
+	initial(&spec.DNSPolicy, v1.DNSClusterFirst)
+	initial(&spec.RestartPolicy, v1.RestartPolicyAlways)
+	initial(&spec.SchedulerName, v1.DefaultSchedulerName)
+	pointTo(&spec.SecurityContext, v1.PodSecurityContext{})
+	pointTo(&spec.TerminationGracePeriodSeconds, int64(v1.DefaultTerminationGracePeriodSeconds))
+	pointTo(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
+
+	for i := range spec.Volumes {
+		defaultVolume(&spec.Volumes[i])
+	}
+	for i := range spec.InitContainers {
+		defaultContainer(&spec.InitContainers[i])
+		defaultRequests(&spec.InitContainers[i].Resources)
+		defaultHostPorts(spec.HostNetwork, spec.InitContainers[i].Ports)
+	}
+	for i := range spec.Containers {
+		defaultContainer(&spec.Containers[i])
+		defaultRequests(&spec.Containers[i].Resources)
+		defaultHostPorts(spec.HostNetwork, spec.Containers[i].Ports)
+	}
+	for i := range spec.EphemeralContainers {
+		defaultContainer((*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	roundUp(spec.Overhead)
+	if spec.Resources != nil {
+		roundUp(spec.Resources.Limits)
+		roundUp(spec.Resources.Requests)
+		defaultPodRequests(spec)
+	}
+}
+
+// initial sets what is still zero.
+func initial[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// pointTo sets what is still nil.
+func pointTo[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+func defaultContainer(c *v1.Container) {
+	initial(&c.ImagePullPolicy, pullPolicy(c.Image))
+	initial(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
+	initial(&c.TerminationMessagePolicy, v1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		initial(&c.Ports[i].Protocol, v1.ProtocolTCP)
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil {
+			defaultFieldRef(from.FieldRef)
+			if from.FileKeyRef != nil {
+				pointTo(&from.FileKeyRef.Optional, false)
+			}
+		}
+	}
+	roundUp(c.Resources.Limits)
+	roundUp(c.Resources.Requests)
+	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		defaultProbe(probe)
+	}
+	if c.Lifecycle != nil {
+		for _, handler := range []*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if handler != nil {
+				defaultHTTPGet(handler.HTTPGet)
+			}
+		}
+	}
+}
+
+func defaultProbe(p *v1.Probe) {
+	if p == nil {
+		return
+	}
+	initial(&p.TimeoutSeconds, 1)
+	initial(&p.PeriodSeconds, 10)
+	initial(&p.SuccessThreshold, 1)
+	initial(&p.FailureThreshold, 3)
+	defaultHTTPGet(p.HTTPGet)
+	if p.GRPC != nil {
+		pointTo(&p.GRPC.Service, "")
+	}
+}
+
+func defaultHTTPGet(action *v1.HTTPGetAction) {
+	if action != nil {
+		initial(&action.Path, "/")
+		initial(&action.Scheme, v1.URISchemeHTTP)
+	}
+}
+
+func defaultFieldRef(ref *v1.ObjectFieldSelector) {
+	if ref != nil {
+		initial(&ref.APIVersion, "v1")
+	}
+}
+
+// defaultHostPorts gives the containers of a pod on the host's network the
+// host port that they will take anyway.
+func defaultHostPorts(hostNetwork bool, ports []v1.ContainerPort) {
+	if !hostNetwork {
+		return
+	}
+	for i := range ports {
+		initial(&ports[i].HostPort, ports[i].ContainerPort)
+	}
+}
+
+func defaultVolume(v *v1.Volume) {
+	if len(volumeKinds(&v.VolumeSource)) == 0 {
+		v.EmptyDir = &v1.EmptyDirVolumeSource{}
+	}
+	if v.HostPath != nil {
+		pointTo(&v.HostPath.Type, v1.HostPathUnset)
+	}
+	if v.Image != nil {
+		initial(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
+	}
+	if v.Secret != nil {
+		pointTo(&v.Secret.DefaultMode, v1.SecretVolumeSourceDefaultMode)
+	}
+	if v.ConfigMap != nil {
+		pointTo(&v.ConfigMap.DefaultMode, v1.ConfigMapVolumeSourceDefaultMode)
+	}
+	if v.DownwardAPI != nil {
+		pointTo(&v.DownwardAPI.DefaultMode, v1.DownwardAPIVolumeSourceDefaultMode)
+		defaultFiles(v.DownwardAPI.Items)
+	}
+	if v.Projected != nil {
+		defaultProjected(v.Projected)
+	}
+}
+
+func defaultProjected(p *v1.ProjectedVolumeSource) {
+	pointTo(&p.DefaultMode, v1.ProjectedVolumeSourceDefaultMode)
+	for i := range p.Sources {
+		if api := p.Sources[i].DownwardAPI; api != nil {
+			defaultFiles(api.Items)
+		}
+		if token := p.Sources[i].ServiceAccountToken; token != nil {
+			pointTo(&token.ExpirationSeconds, 3600)
+		}
+	}
+}
+
+func defaultFiles(items []v1.DownwardAPIVolumeFile) {
+	for i := range items {
+		defaultFieldRef(items[i].FieldRef)
+	}
+}
+
+// pullPolicy is Always for an image whose tag is latest, also by not being
+// given, and IfNotPresent for any other tag or a digest.
+func pullPolicy(image string) v1.PullPolicy {
+	name, _, digested := strings.Cut(image, "@")
+	tag := ""
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
+		tag = name[colon+1:]
+	}
+	if tag == "latest" || (tag == "" && !digested && !isImageID(name)) {
+		return v1.PullAlways
+	}
+	return v1.PullIfNotPresent
+}
+
+// isImageID says whether a reference is the bare ID of a local image, which
+// no registry can be asked for.
+func isImageID(name string) bool {
+	return len(name) == 64 && strings.Trim(name, "0123456789abcdef") == ""
+}

@@ -1,0 +1,70 @@
+package manifest_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tinylet/tinylet/agent/source/manifest"
+)
+
+var safeUID = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9-]*\z`)
+
+func FuzzManifest(f *testing.F) {
+	inputs, err := filepath.Glob("testdata/*.in.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, input := range inputs {
+		data, err := os.ReadFile(input)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(webYAML + "---\n" + webYAML))
+	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"../x"},"spec":{"containers":[{"name":"a","image":"a"}]}}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := manifest.Parse(data, board)
+		if len(m.Pods) == 0 && len(m.Problems) == 0 && !strings.Contains(string(data), "List") {
+			t.Error("neither a pod nor a problem")
+		}
+		again := manifest.Parse(data, board)
+		for i, p := range m.Pods {
+			if again.Pods[i].UID != p.UID {
+				t.Errorf("UID %q, then %q", p.UID, again.Pods[i].UID)
+			}
+			if !safeUID.MatchString(string(p.UID)) {
+				t.Errorf("unsafe UID %q", p.UID)
+			}
+			names := []string{p.Namespace}
+			for _, c := range p.Spec.Containers {
+				names = append(names, c.Name)
+			}
+			for _, c := range p.Spec.InitContainers {
+				names = append(names, c.Name)
+			}
+			for _, v := range p.Spec.Volumes {
+				names = append(names, v.Name)
+				if v.HostPath != nil && strings.Contains(v.HostPath.Path+"/", "/../") {
+					t.Errorf("unsafe host path %q", v.HostPath.Path)
+				}
+			}
+			for _, name := range names {
+				if len(validation.IsDNS1123Label(name)) > 0 {
+					t.Errorf("unsafe name %q", name)
+				}
+			}
+			if len(validation.IsDNS1123Subdomain(p.Name)) > 0 {
+				t.Errorf("unsafe name %q", p.Name)
+			}
+			if len(p.Spec.Containers) == 0 {
+				t.Error("no container")
+			}
+		}
+	})
+}

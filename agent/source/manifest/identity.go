@@ -1,0 +1,130 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// ownAnnotations are set by the agent alone; a manifest copied from a live
+// pod may carry them.
+var ownAnnotations = []string{
+	pod.AnnotationSource,
+	pod.AnnotationHash,
+	pod.AnnotationMirror,
+	pod.AnnotationFirstSeen,
+}
+
+// fingerprint is the UID of a pod whose manifest gives none: 32 hex digits,
+// the shape of the kubelet's, of a hash over the pod's name, namespace,
+// labels, annotations and spec as they are written, the node and the place.
+//
+// The kubelet hashes its internal pod type after defaulting, which changes
+// with its version. What is hashed here is the manifest itself in canonical
+// JSON (sorted keys, no space), so that neither a new agent nor a new
+// version of the API makes a running pod a different one. A manifest that
+// gives metadata.uid has the same identity under both agents.
+func fingerprint(tree map[string]any, origin Origin) (types.UID, error) {
+	canonical := map[string]any{"spec": tree["spec"]}
+	metadata, _ := tree["metadata"].(map[string]any)
+	for _, key := range []string{"name", "namespace", "labels", "annotations"} {
+		if value := metadata[key]; value != nil {
+			canonical[key] = value
+		}
+	}
+	if annotations, ok := canonical["annotations"].(map[string]any); ok {
+		for _, key := range ownAnnotations {
+			delete(annotations, key)
+		}
+	}
+	hash := sha256.New()
+	if err := json.NewEncoder(hash).Encode(canonical); err != nil {
+		return "", fmt.Errorf("encode for the UID: %w", err)
+	}
+	fmt.Fprintf(hash, "host:%s\n%s:%s\n", origin.NodeName, origin.Source, origin.Location)
+	return types.UID(hex.EncodeToString(hash.Sum(nil)[:16])), nil
+}
+
+// identify makes a decoded pod a static pod of this node, as
+// pkg/kubelet/config/common.go does, and drops what only an API server
+// writes.
+func identify(p *v1.Pod, uid types.UID, origin Origin) error {
+	if p.Name == "" {
+		return field.Required(field.NewPath("metadata", "name"), "a static pod is named by its manifest")
+	}
+	if p.UID == "" {
+		p.UID = uid
+	}
+	p.Name = StaticName(p.Name, origin.NodeName)
+	if p.Namespace == "" {
+		p.Namespace = metav1.NamespaceDefault
+	}
+	p.GenerateName, p.ResourceVersion, p.Generation, p.SelfLink = "", "", 0, ""
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = nil, nil
+	p.ManagedFields, p.OwnerReferences, p.Finalizers = nil, nil, nil
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	p.Spec.NodeName = origin.NodeName
+
+	if p.Annotations == nil {
+		p.Annotations = make(map[string]string, 2)
+	}
+	for _, key := range ownAnnotations {
+		delete(p.Annotations, key)
+	}
+	p.Annotations[pod.AnnotationHash] = string(p.UID)
+	p.Annotations[pod.AnnotationSource] = origin.Source
+	if origin.Source == pod.SourceFile {
+		tolerateNoExecute(p)
+	}
+	return nil
+}
+
+// StaticName is the name of a static pod on a node.
+func StaticName(name, nodeName string) string {
+	return name + "-" + strings.ToLower(nodeName)
+}
+
+// tolerateNoExecute keeps a static pod on its node whatever taint the node
+// gets.
+func tolerateNoExecute(p *v1.Pod) {
+	all := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	for i := range p.Spec.Tolerations {
+		if t := &p.Spec.Tolerations[i]; t.MatchToleration(&all) {
+			*t = all
+			return
+		}
+	}
+	p.Spec.Tolerations = append(p.Spec.Tolerations, all)
+}
+
+// refOf names the pod that a text is about, as far as it can be read. Only
+// what looks like a name is taken: the rest of the text may be anything.
+func refOf(text []byte, origin Origin) pod.Ref {
+	var named struct {
+		Metadata struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &named); err != nil || named.Metadata.Name == "" {
+		return pod.Ref{}
+	}
+	ref := pod.Ref{Namespace: named.Metadata.Namespace, Name: StaticName(named.Metadata.Name, origin.NodeName)}
+	if ref.Namespace == "" {
+		ref.Namespace = metav1.NamespaceDefault
+	}
+	if !isName(ref.Name) || !isNamespace(ref.Namespace) {
+		return pod.Ref{}
+	}
+	return ref
+}

@@ -1,0 +1,172 @@
+// Package manifest turns the text of pod manifests into static pods: it
+// splits a stream into documents, decodes, names, defaults and validates
+// each pod in it. It is pure: the same text from the same origin gives the
+// same pods with the same UIDs, on every start of the agent.
+//
+// What it accepts is what the kubelet accepts (pkg/kubelet/config/common.go)
+// and more: YAML or JSON, several documents in one stream, and lists of pods.
+package manifest
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// MaxSize is the largest manifest in bytes, the kubelet's limit.
+const MaxSize = 10 << 20
+
+// maxDocument is the largest single document in bytes: what an API server
+// takes in one request. It bounds what the YAML parser can allocate.
+const maxDocument = 3 << 20
+
+// Errors of a whole manifest.
+var (
+	// ErrEmpty says that there is no document in it.
+	ErrEmpty = errors.New("it is empty")
+	// ErrBinary says that it is no text.
+	ErrBinary = errors.New("it is binary, not YAML or JSON text")
+)
+
+// Origin is where a manifest comes from. All of it goes into the pods' UIDs.
+type Origin struct {
+	// Source is pod.SourceFile or pod.SourceHTTP.
+	Source string
+	// Location is the file's absolute path, or the URL.
+	Location string
+	// NodeName ends every pod's name, in lower case.
+	NodeName string
+}
+
+// Manifest is what one text gave.
+type Manifest struct {
+	// Pods are the valid ones, in the order of the text.
+	Pods []*v1.Pod
+	// Problems are in the order of the text.
+	Problems []Problem
+}
+
+// Problem is what is wrong with one document.
+type Problem struct {
+	// Place is the document, and the item of a list; empty where the text
+	// is one document with one pod.
+	Place string
+	// Pod names the pod as far as the document tells; it has no UID.
+	Pod pod.Ref
+	// Err is a field.ErrorList's aggregate, or the decoder's error.
+	Err error
+	// Warning says that the pod was accepted all the same.
+	Warning bool
+}
+
+// Error is the place and what is wrong with it.
+func (p Problem) Error() string {
+	if p.Place == "" {
+		return p.Err.Error()
+	}
+	return p.Place + ": " + p.Err.Error()
+}
+
+// Unwrap is Err.
+func (p Problem) Unwrap() error { return p.Err }
+
+// Complete says that every document of the text is in Pods.
+func (m *Manifest) Complete() bool {
+	for i := range m.Problems {
+		if !m.Problems[i].Warning {
+			return false
+		}
+	}
+	return true
+}
+
+// Parse reads a whole text. It never fails as a whole: a bad document is a
+// problem and does not touch the others.
+func Parse(data []byte, origin Origin) Manifest {
+	var m Manifest
+	documents, err := split(data)
+	if err != nil {
+		m.Problems = append(m.Problems, Problem{Err: err})
+		return m
+	}
+	for i, document := range documents {
+		place := ""
+		if len(documents) > 1 {
+			place = fmt.Sprintf("document %d", i+1)
+		}
+		m.parseDocument(document, place, origin)
+	}
+	return m
+}
+
+func (m *Manifest) parseDocument(document []byte, place string, origin Origin) {
+	text, warning, err := toJSON(document)
+	if err != nil {
+		m.Problems = append(m.Problems, Problem{Place: place, Err: err})
+		return
+	}
+	objects, err := podsIn(text)
+	if err != nil {
+		m.Problems = append(m.Problems, Problem{Place: place, Pod: refOf(text, origin), Err: err})
+		return
+	}
+	if warning != nil {
+		m.Problems = append(m.Problems, Problem{Place: place, Pod: refOf(text, origin), Err: warning, Warning: true})
+	}
+	for _, object := range objects {
+		m.parsePod(object, join(place, object.place), origin)
+	}
+}
+
+func (m *Manifest) parsePod(object object, place string, origin Origin) {
+	problem := Problem{Place: place, Pod: refOf(object.text, origin)}
+	p, warning, err := decode(object, origin)
+	if warning != nil {
+		warned := problem
+		warned.Err, warned.Warning = warning, true
+		m.Problems = append(m.Problems, warned)
+	}
+	if err != nil {
+		problem.Err = err
+		m.Problems = append(m.Problems, problem)
+		return
+	}
+	m.Pods = append(m.Pods, p)
+}
+
+func decode(object object, origin Origin) (p *v1.Pod, warning, err error) {
+	tree, err := readTree(object.text)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkQuantities(tree, nil); err != nil {
+		return nil, nil, err
+	}
+	p, warning, err = decodePod(object)
+	if err != nil {
+		return nil, warning, err
+	}
+	uid, err := fingerprint(tree, origin)
+	if err != nil {
+		return nil, warning, err
+	}
+	if err := identify(p, uid, origin); err != nil {
+		return nil, warning, err
+	}
+	Default(p)
+	errs := append(Validate(p), validateStatic(p)...)
+	if len(errs) > 0 {
+		return nil, warning, errs.ToAggregate()
+	}
+	return p, warning, nil
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ", " + b
+}

@@ -1,0 +1,100 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// readTree decodes a pod's text into plain maps, slices, strings and
+// json.Numbers, just as it is written.
+func readTree(text []byte) (map[string]any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var tree map[string]any
+	if err := decoder.Decode(&tree); err != nil {
+		return nil, fmt.Errorf("decode as an object: %w", err)
+	}
+	if tree == nil {
+		return nil, errors.New("it is not an object")
+	}
+	return tree, nil
+}
+
+// Bounds of a written quantity, far beyond any useful one. The parser of
+// k8s.io/apimachinery/pkg/api/resource raises ten to the exponent and can be
+// kept busy for hours.
+const (
+	maxExponent       = 30
+	maxQuantityLength = 64
+)
+
+// quantityKeys are the fields of a pod whose value is a quantity or a map of
+// quantities.
+var quantityKeys = map[string]bool{
+	"limits": true, "requests": true, "overhead": true, "sizeLimit": true,
+	"divisor": true, "allocatedResources": true, "capacity": true,
+}
+
+// checkQuantities refuses quantities that are dangerous to parse.
+func checkQuantities(value any, path *field.Path) *field.Error {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, child := range value {
+			at := path.Child(key)
+			if quantityKeys[key] {
+				if err := checkQuantity(child, at); err != nil {
+					return err
+				}
+			}
+			if err := checkQuantities(child, at); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for i, child := range value {
+			if err := checkQuantities(child, path.Index(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkQuantity(value any, path *field.Path) *field.Error {
+	var text string
+	switch value := value.(type) {
+	case map[string]any:
+		for name, child := range value {
+			if _, deeper := child.(map[string]any); deeper {
+				continue
+			}
+			if err := checkQuantity(child, path.Key(name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case string:
+		text = value
+	case json.Number:
+		text = value.String()
+	default:
+		return nil
+	}
+	if len(text) > maxQuantityLength {
+		return field.TooLong(path, "", maxQuantityLength)
+	}
+	_, exponent, ok := strings.Cut(strings.ToLower(text), "e")
+	if !ok || exponent == "" || exponent == "i" {
+		return nil
+	}
+	if n, err := strconv.Atoi(exponent); err != nil || n < -maxExponent || n > maxExponent {
+		return field.Invalid(path, text, fmt.Sprintf("must have an exponent from -%d to %d", maxExponent, maxExponent))
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Limits of the API (pkg/apis/core/validation) and of the file system.
+const (
+	maxAnnotations = 256 << 10 // bytes of keys and values
+	maxNameservers = 3
+	maxSearches    = 32
+	maxHostname    = 64
+	maxFileName    = 255 // NAME_MAX
+)
+
+// Validate checks a defaulted pod: whatever becomes a path, a name, a line
+// of a file or a number for the kernel must be safe, and what refers to
+// something else in the pod must find it. It follows
+// pkg/apis/core/validation there, and leaves out what only a scheduler or
+// an API server cares for.
+func Validate(p *v1.Pod) field.ErrorList {
+	c := &checks{}
+	c.metadata(p)
+	c.spec(&p.Spec, field.NewPath("spec"))
+	return c.errs
+}
+
+func (c *checks) metadata(p *v1.Pod) {
+	path := field.NewPath("metadata")
+	c.name(path.Child("name"), p.Name, validation.IsDNS1123Subdomain)
+	c.name(path.Child("namespace"), p.Namespace, validation.IsDNS1123Label)
+	if !uidPattern.MatchString(string(p.UID)) {
+		c.add(field.Invalid(path.Child("uid"), p.UID, "must have at most 63 letters, digits and '-', with a letter or digit at both ends"))
+	}
+	// The pod's log folder is NAMESPACE_NAME_UID.
+	if length := len(p.Namespace) + len(p.Name) + len(p.UID) + 2; length > maxFileName {
+		c.add(field.Invalid(path.Child("name"), p.Name, fmt.Sprintf("makes the log folder's name %d bytes long, more than %d", length, maxFileName)))
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
+		c.must(path.Child("labels").Key(key), key, validation.IsQualifiedName)
+		c.must(path.Child("labels").Key(key), p.Labels[key], validation.IsValidLabelValue)
+	}
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
+		c.must(path.Child("annotations").Key(key), strings.ToLower(key), validation.IsQualifiedName)
+		size += len(key) + len(p.Annotations[key])
+	}
+	if size > maxAnnotations {
+		c.add(field.TooLong(path.Child("annotations"), "", maxAnnotations))
+	}
+}
+
+func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
+	oneOf(c, path.Child("restartPolicy"), spec.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	oneOf(c, path.Child("dnsPolicy"), spec.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
+	if grace := spec.TerminationGracePeriodSeconds; grace != nil {
+		c.notNegative(path.Child("terminationGracePeriodSeconds"), *grace)
+	}
+	if deadline := spec.ActiveDeadlineSeconds; deadline != nil && (*deadline < 1 || *deadline > math.MaxInt32) {
+		c.add(field.Invalid(path.Child("activeDeadlineSeconds"), *deadline, validation.InclusiveRangeError(1, math.MaxInt32)))
+	}
+	volumes := c.volumes(spec.Volumes, path.Child("volumes"))
+	c.containers(spec, volumes, path)
+	c.podSecurity(spec, path.Child("securityContext"))
+	c.hostnames(spec, path)
+	c.dns(spec, path.Child("dnsConfig"))
+	if spec.Resources != nil {
+		c.resources(spec.Resources, path.Child("resources"))
+	}
+	c.quantities(spec.Overhead, path.Child("overhead"))
+	if spec.OS != nil && spec.OS.Name != v1.Linux {
+		c.add(field.NotSupported(path.Child("os", "name"), spec.OS.Name, []v1.OSName{v1.Linux}))
+	}
+	if spec.RuntimeClassName != nil {
+		c.name(path.Child("runtimeClassName"), *spec.RuntimeClassName, validation.IsDNS1123Subdomain)
+	}
+	for i, gate := range spec.ReadinessGates {
+		c.name(path.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType), validation.IsQualifiedName)
+	}
+}
+
+func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
+	s := spec.SecurityContext
+	if s == nil {
+		return
+	}
+	c.userID(path.Child("runAsUser"), s.RunAsUser)
+	c.userID(path.Child("runAsGroup"), s.RunAsGroup)
+	c.userID(path.Child("fsGroup"), s.FSGroup)
+	for i := range s.SupplementalGroups {
+		c.userID(path.Child("supplementalGroups").Index(i), &s.SupplementalGroups[i])
+	}
+	for i, sysctl := range s.Sysctls {
+		at := path.Child("sysctls").Index(i).Child("name")
+		if sysctl.Name == "" {
+			c.add(field.Required(at, ""))
+		}
+		c.noBacksteps(at, sysctl.Name)
+	}
+	c.seccomp(path.Child("seccompProfile"), s.SeccompProfile)
+	c.appArmor(path.Child("appArmorProfile"), s.AppArmorProfile)
+}
+
+// hostnames checks what becomes the pod's host name and the lines of its
+// /etc/hosts.
+func (c *checks) hostnames(spec *v1.PodSpec, path *field.Path) {
+	if spec.Hostname != "" {
+		c.must(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)
+	}
+	if spec.Subdomain != "" {
+		c.must(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)
+	}
+	if name := spec.HostnameOverride; name != nil {
+		at := path.Child("hostnameOverride")
+		c.must(at, *name, validation.IsDNS1123Subdomain)
+		if len(*name) > maxHostname {
+			c.add(field.TooLong(at, "", maxHostname))
+		}
+		if spec.HostNetwork {
+			c.add(field.Forbidden(at, "may not be set when hostNetwork is true"))
+		}
+		if spec.SetHostnameAsFQDN != nil && *spec.SetHostnameAsFQDN {
+			c.add(field.Forbidden(at, "may not be set when setHostnameAsFQDN is true"))
+		}
+	}
+	for i, alias := range spec.HostAliases {
+		at := path.Child("hostAliases").Index(i)
+		c.address(at.Child("ip"), alias.IP)
+		for j, name := range alias.Hostnames {
+			c.must(at.Child("hostnames").Index(j), name, validation.IsDNS1123Subdomain)
+		}
+	}
+}
+
+// dns checks what becomes the lines of the pod's /etc/resolv.conf.
+func (c *checks) dns(spec *v1.PodSpec, path *field.Path) {
+	config := spec.DNSConfig
+	if spec.DNSPolicy == v1.DNSNone && (config == nil || len(config.Nameservers) == 0) {
+		c.add(field.Required(path.Child("nameservers"), "when dnsPolicy is None"))
+	}
+	if config == nil {
+		return
+	}
+	if n := len(config.Nameservers); n > maxNameservers {
+		c.add(field.TooMany(path.Child("nameservers"), n, maxNameservers))
+	}
+	for i, server := range config.Nameservers {
+		c.address(path.Child("nameservers").Index(i), server)
+	}
+	if n := len(config.Searches); n > maxSearches {
+		c.add(field.TooMany(path.Child("searches"), n, maxSearches))
+	}
+	for i, search := range config.Searches {
+		if search != "." {
+			c.must(path.Child("searches").Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)
+		}
+	}
+	for i, option := range config.Options {
+		at := path.Child("options").Index(i)
+		if option.Name == "" {
+			c.add(field.Required(at.Child("name"), ""))
+		}
+		c.noControl(at.Child("name"), option.Name)
+		if option.Value != nil {
+			c.noControl(at.Child("value"), *option.Value)
+		}
+	}
+}
