@@ -99,8 +99,7 @@ func show(v reflect.Value) string {
 	case logsapi.TimeOrMetaDuration:
 		return value.Duration.Duration.String()
 	}
-	switch v.Kind() {
-	case reflect.Bool, reflect.String, reflect.Int32, reflect.Int64, reflect.Uint32:
+	if v.Kind() == reflect.Bool || v.Kind() == reflect.String || v.CanInt() || v.CanUint() {
 		return fmt.Sprint(v.Interface())
 	}
 	return ""

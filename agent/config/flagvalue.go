@@ -70,12 +70,12 @@ func (f *fieldValue) Type() string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch t.Kind() {
-	case reflect.Bool:
+	switch v := reflect.Zero(t); {
+	case v.Kind() == reflect.Bool:
 		return "bool"
-	case reflect.Slice:
+	case v.Kind() == reflect.Slice:
 		return "strings"
-	case reflect.Int32, reflect.Int64, reflect.Uint32:
+	case v.CanInt(), v.CanUint():
 		return "int"
 	}
 	return "string"
@@ -165,22 +165,22 @@ func assign(dst reflect.Value, text string, form form, first bool) error {
 }
 
 func assignScalar(dst reflect.Value, text string) error {
-	switch dst.Kind() {
-	case reflect.String:
+	switch {
+	case dst.Kind() == reflect.String:
 		dst.SetString(text)
-	case reflect.Bool:
+	case dst.Kind() == reflect.Bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
 			return errors.New("expected true or false")
 		}
 		dst.SetBool(b)
-	case reflect.Int32, reflect.Int64:
+	case dst.CanInt():
 		n, err := strconv.ParseInt(text, 0, dst.Type().Bits())
 		if err != nil {
 			return fmt.Errorf("expected a whole number of %d bits", dst.Type().Bits())
 		}
 		dst.SetInt(n)
-	case reflect.Uint32: // log verbosity, which klog keeps in 31 bits
+	case dst.CanUint(): // log verbosity, which klog keeps in 31 bits
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
 			return errors.New("expected a whole number from 0")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -110,12 +111,7 @@ func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
 	log := newLogger(p.stderr, cfg)
 	routeLibraries(log, cfg)
 	for _, w := range warnings {
-		log.LogAttrs(cmd.Context(), levelWarn, w.Message, w.Attrs...)
+		log.LogAttrs(cmd.Context(), slog.LevelWarn, w.Message, w.Attrs...)
 	}
-	log.Info("tinylet starts", "version", version.Kubelet(), "built", version.Built(), "node", cfg.NodeName)
-	if err := p.run(cmd.Context(), cfg, log); err != nil {
-		return err
-	}
-	log.Info("tinylet ends; its pods run on")
-	return nil
+	return p.run(cmd.Context(), cfg, log)
 }

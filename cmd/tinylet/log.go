@@ -11,8 +11,6 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-const levelWarn = slog.LevelWarn
-
 // newLogger writes to w in the configured format. --v lowers the level step
 // by step: logr's and klog's V(n) is slog's level -n, so that 4 is Debug.
 func newLogger(w io.Writer, cfg *config.Config) *slog.Logger {

@@ -53,7 +53,7 @@ func TestMainByName(t *testing.T) {
 		{name: "invalid setting", args: []string{"kubelet", "--max-pods=-1", "--port=0"}, code: 1, stderr: "it must be between 1 and 65535; maxPods (--max-pods) is -1: it must be 0 or more\n"},
 		{name: "CNI", args: []string{"/opt/cni/bin/tinylet-cni", "ADD"}, code: 1, stderr: "tinylet-cni: set up pod network: this build has no CNI plugin"},
 		{name: "another name", args: []string{"tinylet-arm64", "--version"}, stdout: version},
-		{name: "no name", args: nil, code: 0, stderr: "tinylet starts"},
+		{name: "no name", args: nil, code: 0, stderr: "no pods will run"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -115,7 +115,7 @@ func TestAgentGetsConfigAndLog(t *testing.T) {
 	}
 	for _, want := range []string{
 		"configuration has fields that are ignored", "flag has no effect",
-		"tinylet starts", "shown at 4", "from klog", "from package log",
+		"shown at 4", "from klog", "from package log",
 	} {
 		if seen[want] == nil {
 			t.Errorf("no line %q in %s", want, stderr.String())
