@@ -3,6 +3,8 @@ package plan
 import (
 	"math"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // The kubelet's words for a pod that ran past its activeDeadlineSeconds
@@ -32,19 +34,17 @@ func (p *planner) deadline() {
 	p.out.FailReason, p.out.FailMessage = reasonDeadline, messageDeadline
 }
 
-// activeSince is when the pod began, as well as anybody knows.
+// activeSince is when the pod began, by the oldest evidence: an agent that
+// was started again knows only what it saw itself.
 func (p *planner) activeSince() time.Time {
-	if !p.StartedAt.IsZero() {
-		return p.StartedAt
-	}
-	if t := p.Pod.Status.StartTime; t != nil && !t.IsZero() {
-		return t.Time
-	}
-	var oldest time.Time
+	oldest := p.StartedAt
 	consider := func(t time.Time) {
 		if !t.IsZero() && (oldest.IsZero() || t.Before(oldest)) {
 			oldest = t
 		}
+	}
+	if t := p.Pod.Status.StartTime; t != nil && !pod.IsStatic(p.Pod) {
+		consider(t.Time)
 	}
 	for i := range p.Observed.Sandboxes {
 		consider(p.Observed.Sandboxes[i].CreatedAt)

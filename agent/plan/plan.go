@@ -33,9 +33,9 @@ type Input struct {
 	Observed *container.Observed // nil means that the runtime knows nothing of the pod
 	Now      time.Time
 
-	// StartedAt is when the node took the pod on, from which its active
-	// deadline counts. When zero it is pod.status.startTime, or the creation
-	// of the oldest object observed.
+	// StartedAt is when the agent first saw the pod, if it knows. The pod's
+	// active deadline counts from the oldest of this, pod.status.startTime
+	// and the creation of what is observed.
 	StartedAt time.Time
 
 	// Hash computes the container hash to compare with the one that a

@@ -464,7 +464,11 @@ func TestPrune(t *testing.T) {
 
 func TestDeadline(t *testing.T) {
 	api := func(p *v1.Pod) { p.Status.StartTime = &metav1.Time{Time: now.Add(-30 * time.Second)} }
-	seen := observed(ready("s0", 0), running("a0", "a"), running("b0", "b"))
+	young := func(c *container.Container) { c.CreatedAt = now.Add(-10 * time.Second) }
+	sandbox := ready("s0", 0)
+	sandbox.CreatedAt = now.Add(-15 * time.Second)
+	seen := observed(sandbox, running("a0", "a", young), running("b0", "b", young))
+	old := observed(ready("s0", 0), running("a0", "a", young), running("b0", "b", young))
 	over := Actions{
 		SandboxID: "s0", KillPod: true, Done: true,
 		FailReason: "DeadlineExceeded", FailMessage: "Pod was active on the node longer than the specified deadline",
@@ -479,7 +483,8 @@ func TestDeadline(t *testing.T) {
 		{name: "before it, Sync wants to look again then", pod: basePod(deadline(60)), started: now.Add(-20 * time.Second), seen: seen, want: Actions{SandboxID: "s0", Next: now.Add(40 * time.Second)}},
 		{name: "at it, the pod is over", pod: basePod(deadline(60)), started: now.Add(-60 * time.Second), seen: seen, want: over},
 		{name: "the status tells the start", pod: basePod(deadline(60), api), seen: seen, want: Actions{SandboxID: "s0", Next: now.Add(30 * time.Second)}},
-		{name: "the oldest object tells the start", pod: basePod(deadline(3600)), seen: seen, want: over},
+		{name: "the oldest object tells the start", pod: basePod(deadline(3600)), started: now.Add(-20 * time.Second), seen: old, want: over},
+		{name: "without any other start the objects tell it", pod: basePod(deadline(60)), seen: seen, want: Actions{SandboxID: "s0", Next: now.Add(45 * time.Second)}},
 		{name: "a pod that nobody has seen has not begun", pod: basePod(deadline(1)), want: Actions{CreateSandbox: true, Start: []Start{start("a", 0, 0), start("b", 0, 0)}}},
 		{name: "a pod that is done stays what it is", pod: never(deadline(1)), seen: observed(notReady("s0", 0), exited("a0", "a", 0), exited("b0", "b", 0)), want: Actions{Done: true}},
 		{name: "an absurd one never comes", pod: basePod(deadline(1<<63 - 1)), seen: seen, want: Actions{SandboxID: "s0"}},

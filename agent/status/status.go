@@ -15,9 +15,14 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reason is a reason in CamelCase, which programs read, and a message for
-// people.
+// Reason is why a whole pod is not run: a word in CamelCase, which programs
+// read, and a message for people.
 type Reason struct {
+	Reason, Message string
+}
+
+// Waiting is why one container does not run yet, in the same form.
+type Waiting struct {
 	Reason, Message string
 }
 
@@ -38,7 +43,7 @@ type Input struct {
 	// Waiting says by container name why a container could not be started
 	// yet: CrashLoopBackOff, ErrImagePull, CreateContainerConfigError and the
 	// like. It counts for what should be started and does not run.
-	Waiting map[string]Reason
+	Waiting map[string]Waiting
 	// Rejected is set for a pod that may not run here: it has failed.
 	Rejected *Reason
 	// Failed is set for a pod that was given up although its containers could

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Entry is a pod and its newest status. Both are shared and must not be
-// changed by anybody.
+// Entry is a pod and its newest status. Both are shared: nobody changes what
+// they point to.
 type Entry struct {
 	Pod    *v1.Pod
-	Status v1.PodStatus
+	Status *v1.PodStatus
 }
 
 // Store keeps the newest status of each pod in memory. It is safe for
@@ -31,16 +31,18 @@ func NewStore() *Store {
 	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]Entry)}
 }
 
-// Set keeps the pod and its status, which the caller does not change any
-// more, and says whether the status is another one than before.
+// Set keeps the pod and its status, neither of which the caller changes any
+// more, and says whether the status is another one than before. A status that
+// says the same keeps the earlier one.
 func (s *Store) Set(p *v1.Pod, status v1.PodStatus) (changed bool) {
 	s.mu.Lock()
 	old, known := s.entries[p.UID]
-	changed = !known || !equality.Semantic.DeepEqual(&old.Status, &status)
-	if !changed {
-		status = old.Status
+	changed = !known || !equality.Semantic.DeepEqual(old.Status, &status)
+	e := Entry{Pod: p, Status: old.Status}
+	if changed {
+		e.Status = &status
 	}
-	s.entries[p.UID] = Entry{Pod: p, Status: status}
+	s.entries[p.UID] = e
 	s.mu.Unlock()
 	if changed {
 		s.wake()
@@ -48,12 +50,13 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus) (changed bool) {
 	return changed
 }
 
-// Get is the pod's entry, if it has one.
-func (s *Store) Get(uid types.UID) (Entry, bool) {
+// Get is the pod and its newest status, both shared and not to be changed;
+// ok is false and both are nil for an unknown UID.
+func (s *Store) Get(uid types.UID) (p *v1.Pod, status *v1.PodStatus, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	e, ok := s.entries[uid]
-	return e, ok
+	return e.Pod, e.Status, ok
 }
 
 // List is all entries by namespace, name and UID.
