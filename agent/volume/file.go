@@ -1,0 +1,128 @@
+package volume
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// messageMode lets every user in a container write its termination message.
+const messageMode fs.FileMode = 0o666
+
+// TerminationMessage makes an empty file for one start of a container, to be
+// mounted at its terminationMessagePath, and answers its path. Each call
+// makes another; they go with the pod, or by DropMessages.
+func (v *Volumes) TerminationMessage(uid types.UID, container string) (string, error) {
+	path, err := v.terminationMessage(string(uid), container)
+	if err != nil {
+		return "", fmt.Errorf("make termination message file of container %q: %w", container, v.advise(err))
+	}
+	return path, nil
+}
+
+func (v *Volumes) terminationMessage(uid, container string) (string, error) {
+	if err := errors.Join(component(uid), component(container)); err != nil {
+		return "", err
+	}
+	pods, err := v.pods()
+	if err != nil {
+		return "", err
+	}
+	defer pods.Close()
+	dir := filepath.Join(uid, dirContainers, container)
+	if err := pods.MkdirAll(dir, private); err != nil {
+		return "", err
+	}
+	for {
+		rel := filepath.Join(dir, fmt.Sprintf("%08x", rand.Uint32()))
+		f, err := pods.OpenFile(rel, os.O_WRONLY|os.O_CREATE|os.O_EXCL, messageMode)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		// The umask does not apply to this one.
+		if err := errors.Join(f.Chmod(messageMode), f.Close()); err != nil {
+			return "", err
+		}
+		return filepath.Join(v.root, dirPods, rel), nil
+	}
+}
+
+// DropMessages deletes the termination messages of a container but those at
+// the given paths: those of the containers that the runtime still knows.
+// Without it a crash loop would leave a file for each start.
+func (v *Volumes) DropMessages(uid types.UID, container string, keep []string) error {
+	if err := errors.Join(component(string(uid)), component(container)); err != nil {
+		return err
+	}
+	dir := filepath.Join(v.root, dirPods, string(uid), dirContainers, container)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var errs []error
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if !e.IsDir() && !slices.Contains(keep, path) {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return fmt.Errorf("delete termination messages of container %q: %w", container, err)
+	}
+	return nil
+}
+
+// WriteHosts writes the pod's /etc/hosts, to be mounted in its containers,
+// and answers its path. Running containers see the new content, since the
+// file stays the same one; equal content is not written again.
+func (v *Volumes) WriteHosts(uid types.UID, content []byte) (string, error) {
+	path, err := v.writeHosts(string(uid), content)
+	if err != nil {
+		return "", fmt.Errorf("write hosts file: %w", v.advise(err))
+	}
+	return path, nil
+}
+
+func (v *Volumes) writeHosts(uid string, content []byte) (string, error) {
+	if err := component(uid); err != nil {
+		return "", err
+	}
+	pods, err := v.pods()
+	if err != nil {
+		return "", err
+	}
+	defer pods.Close()
+	if err := pods.MkdirAll(uid, private); err != nil {
+		return "", err
+	}
+	rel := filepath.Join(uid, fileHosts)
+	f, err := pods.OpenFile(rel, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	// Containers may write it: read no more than tells the difference.
+	old, err := io.ReadAll(io.LimitReader(f, int64(len(content))+1))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(v.root, dirPods, rel)
+	if bytes.Equal(old, content) && len(content) > 0 {
+		return path, nil
+	}
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return "", err
+	}
+	return path, errors.Join(f.Truncate(int64(len(content))), f.Chmod(0o644))
+}

@@ -1,0 +1,75 @@
+package volume
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// mountPoint is one line of the mount table of this process.
+type mountPoint struct {
+	path, fstype string
+}
+
+// mountsBelow lists what is mounted at dir and below it, in the order of
+// mounting. dir must be free of symbolic links.
+func (v *Volumes) mountsBelow(dir string) ([]mountPoint, error) {
+	raw, err := os.ReadFile(v.mountinfo)
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	return parseMounts(raw, dir), nil
+}
+
+// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)): the fifth
+// field is the mount point, the first after a lone dash the type. Lines of
+// another form are left out.
+func parseMounts(raw []byte, dir string) []mountPoint {
+	var out []mountPoint
+	for line := range bytes.Lines(raw) {
+		before, after, ok := bytes.Cut(line, []byte(" - "))
+		fields := bytes.Fields(before)
+		if !ok || len(fields) < 5 {
+			continue
+		}
+		path := unescape(fields[4])
+		if path != dir && !strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
+			continue
+		}
+		fstype, _, _ := bytes.Cut(after, []byte(" "))
+		out = append(out, mountPoint{path, string(bytes.TrimSpace(fstype))})
+	}
+	return out
+}
+
+// unescape undoes the kernel's \040 for space, tab, newline and backslash.
+func unescape(field []byte) string {
+	if bytes.IndexByte(field, '\\') < 0 {
+		return string(field)
+	}
+	var out strings.Builder
+	for i := 0; i < len(field); i++ {
+		if c, ok := octal(field[i:]); ok {
+			out.WriteByte(c)
+			i += 3
+			continue
+		}
+		out.WriteByte(field[i])
+	}
+	return out.String()
+}
+
+func octal(s []byte) (byte, bool) {
+	if len(s) < 4 || s[0] != '\\' || s[1] > '3' {
+		return 0, false
+	}
+	var n byte
+	for _, c := range s[1:4] {
+		if c < '0' || c > '7' {
+			return 0, false
+		}
+		n = n<<3 | (c - '0')
+	}
+	return n, true
+}
