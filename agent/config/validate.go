@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -117,6 +118,7 @@ func (c *checker) network(kc *kubelet.KubeletConfiguration) {
 
 func (c *checker) logs(kc *kubelet.KubeletConfiguration) {
 	c.oneOf("logging.format", kc.Logging.Format, LogText, LogJSON)
+	c.between("logging.verbosity", int64(kc.Logging.Verbosity), 0, math.MaxInt32)
 	c.quantity("containerLogMaxSize", kc.ContainerLogMaxSize, 1)
 	c.atLeast("containerLogMaxFiles", int64(*kc.ContainerLogMaxFiles), 2)
 	c.atLeast("containerLogMaxWorkers", int64(*kc.ContainerLogMaxWorkers), 1)

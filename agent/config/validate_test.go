@@ -92,6 +92,7 @@ func TestInvalid(t *testing.T) {
 		{"pod network", func(c *Config) { c.Kubelet.PodCIDR = "10.0.0.0" }, "podCIDR"},
 		{"hairpin", func(c *Config) { c.Kubelet.HairpinMode = "x" }, "hairpinMode"},
 		{"log format", func(c *Config) { c.Kubelet.Logging.Format = "xml" }, "logging.format"},
+		{"log verbosity", func(c *Config) { c.Kubelet.Logging.Verbosity = 1 << 31 }, "logging.verbosity (--v)"},
 		{"log size", func(c *Config) { c.Kubelet.ContainerLogMaxSize = "0" }, "containerLogMaxSize"},
 		{"log size unit", func(c *Config) { c.Kubelet.ContainerLogMaxSize = "10MB" }, "containerLogMaxSize"},
 		{"log files", func(c *Config) { *c.Kubelet.ContainerLogMaxFiles = 1 }, "containerLogMaxFiles"},

@@ -1,0 +1,238 @@
+package config
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// assign sets a field from a flag's text. Lists and maps replace what the
+// field held at the first text of a flag and grow with the next, as the
+// kubelet's do; taints are replaced each time.
+func assign(dst reflect.Value, text string, form form, first bool) error {
+	switch p := dst.Addr().Interface().(type) {
+	case *metav1.Duration:
+		return assignDuration(&p.Duration, text)
+	case *logsapi.TimeOrMetaDuration:
+		return assignDuration(&p.Duration.Duration, text)
+	case *logsapi.VModuleConfiguration:
+		if first {
+			*p = nil
+		}
+		return logsapi.VModuleConfigurationPflag(p).Set(text)
+	case *resource.QuantityValue:
+		return p.Set(text)
+	case *[]string:
+		return assignList(p, text, first)
+	case *map[string]string:
+		return assignPairs(p, text, form, first)
+	case *map[string]bool:
+		return assignSwitches(p, text, first)
+	case *map[string][]string:
+		return assignHeaders(p, text, first)
+	case *[]v1.Taint:
+		return assignTaints(p, text)
+	case *[]kubelet.MemoryReservation:
+		return assignMemory(p, text, first)
+	}
+	if dst.Kind() == reflect.Pointer {
+		fresh := reflect.New(dst.Type().Elem())
+		if err := assign(fresh.Elem(), text, form, first); err != nil {
+			return err
+		}
+		dst.Set(fresh)
+		return nil
+	}
+	return assignScalar(dst, text)
+}
+
+func assignScalar(dst reflect.Value, text string) error {
+	switch {
+	case dst.Kind() == reflect.String:
+		dst.SetString(text)
+	case dst.Kind() == reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return errors.New("expected true or false")
+		}
+		dst.SetBool(b)
+	case dst.CanInt():
+		n, err := strconv.ParseInt(text, 0, dst.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("expected a whole number of %d bits", dst.Type().Bits())
+		}
+		dst.SetInt(n)
+	case dst.CanUint(): // log verbosity, which klog keeps in 31 bits
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return errors.New("expected a whole number from 0")
+		}
+		dst.SetUint(n)
+	default:
+		return fmt.Errorf("a flag cannot set a %s", dst.Type())
+	}
+	return nil
+}
+
+func assignDuration(dst *time.Duration, text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return errors.New("expected a duration such as 10s or 1h30m")
+	}
+	*dst = d
+	return nil
+}
+
+func assignList(dst *[]string, text string, first bool) error {
+	items := []string{}
+	if text != "" {
+		var err error
+		if items, err = csv.NewReader(strings.NewReader(text)).Read(); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("expected a list with commas: %w", err)
+		}
+	}
+	if first {
+		*dst = items
+		return nil
+	}
+	*dst = append(*dst, items...)
+	return nil
+}
+
+// pairs yields the parts of a comma-separated list, cut at sep.
+func pairs(text, sep string) ([][2]string, error) {
+	var out [][2]string
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(part, sep)
+		if !ok {
+			return nil, fmt.Errorf("%q: expected key%svalue", part, sep)
+		}
+		out = append(out, [2]string{strings.TrimSpace(key), strings.TrimSpace(value)})
+	}
+	return out, nil
+}
+
+func assignPairs(dst *map[string]string, text string, form form, first bool) error {
+	var list [][2]string
+	var err error
+	switch form {
+	case onePair:
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return fmt.Errorf("%q: expected key=value", text)
+		}
+		list = [][2]string{{strings.TrimSpace(key), strings.TrimSpace(value)}}
+	case lessThan:
+		list, err = pairs(text, "<")
+	case plain:
+		list, err = pairs(text, "=")
+	}
+	if err != nil {
+		return err
+	}
+	if first || *dst == nil {
+		*dst = make(map[string]string, len(list))
+	}
+	for _, kv := range list {
+		(*dst)[kv[0]] = kv[1]
+	}
+	return nil
+}
+
+// assignSwitches keeps what the field holds and the flag does not name:
+// feature gates of file and flag add up.
+func assignSwitches(dst *map[string]bool, text string, _ bool) error {
+	list, err := pairs(text, "=")
+	if err != nil {
+		return err
+	}
+	if *dst == nil {
+		*dst = make(map[string]bool, len(list))
+	}
+	for _, kv := range list {
+		b, err := strconv.ParseBool(kv[1])
+		if err != nil {
+			return fmt.Errorf("%q: expected true or false", kv[0]+"="+kv[1])
+		}
+		(*dst)[kv[0]] = b
+	}
+	return nil
+}
+
+func assignHeaders(dst *map[string][]string, text string, first bool) error {
+	list, err := pairs(text, ":")
+	if err != nil {
+		return err
+	}
+	if first || *dst == nil {
+		*dst = make(map[string][]string, len(list))
+	}
+	for _, kv := range list {
+		(*dst)[kv[0]] = append((*dst)[kv[0]], kv[1])
+	}
+	return nil
+}
+
+func assignTaints(dst *[]v1.Taint, text string) error {
+	var taints []v1.Taint
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			continue
+		}
+		pair, effect, ok := strings.Cut(part, ":")
+		if !ok {
+			return fmt.Errorf("taint %q: expected key=value:effect", part)
+		}
+		key, value, _ := strings.Cut(pair, "=")
+		taints = append(taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)})
+	}
+	*dst = taints
+	return nil
+}
+
+func assignMemory(dst *[]kubelet.MemoryReservation, text string, first bool) error {
+	var list []kubelet.MemoryReservation
+	for part := range strings.SplitSeq(text, ";") {
+		if part == "" {
+			continue
+		}
+		node, limits, _ := strings.Cut(part, ":")
+		number, err := strconv.ParseInt(node, 10, 32)
+		if err != nil {
+			return fmt.Errorf("%q: expected numa:type=quantity", part)
+		}
+		kvs, err := pairs(limits, "=")
+		if err != nil {
+			return err
+		}
+		reservation := kubelet.MemoryReservation{NumaNode: int32(number), Limits: v1.ResourceList{}}
+		for _, kv := range kvs {
+			q, err := resource.ParseQuantity(kv[1])
+			if err != nil {
+				return fmt.Errorf("quantity %q: %w", kv[1], err)
+			}
+			reservation.Limits[v1.ResourceName(kv[0])] = q
+		}
+		list = append(list, reservation)
+	}
+	if first {
+		*dst = list
+		return nil
+	}
+	*dst = append(*dst, list...)
+	return nil
+}
