@@ -1,0 +1,157 @@
+// Package syncloop owns the one loop that connects everything: updates of
+// the pod sources, changes and snapshots from the PLEG, and housekeeping. It
+// only dispatches; whatever may block is done by the pod workers.
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pleg"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/worker"
+)
+
+// housekeepingPeriod is the slow net below the events: what is left on disk
+// without any event, such as a folder whose pod the runtime lost.
+const housekeepingPeriod = 5 * time.Minute
+
+// Config is what the loop connects.
+type Config struct {
+	// Updates is the merged stream of the sources. Seen tells their mux that
+	// an update arrived here, which makes its source ready.
+	Updates <-chan source.Update
+	Seen    func(source string)
+	// Ready says whether every source is: nothing is cleaned up before.
+	Ready func() bool
+
+	// Changes are pods to look at again, Snapshots what the runtime holds.
+	Changes   <-chan types.UID
+	Snapshots <-chan []pleg.Pod
+
+	Workers *worker.Set
+	// Leftovers lists the UIDs of pods that have something on disk. It may
+	// be nil.
+	Leftovers func() ([]types.UID, error)
+
+	Log *slog.Logger
+}
+
+// Loop dispatches until its context ends.
+type Loop struct {
+	cfg   Config
+	alive chan struct{}
+}
+
+// New makes a loop; nothing is started.
+func New(cfg Config) *Loop {
+	return &Loop{cfg: cfg, alive: make(chan struct{})}
+}
+
+// Run dispatches until ctx ends; then it waits for the workers, which leave
+// their pods as they are. Its error is that of ctx.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.cfg.Workers.Wait()
+	timer := time.NewTimer(jitter(housekeepingPeriod))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case u := <-l.cfg.Updates:
+			l.update(ctx, u)
+		case uid := <-l.cfg.Changes:
+			l.cfg.Workers.Wake(uid)
+		case pods := <-l.cfg.Snapshots:
+			l.adopt(ctx, pods)
+		case <-timer.C:
+			l.removeLeftovers(ctx)
+			timer.Reset(jitter(housekeepingPeriod))
+		case l.alive <- struct{}{}:
+		}
+	}
+}
+
+// update dispatches one update, and then what it may have made ready.
+func (l *Loop) update(ctx context.Context, u source.Update) {
+	for _, p := range u.Pods {
+		switch u.Op {
+		case source.ADD, source.UPDATE, source.RECONCILE, source.DELETE, source.RESTORE:
+			l.cfg.Workers.Submit(ctx, p)
+		case source.REMOVE:
+			l.cfg.Workers.Remove(ctx, pod.RefOf(p))
+		default:
+			l.cfg.Log.Error("update with an unknown operation is dropped", "op", u.Op, "pod", pod.RefOf(p).String())
+		}
+	}
+	wasReady := l.cfg.Ready()
+	l.cfg.Seen(u.Source)
+	if !wasReady && l.cfg.Ready() {
+		l.cfg.Log.Info("all pod sources are ready")
+		l.removeUnclaimed(ctx)
+		l.removeLeftovers(ctx)
+	}
+}
+
+// adopt hands what the runtime holds to the workers.
+func (l *Loop) adopt(ctx context.Context, pods []pleg.Pod) {
+	found := make([]worker.Found, len(pods))
+	for i, p := range pods {
+		found[i] = worker.Found{Ref: p.Ref, Grace: p.Grace}
+	}
+	l.cfg.Workers.Adopt(ctx, found)
+	l.removeUnclaimed(ctx)
+}
+
+// removeUnclaimed terminates what runs and no source wants.
+func (l *Loop) removeUnclaimed(ctx context.Context) {
+	if !l.cfg.Ready() {
+		return
+	}
+	for _, ref := range l.cfg.Workers.Unclaimed() {
+		l.cfg.Log.Info("pod runs and no source wants it, terminating", "pod", ref.String(), "podUID", ref.UID)
+		l.cfg.Workers.Remove(ctx, ref)
+	}
+}
+
+// removeLeftovers clears what pods without a worker have left on disk.
+func (l *Loop) removeLeftovers(ctx context.Context) {
+	if l.cfg.Leftovers == nil || !l.cfg.Ready() || !l.cfg.Workers.RuntimeKnown() {
+		return
+	}
+	uids, err := l.cfg.Leftovers()
+	if err != nil {
+		l.cfg.Log.Warn("housekeeping could not list what pods left on disk", "error", err)
+	}
+	known := l.cfg.Workers.Known()
+	for _, uid := range uids {
+		if _, ok := known[uid]; !ok {
+			l.cfg.Log.Info("nobody knows the pod that left this on disk, removing", "podUID", uid)
+			l.cfg.Workers.Remove(ctx, pod.Ref{UID: uid})
+		}
+	}
+}
+
+// errStuck is the fault that healthz reports.
+var errStuck = errors.New("sync loop does not take its turn")
+
+// Alive waits until the loop takes a turn, or fails when ctx ends first. The
+// loop does no work for it while nobody asks.
+func (l *Loop) Alive(ctx context.Context) error {
+	select {
+	case <-l.alive:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
+	}
+}
+
+// jitter spreads housekeeping of boards that started together.
+func jitter(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5) }
