@@ -136,33 +136,32 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, init bool) 
 	if old != nil && old.State.Terminated != nil {
 		return *old
 	}
-	s := v1.ContainerStatus{
-		Name:         c.Name,
-		Image:        c.Image,
-		State:        v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}},
-		VolumeMounts: volumeMounts(c),
+	s := v1.ContainerStatus{Name: c.Name}
+	if old != nil {
+		s = *old
 	}
+	if s.ContainerID == "" {
+		s.Image, s.VolumeMounts = c.Image, volumeMounts(c)
+	}
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}
 	if len(g.Pod.Spec.InitContainers) > 0 {
 		s.State.Waiting.Reason = reasonInitializing
 	}
-	if init && !pod.IsRestartableInit(c) && g.mainExists() {
+	_, waits := g.Waiting[c.Name]
+	switch {
+	case init && !waits && !pod.IsRestartableInit(c) && g.mainExists():
 		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason:  reasonCompleted,
 			Message: "The init container is not known to the container runtime any more; the pod is initialized, so it has completed",
 		}}
-		return s
-	}
-	if old != nil {
-		s.RestartCount, s.LastTerminationState = old.RestartCount, old.LastTerminationState
-		if old.State.Running != nil && s.LastTerminationState.Terminated == nil {
-			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
-				Reason:   reasonUnknown,
-				Message:  "The container was running and is not known to the container runtime any more",
-				ExitCode: exitUnknown,
-			}
-			if g.Pod.DeletionTimestamp == nil {
-				s.RestartCount = min(s.RestartCount, math.MaxInt32-1) + 1
-			}
+	case old != nil && old.State.Running != nil && s.LastTerminationState.Terminated == nil:
+		s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+			Reason:   reasonUnknown,
+			Message:  "The container was running and is not known to the container runtime any more",
+			ExitCode: exitUnknown, ContainerID: s.ContainerID,
+		}
+		if g.Pod.DeletionTimestamp == nil {
+			s.RestartCount = min(s.RestartCount, math.MaxInt32-1) + 1
 		}
 	}
 	return s

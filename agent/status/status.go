@@ -104,10 +104,10 @@ func Generate(in Input) v1.PodStatus {
 	}
 	s.InitContainerStatuses = g.initContainers()
 	s.ContainerStatuses = g.mainContainers()
-	g.phase(&s)
 	if in.Terminated {
 		g.terminate(&s)
 	}
+	g.phase(&s)
 	g.addresses(&s)
 	g.conditions(&s)
 	g.trimMessages(&s)

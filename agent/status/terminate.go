@@ -53,7 +53,7 @@ func lose(s *v1.ContainerStatus) {
 	s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 		Reason:   reasonUnknown,
 		Message:  "The container could not be located when the pod was terminated",
-		ExitCode: exitUnknown,
+		ExitCode: exitUnknown, ContainerID: s.ContainerID,
 	}}
 	s.Started, s.Ready = new(bool), false
 }

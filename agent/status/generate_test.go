@@ -1,0 +1,429 @@
+package status
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+func TestPhase(t *testing.T) {
+	const always, onFailure, never = v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
+	ab := []string{"a", "b"}
+	up := sandbox(0, true)
+	good, bad := exited("a", 0, 1, 2, 0, "Completed"), exited("a", 0, 1, 2, 1, "Error")
+	goodB := exited("b", 0, 1, 2, 0, "Completed")
+	waitA := map[string]Waiting{"a": {"CrashLoopBackOff", "back-off"}}
+	ownNever := func(p *v1.Pod) {
+		own := v1.ContainerRestartPolicyNever
+		p.Spec.Containers[0].RestartPolicy = &own
+	}
+	for _, r := range []struct {
+		name string
+		pod  *v1.Pod
+		in   Input
+		want v1.PodPhase
+	}{
+		{name: "nothing yet", pod: basePod(ab), want: v1.PodPending},
+		{name: "a spec without containers", pod: basePod(nil), in: Input{Observed: observed(up)}, want: v1.PodPending},
+		{name: "one runs, one is not there", pod: basePod(ab), in: Input{Observed: observed(up, running("a", 0, 1))}, want: v1.PodPending},
+		{name: "both run", pod: basePod(ab), in: Input{Observed: observed(up, running("a", 0, 1), running("b", 0, 1))}, want: v1.PodRunning},
+		{name: "one runs, one crashed", pod: basePod(ab), in: Input{Observed: observed(up, bad, running("b", 0, 1))}, want: v1.PodRunning},
+		{name: "one runs, one waits for a restart", pod: basePod(ab), in: Input{Observed: observed(up, bad, running("b", 0, 1)), Waiting: waitA}, want: v1.PodRunning},
+		{name: "both done, to be restarted", pod: basePod(ab, policy(always)), in: Input{Observed: observed(up, good, goodB)}, want: v1.PodRunning},
+		{name: "OnFailure, both well", pod: basePod(ab, policy(onFailure)), in: Input{Observed: observed(up, good, goodB)}, want: v1.PodSucceeded},
+		{name: "OnFailure, one to be restarted", pod: basePod(ab, policy(onFailure)), in: Input{Observed: observed(up, bad, goodB)}, want: v1.PodRunning},
+		{name: "Never, both well", pod: basePod(ab, policy(never)), in: Input{Observed: observed(up, good, goodB)}, want: v1.PodSucceeded},
+		{name: "Never, one failed", pod: basePod(ab, policy(never)), in: Input{Observed: observed(up, bad, goodB)}, want: v1.PodFailed},
+		{name: "Never, one failed, one runs", pod: basePod(ab, policy(never)), in: Input{Observed: observed(up, bad, running("b", 0, 1))}, want: v1.PodRunning},
+		{name: "a container's own policy counts", pod: basePod([]string{"a"}, ownNever), in: Input{Observed: observed(up, bad)}, want: v1.PodFailed},
+		{name: "no policy is Always", pod: basePod([]string{"a"}, policy("")), in: Input{Observed: observed(up, good)}, want: v1.PodRunning},
+
+		{name: "init runs", pod: basePod([]string{"a"}, inits("i")), in: Input{Observed: observed(up, running("i", 0, 1))}, want: v1.PodPending},
+		{name: "init done", pod: basePod([]string{"a"}, inits("i")), in: Input{Observed: observed(up, exited("i", 0, 1, 2, 0, ""))}, want: v1.PodPending},
+		{name: "init failed, to be restarted", pod: basePod([]string{"a"}, inits("i")), in: Input{Observed: observed(up, exited("i", 0, 1, 2, 1, ""))}, want: v1.PodPending},
+		{name: "init failed for good", pod: basePod([]string{"a"}, inits("i"), policy(never)), in: Input{Observed: observed(up, exited("i", 0, 1, 2, 1, ""))}, want: v1.PodFailed},
+		{name: "init runs again in a new sandbox", pod: basePod([]string{"a"}, inits("i")), in: Input{Observed: observed(up, running("i", 1, 5), bad)}, want: v1.PodPending},
+		{name: "sidecar not started", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up)}, want: v1.PodPending},
+		{name: "sidecar runs, its startup probe has not passed", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, running("s", 0, 1)), Probes: map[string]Probe{"s-0": {}}}, want: v1.PodPending},
+		{name: "sidecar runs with the pod", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, running("s", 0, 1), running("a", 0, 1))}, want: v1.PodRunning},
+		{name: "sidecar restarts beside the pod", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(up, exited("s", 0, 1, 2, 1, ""), running("a", 0, 1))}, want: v1.PodRunning},
+		{name: "sidecar outlives the pod", pod: basePod([]string{"a"}, sidecars("s"), policy(never)), in: Input{Observed: observed(up, running("s", 0, 1), good)}, want: v1.PodRunning},
+		{name: "sidecar was killed after the pod", pod: basePod([]string{"a"}, sidecars("s"), policy(never)), in: Input{Observed: observed(up, exited("s", 0, 1, 2, 137, ""), good)}, want: v1.PodSucceeded},
+
+		{name: "Succeeded is never left", pod: basePod(ab), in: Input{Observed: observed(up, running("a", 0, 1), running("b", 0, 1)), Previous: &v1.PodStatus{Phase: v1.PodSucceeded}}, want: v1.PodSucceeded},
+		{name: "Failed is never left", pod: basePod(ab, policy(never)), in: Input{Observed: observed(up, good, goodB), Previous: &v1.PodStatus{Phase: v1.PodFailed}}, want: v1.PodFailed},
+		{name: "nor what the API server calls Failed", pod: basePod(ab, fromAPI, func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), in: Input{Observed: observed(up, good, goodB), Previous: &v1.PodStatus{Phase: v1.PodRunning}}, want: v1.PodFailed},
+		{name: "a manifest's own phase counts for nothing", pod: basePod(ab, func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), want: v1.PodPending},
+		{name: "given up", pod: basePod(ab), in: Input{Observed: observed(up, running("a", 0, 1), running("b", 0, 1)), Failed: &Reason{"DeadlineExceeded", "too long"}}, want: v1.PodFailed},
+
+		{name: "stopped, all well", pod: basePod(ab, fromAPI), in: Input{Terminated: true, Observed: observed(good, goodB)}, want: v1.PodSucceeded},
+		{name: "stopped, one not well", pod: basePod(ab, fromAPI), in: Input{Terminated: true, Observed: observed(bad, goodB)}, want: v1.PodFailed},
+		{name: "stopped before it ran", pod: basePod(ab, fromAPI), in: Input{Terminated: true}, want: v1.PodFailed},
+		{name: "a static pod has no end by being stopped", pod: basePod(ab), in: Input{Terminated: true, Observed: observed(good, goodB)}, want: v1.PodRunning},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			r.in.Pod, r.in.Now = r.pod, at(100)
+			if got := Generate(r.in).Phase; got != r.want {
+				t.Errorf("phase %s, want %s", got, r.want)
+			}
+		})
+	}
+}
+
+// TestContainerState looks at the one container a, or the init container i
+// where there is one.
+func TestContainerState(t *testing.T) {
+	a := []string{"a"}
+	up := sandbox(0, true)
+	waiting := func(reason, message string) v1.ContainerState {
+		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}
+	}
+	ended := func(code int32, reason, message, id string, times ...time.Time) v1.ContainerState {
+		s := &v1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message}
+		if id != "" {
+			s.ContainerID = "containerd://" + id
+		}
+		for i, t := range times {
+			*[]*metav1.Time{&s.StartedAt, &s.FinishedAt}[i] = metav1.NewTime(t.Truncate(time.Second))
+		}
+		return v1.ContainerState{Terminated: s}
+	}
+	wasRunning := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "a", RestartCount: 2, ContainerID: "containerd://a-2", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}}
+	wasEnded := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "a", RestartCount: 2, ContainerID: "containerd://a-2", State: ended(3, "Error", "told", "a-2")}}}
+	notStarted := exited("a", 0, 0, 9, 128, "StartError")
+	notStarted.StartedAt, notStarted.Message = time.Time{}, "exec: no such file"
+	never := unknown("a", 0, 0)
+	never.StartedAt = time.Time{}
+	for _, r := range []struct {
+		name  string
+		pod   *v1.Pod
+		in    Input
+		state v1.ContainerState
+		last  v1.ContainerState
+		count int32
+		ready bool
+	}{
+		{name: "not there", state: waiting("ContainerCreating", "")},
+		{name: "not there, with init containers", pod: basePod(a, inits("i")), state: waiting("PodInitializing", "")},
+		{name: "created", in: Input{Observed: observed(up, created("a", 0))}, state: waiting("ContainerCreating", "")},
+		{name: "created and failed to start", in: Input{Observed: observed(up, created("a", 0)), Waiting: map[string]Waiting{"a": {"RunContainerError", "why"}}}, state: waiting("RunContainerError", "why")},
+		{name: "never started", in: Input{Observed: observed(up, notStarted)}, state: ended(128, "StartError", "exec: no such file", "a-0", time.Time{}, at(9))},
+		{name: "the runtime gives no reason", in: Input{Observed: observed(up, exited("a", 0, 1, 2, 0, ""))}, state: ended(0, "Completed", "", "a-0", at(1), at(2))},
+		{name: "the runtime gives no reason for a failure", in: Input{Observed: observed(up, exited("a", 0, 1, 2, 7, ""))}, state: ended(7, "Error", "", "a-0", at(1), at(2))},
+		{name: "runtime and container both say why", in: Input{Observed: observed(up, notStarted), Messages: map[string]string{"a-0": "bye"}}, state: ended(128, "StartError", "exec: no such file: bye", "a-0", time.Time{}, at(9))},
+		{name: "an old message is remembered", in: Input{Observed: observed(up, exited("a", 2, 1, 2, 3, "Error")), Previous: wasEnded}, state: ended(3, "Error", "told", "a-2", at(1), at(2)), count: 2},
+		{name: "ended before any wait", in: Input{Observed: observed(up, exited("a", 1, 5, 6, 1, "Error"), exited("a", 0, 1, 2, 0, "Completed"))}, state: ended(1, "Error", "", "a-1", at(5), at(6)), last: ended(0, "Completed", "", "a-0", at(1), at(2)), count: 1},
+		{name: "a wait counts not for what runs", in: Input{Observed: observed(up, running("a", 0, 1)), Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", ""}}}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}, ready: true},
+		{name: "a wait counts not for what is over", pod: basePod(a, policy(v1.RestartPolicyNever)), in: Input{Observed: observed(up, exited("a", 0, 1, 2, 1, "Error")), Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", ""}}}, state: ended(1, "Error", "", "a-0", at(1), at(2))},
+		{name: "a wait counts not while the pod is stopped", in: Input{Terminating: true, Observed: observed(up, exited("a", 0, 1, 2, 1, "Error")), Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", ""}}}, state: ended(1, "Error", "", "a-0", at(1), at(2))},
+		{name: "what runs goes before what is newer", in: Input{Observed: observed(up, created("a", 1), running("a", 0, 1))}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}, ready: true},
+		{name: "unknown", in: Input{Observed: observed(up, unknown("a", 0, 1))}, state: ended(137, "ContainerStatusUnknown", "The container runtime does not know whether the container still runs", "a-0", at(1))},
+		{name: "unknown and never started", in: Input{Observed: observed(up, never)}, state: waiting("ContainerCreating", "")},
+		{name: "gone while it ran", in: Input{Observed: observed(up), Previous: wasRunning}, state: waiting("ContainerCreating", ""), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 3},
+		{name: "gone while it ran, in a pod being deleted", pod: basePod(a, deleted), in: Input{Observed: observed(up), Previous: wasRunning}, state: waiting("ContainerCreating", ""), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 2},
+		{name: "gone after its end", in: Input{Observed: observed(up), Previous: wasEnded}, state: ended(3, "Error", "told", "a-2"), count: 2},
+		{name: "the end that only the old status knows", in: Input{Observed: observed(up, running("a", 0, 9)), Previous: wasEnded}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(9).Truncate(time.Second))}}, last: ended(3, "Error", "told", "a-2"), count: 2, ready: true},
+		{name: "a hostile restart count", in: Input{Observed: observed(up, func() container.Container { c := created("a", 0); c.RestartCount = int(^uint(0) >> 1); return c }())}, state: waiting("ContainerCreating", ""), count: 1<<31 - 1},
+		{name: "stopped without a trace", pod: basePod(a, fromAPI), in: Input{Terminated: true, Previous: wasRunning}, state: ended(137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated", "a-2"), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 3},
+		{name: "stopped before init was done", pod: basePod(a, inits("i")), in: Input{Terminated: true, Observed: observed(exited("i", 0, 1, 2, 1, "Error"))}, state: waiting("PodInitializing", "")},
+		{name: "a probe that fails", in: Input{Observed: observed(up, running("a", 0, 1)), Probes: map[string]Probe{"a-0": {Started: true}}}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			r.in.Pod, r.in.Now = r.pod, at(100)
+			if r.pod == nil {
+				r.in.Pod = basePod(a)
+			}
+			got := Generate(r.in).ContainerStatuses[0]
+			want := v1.ContainerStatus{State: r.state, LastTerminationState: r.last, RestartCount: r.count, Ready: r.ready}
+			have := v1.ContainerStatus{State: got.State, LastTerminationState: got.LastTerminationState, RestartCount: got.RestartCount, Ready: got.Ready}
+			if d := gocmp.Diff(want, have); d != "" {
+				t.Errorf("status (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestInitContainerState(t *testing.T) {
+	got := Generate(Input{Pod: basePod([]string{"a"}, inits("i", "j")), Now: at(9), Observed: observed(sandbox(0, true), running("a", 0, 5))})
+	for _, s := range got.InitContainerStatuses {
+		if s.State.Terminated == nil || s.State.Terminated.Reason != "Completed" || !s.Ready {
+			t.Errorf("init container %s is not taken as completed: %+v", s.Name, s)
+		}
+	}
+	got = Generate(Input{
+		Pod: basePod([]string{"a"}, inits("i", "j", "k")), Now: at(9), Terminated: true,
+		Observed: observed(exited("i", 0, 1, 2, 0, ""), unknown("j", 0, 3)),
+	})
+	var words []string
+	for _, s := range got.InitContainerStatuses {
+		switch {
+		case s.State.Terminated != nil:
+			words = append(words, s.State.Terminated.Reason)
+		case s.State.Waiting != nil:
+			words = append(words, s.State.Waiting.Reason)
+		}
+	}
+	if d := gocmp.Diff([]string{"Completed", "ContainerStatusUnknown", "PodInitializing"}, words); d != "" {
+		t.Errorf("init containers of a stopped pod (-want +got):\n%s", d)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	gate := v1.PodConditionType("example.com/gate")
+	gated := func(p *v1.Pod) { p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: gate}} }
+	has := func(types ...v1.PodCondition) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Status.Conditions = types }
+	}
+	runs := observed(sandbox(0, true), running("a", 0, 1))
+	for _, r := range []struct {
+		name string
+		pod  *v1.Pod
+		in   Input
+		want []string // type=status reason message
+	}{
+		{
+			name: "a failed pod", pod: basePod([]string{"a"}, policy(v1.RestartPolicyNever)), in: Input{Observed: observed(sandbox(0, true), exited("a", 0, 1, 2, 1, ""))},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False PodFailed", "ContainersReady=False PodFailed", "PodScheduled=True"},
+		},
+		{
+			name: "the network mode does not fit", pod: basePod([]string{"a"}, func(p *v1.Pod) { p.Spec.HostNetwork = true }), in: Input{Observed: runs},
+			want: []string{"PodReadyToStartContainers=False", "Initialized=True", "Ready=True", "ContainersReady=True", "PodScheduled=True"},
+		},
+		{
+			name: "a sidecar that is not ready", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(0, true), running("s", 0, 1)), Probes: map[string]Probe{"s-0": {Started: true}}},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False ContainersNotReady containers with unready status: [s a]", "ContainersReady=False ContainersNotReady containers with unready status: [s a]", "PodScheduled=True"},
+		},
+		{
+			name: "a sidecar that has not started", pod: basePod([]string{"a"}, sidecars("s")), in: Input{Observed: observed(sandbox(0, true), created("s", 0))},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=False ContainersNotInitialized containers with incomplete status: [s]", "Ready=False ContainersNotReady containers with unready status: [s a]", "ContainersReady=False ContainersNotReady containers with unready status: [s a]", "PodScheduled=True"},
+		},
+		{
+			name: "a gate without its condition", pod: basePod([]string{"a"}, gated), in: Input{Observed: runs},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate \"example.com/gate\" does not exist.", "ContainersReady=True", "PodScheduled=True"},
+		},
+		{
+			name: "a gate that is closed, and a foreign condition that is kept", pod: basePod([]string{"a"}, fromAPI, gated, has(v1.PodCondition{Type: gate, Status: v1.ConditionFalse}, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue, Reason: "Stale"})), in: Input{Observed: runs},
+			want: []string{"example.com/gate=False", "PodReadyToStartContainers=True", "Initialized=True", "Ready=False ReadinessGatesNotReady the status of pod readiness gate \"example.com/gate\" is not \"True\", but False", "ContainersReady=True", "PodScheduled=True"},
+		},
+		{
+			name: "a gate that is open", pod: basePod([]string{"a"}, fromAPI, gated, has(v1.PodCondition{Type: gate, Status: v1.ConditionTrue})), in: Input{Observed: runs},
+			want: []string{"example.com/gate=True", "PodReadyToStartContainers=True", "Initialized=True", "Ready=True", "ContainersReady=True", "PodScheduled=True"},
+		},
+		{
+			name: "a disruption is kept once", pod: basePod([]string{"a"}, fromAPI, has(v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionFalse})),
+			in:   Input{Observed: runs, Previous: &v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}}},
+			want: []string{"DisruptionTarget=True TerminationByKubelet", "PodReadyToStartContainers=True", "Initialized=True", "Ready=True", "ContainersReady=True", "PodScheduled=True"},
+		},
+		{
+			name: "a manifest's own conditions count for nothing", pod: basePod([]string{"a"}, gated, has(v1.PodCondition{Type: gate, Status: v1.ConditionTrue})), in: Input{Observed: runs},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate \"example.com/gate\" does not exist.", "ContainersReady=True", "PodScheduled=True"},
+		},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			r.in.Pod, r.in.Now = r.pod, at(100)
+			var got []string
+			for _, c := range Generate(r.in).Conditions {
+				got = append(got, strings.TrimSpace(string(c.Type)+"="+string(c.Status)+" "+strings.TrimSpace(c.Reason+" "+c.Message)))
+			}
+			if d := gocmp.Diff(r.want, got); d != "" {
+				t.Errorf("conditions (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestWholePod(t *testing.T) {
+	start := metav1.NewTime(at(-50).Truncate(time.Second))
+	for _, r := range []struct {
+		name string
+		in   Input
+		want v1.PodStatus // without conditions and containers
+	}{
+		{
+			name: "rejected", in: Input{Pod: basePod([]string{"a"}), Rejected: &Reason{"PodFeatureUnsupported", "spec.volumes[0].nfs: not built"}},
+			want: v1.PodStatus{ObservedGeneration: 1, Phase: v1.PodFailed, Reason: "PodFeatureUnsupported", Message: "Pod was rejected: spec.volumes[0].nfs: not built", QOSClass: v1.PodQOSBestEffort, StartTime: &metav1.Time{Time: at(100).Truncate(time.Second)}},
+		},
+		{
+			name: "given up twice keeps the first reason",
+			in:   Input{Pod: basePod([]string{"a"}), Failed: &Reason{"Evicted", "later"}, Previous: &v1.PodStatus{Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "first", StartTime: &start}},
+			want: v1.PodStatus{ObservedGeneration: 1, Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "first", QOSClass: v1.PodQOSBestEffort, StartTime: &start},
+		},
+		{
+			name: "the API server's start and reason",
+			in: Input{Pod: basePod([]string{"a"}, fromAPI, func(p *v1.Pod) {
+				p.Status = v1.PodStatus{Phase: v1.PodPending, Reason: "Known", StartTime: &start}
+			}), Previous: &v1.PodStatus{}},
+			want: v1.PodStatus{ObservedGeneration: 1, Phase: v1.PodPending, Reason: "Known", QOSClass: v1.PodQOSBestEffort, StartTime: &start},
+		},
+		{
+			name: "a generation seen before is not taken back",
+			in:   Input{Pod: basePod([]string{"a"}), Previous: &v1.PodStatus{ObservedGeneration: 7, StartTime: &start}},
+			want: v1.PodStatus{ObservedGeneration: 7, Phase: v1.PodPending, QOSClass: v1.PodQOSBestEffort, StartTime: &start},
+		},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			r.in.Now = at(100)
+			got := Generate(r.in)
+			got.Conditions, got.ContainerStatuses = nil, nil
+			if d := gocmp.Diff(r.want, got); d != "" {
+				t.Errorf("status (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	type ips struct{ Host, Pod string }
+	hostNetwork := basePod([]string{"a"}, func(p *v1.Pod) { p.Spec.HostNetwork = true })
+	with := func(attempt uint32, ready bool, ips ...string) container.Sandbox {
+		s := sandbox(attempt, ready)
+		s.IPs = ips
+		return s
+	}
+	before := &v1.PodStatus{
+		HostIP: "192.168.1.7", HostIPs: []v1.HostIP{{IP: "192.168.1.7"}},
+		PodIP: "10.0.0.9", PodIPs: []v1.PodIP{{IP: "10.0.0.9"}},
+	}
+	for _, r := range []struct {
+		name string
+		in   Input
+		want ips
+	}{
+		{name: "none", want: ips{}},
+		{name: "the node's are kept", in: Input{Previous: before}, want: ips{Host: "192.168.1.7"}},
+		{name: "the node's change", in: Input{Previous: before, HostIPs: []string{"192.168.1.8", "fd00::8"}}, want: ips{Host: "192.168.1.8,fd00::8"}},
+		{name: "one of each family", in: Input{Observed: observed(with(0, true, "10.0.0.2", "10.0.0.3", "fd00::2", "fd00::3"))}, want: ips{Pod: "10.0.0.2,fd00::2"}},
+		{name: "the node's family comes first", in: Input{HostIPs: []string{"fd00::1", "192.168.1.7"}, Observed: observed(with(0, true, "10.0.0.2", "fd00::2"))}, want: ips{Host: "fd00::1,192.168.1.7", Pod: "fd00::2,10.0.0.2"}},
+		{name: "what is no address is left out", in: Input{HostIPs: []string{"nonsense"}, Observed: observed(with(0, true, "nonsense", "::ffff:10.0.0.2", "fe80::1%eth0"))}, want: ips{Pod: "10.0.0.2,fe80::1"}},
+		{name: "the newest sandbox counts", in: Input{Observed: observed(with(0, true, "10.0.0.2"), with(1, true, "10.0.0.3"))}, want: ips{Pod: "10.0.0.3"}},
+		{name: "a stopped pod keeps its own", in: Input{Previous: before, Observed: observed(with(0, false))}, want: ips{Host: "192.168.1.7", Pod: "10.0.0.9"}},
+		{name: "a pod between two sandboxes has none", in: Input{Previous: before, Observed: observed(with(0, true, "10.0.0.2"), with(1, false))}, want: ips{Host: "192.168.1.7"}},
+		{name: "the host's network", in: Input{Pod: hostNetwork, HostIPs: []string{"192.168.1.7"}}, want: ips{Host: "192.168.1.7", Pod: "192.168.1.7"}},
+		{name: "the host's network while the node has no address", in: Input{Pod: hostNetwork, Previous: before}, want: ips{Host: "192.168.1.7", Pod: "10.0.0.9"}},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			if r.in.Pod == nil {
+				r.in.Pod = basePod([]string{"a"})
+			}
+			r.in.Now = at(100)
+			s := Generate(r.in)
+			var host, pods []string
+			for _, ip := range s.HostIPs {
+				host = append(host, ip.IP)
+			}
+			for _, ip := range s.PodIPs {
+				pods = append(pods, ip.IP)
+			}
+			got := ips{strings.Join(host, ","), strings.Join(pods, ",")}
+			if d := gocmp.Diff(r.want, got); d != "" {
+				t.Errorf("addresses (-want +got):\n%s", d)
+			}
+			if host, _, _ := strings.Cut(got.Host, ","); host != s.HostIP {
+				t.Errorf("hostIP %q, want %q", s.HostIP, host)
+			}
+			if ip, _, _ := strings.Cut(got.Pod, ","); ip != s.PodIP {
+				t.Errorf("podIP %q, want %q", s.PodIP, ip)
+			}
+		})
+	}
+}
+
+func TestTrim(t *testing.T) {
+	for _, r := range []struct {
+		name, text, want string
+		limit            int
+	}{
+		{name: "short", text: "abc", limit: 3, want: "abc"},
+		{name: "long", text: "abcd", limit: 3, want: "abc"},
+		{name: "within a character", text: "aéé", limit: 4, want: "aé"},
+		{name: "not UTF-8", text: "a\xffb", limit: 10, want: "a\uFFFDb"},
+		{name: "nothing fits", text: "é", limit: 1, want: ""},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			if got := trim(r.text, r.limit); got != r.want {
+				t.Errorf("trim is %q, want %q", got, r.want)
+			}
+		})
+	}
+	long := strings.Repeat("x", 10000)
+	s := Generate(Input{
+		Pod: basePod([]string{"a", "b"}), Now: at(9), Messages: map[string]string{"a-0": long, "a-1": long},
+		Observed: observed(sandbox(0, true), exited("a", 1, 1, 2, 1, ""), exited("a", 0, 1, 2, 1, "")),
+	})
+	a := s.ContainerStatuses[0]
+	if now, last := len(a.State.Terminated.Message), len(a.LastTerminationState.Terminated.Message); now != 6144 || last != 6144 {
+		t.Errorf("messages have %d and %d bytes, want 6144", now, last)
+	}
+}
+
+// TestRandom generates from random observations: nothing panics, the input
+// stays as it is, the phase never leaves an end, and a status generated upon
+// itself does not change.
+func TestRandom(t *testing.T) {
+	policies := []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		p := basePod([]string{"b", "a"}, policy(policies[r.IntN(3)]))
+		sidecars([]string{"s"}[:r.IntN(2)]...)(p)
+		inits([]string{"i", "j"}[:r.IntN(3)]...)(p)
+		if r.IntN(2) == 0 {
+			fromAPI(p)
+		}
+		var previous *v1.PodStatus
+		for range 8 {
+			parts := []any{}
+			for n := range r.IntN(3) {
+				parts = append(parts, sandbox(uint32(n), r.IntN(2) == 0))
+			}
+			for n := range r.IntN(8) {
+				name := []string{"a", "b", "i", "j", "s", "x"}[r.IntN(6)]
+				c := one(name, n, container.State(r.IntN(4)))
+				if c.State != container.StateCreated && r.IntN(4) > 0 {
+					c.StartedAt = at(r.IntN(50))
+				}
+				if c.State == container.StateExited {
+					c.FinishedAt, c.ExitCode = at(r.IntN(50)), int32(r.IntN(2))
+				}
+				parts = append(parts, c)
+			}
+			in := Input{Pod: p, Observed: observed(parts...), Previous: previous, Now: at(100), Terminating: r.IntN(8) == 0, Terminated: r.IntN(8) == 0}
+			if r.IntN(2) == 0 {
+				in.Waiting = map[string]Waiting{"a": {"CrashLoopBackOff", "m"}, "i": {"ErrImagePull", "m"}}
+			}
+			before, podBefore := previous.DeepCopy(), p.DeepCopy()
+			got := Generate(in)
+			if !equality.Semantic.DeepEqual(before, previous) || !equality.Semantic.DeepEqual(podBefore, p) {
+				t.Fatalf("seed %d: the input changed:\n%s", seed, gocmp.Diff(before, previous)+gocmp.Diff(podBefore, p))
+			}
+			if previous != nil && terminal(previous.Phase) && got.Phase != previous.Phase {
+				t.Fatalf("seed %d: from %s to %s", seed, previous.Phase, got.Phase)
+			}
+			in.Previous, in.Now = &got, at(200)
+			if again := Generate(in); !equality.Semantic.DeepEqual(got, again) {
+				t.Fatalf("seed %d: generated upon itself it changes:\n%s", seed, gocmp.Diff(got, again))
+			}
+			previous = &got
+		}
+	}
+}
+
+func BenchmarkGenerate(b *testing.B) {
+	in := Input{
+		Pod: basePod([]string{"a", "b"}, inits("i")), Now: at(9), HostIPs: []string{"192.168.1.7"},
+		Observed: observed(sandbox(0, true), exited("i", 0, 1, 2, 0, ""), running("a", 0, 3), running("b", 0, 3)),
+	}
+	s := Generate(in)
+	in.Previous = &s
+	b.ReportAllocs()
+	for b.Loop() {
+		Generate(in)
+	}
+}

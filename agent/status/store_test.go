@@ -1,0 +1,97 @@
+package status
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func named(namespace, name string) *v1.Pod {
+	p := &v1.Pod{}
+	p.Namespace, p.Name, p.UID = namespace, name, types.UID(namespace+"/"+name)
+	return p
+}
+
+func TestStore(t *testing.T) {
+	s := NewStore()
+	woken := func() bool {
+		select {
+		case <-s.Changed():
+			return true
+		default:
+			return false
+		}
+	}
+	names := func() (out []string) {
+		for _, e := range s.List() {
+			out = append(out, e.Pod.Namespace+"/"+e.Pod.Name+" "+string(e.Status.Phase))
+		}
+		return out
+	}
+	b := named("x", "b")
+	for _, step := range []struct {
+		name string
+		do   func() bool // false where nothing changed
+		want []string
+	}{
+		{name: "a first pod", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}) }, want: []string{"x/b Pending"}},
+		{name: "the same again", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}) }, want: []string{"x/b Pending"}},
+		{name: "another status", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodRunning}) }, want: []string{"x/b Running"}},
+		{name: "another namespace", do: func() bool { return s.Set(named("w", "c"), v1.PodStatus{}) }, want: []string{"w/c ", "x/b Running"}},
+		{name: "a name before", do: func() bool { return s.Set(named("x", "a"), v1.PodStatus{}) }, want: []string{"w/c ", "x/a ", "x/b Running"}},
+		{name: "one is forgotten", do: func() bool { s.Delete("w/c"); return true }, want: []string{"x/a ", "x/b Running"}},
+		{name: "and forgotten again", do: func() bool { s.Delete("w/c"); return false }, want: []string{"x/a ", "x/b Running"}},
+	} {
+		changed := step.do()
+		if got := woken(); got != changed || changed == (step.name == "the same again" || step.name == "and forgotten again") {
+			t.Errorf("%s: changed %v, woken %v", step.name, changed, got)
+		}
+		if d := gocmp.Diff(step.want, names()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, d)
+		}
+	}
+	if p, st, ok := s.Get("x/b"); !ok || p != b || st.Phase != v1.PodRunning {
+		t.Errorf("got %v, %v, %v", p, st, ok)
+	}
+	if p, st, ok := s.Get("x/none"); ok || p != nil || st != nil {
+		t.Errorf("got %v, %v, %v of an unknown pod", p, st, ok)
+	}
+}
+
+func TestStoreKeepsNewestPod(t *testing.T) {
+	s := NewStore()
+	older, newer := named("x", "a"), named("x", "a")
+	s.Set(older, v1.PodStatus{Phase: v1.PodRunning})
+	if s.Set(newer, v1.PodStatus{Phase: v1.PodRunning}) {
+		t.Error("an equal status counts as changed")
+	}
+	if p, _, _ := s.Get("x/a"); p != newer {
+		t.Error("the older pod is kept")
+	}
+}
+
+func TestStoreConcurrently(t *testing.T) {
+	s := NewStore()
+	var wg sync.WaitGroup
+	for n := range 4 {
+		wg.Go(func() {
+			p := named("x", fmt.Sprint(n))
+			for i := range 100 {
+				s.Set(p, v1.PodStatus{Message: fmt.Sprint(i)})
+				s.Get(p.UID)
+				s.List()
+			}
+			if n%2 == 0 {
+				s.Delete(p.UID)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(s.List()); n != 2 {
+		t.Errorf("%d pods are left, want 2", n)
+	}
+}
