@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tinylet/tinylet/agent/check"
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/version"
+)
+
+// CheckDocument is what check -o json prints.
+type CheckDocument struct {
+	// OK is false where the node cannot work.
+	OK       bool            `json:"ok"`
+	Findings []check.Finding `json:"findings"`
+}
+
+// configFiles are looked for where no --config is given: a board's and the
+// one that kubeadm writes.
+var configFiles = []string{"etc/tinylet/config.yaml", "var/lib/kubelet/config.yaml"}
+
+// checkFlags are the agent's flags that check --help shows; it takes them
+// all, so that it can be called as the agent is.
+var checkFlags = []string{"config", "config-dir", "container-runtime-endpoint", "hostname-override", "root-dir"}
+
+func (s *system) check() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check [flags]",
+		Short: "Tell whether this system can be a node, and what helps where not",
+		Long: "Tell whether this system can be a node: kernel, cgroups, modules, the container\n" +
+			"runtime, space, clock and configuration. Each finding that is not ok comes with\n" +
+			"its remedy. Nothing is changed, and no agent is needed.\n\n" +
+			"Every flag of the agent is accepted. Without --config, /etc/tinylet/config.yaml\n" +
+			"or else /var/lib/kubelet/config.yaml is used where it exists.\n\n" +
+			"The exit code is 1 if the node cannot work.",
+		Example: `  # Can this board run pods?
+  tinylet check
+
+  # Only what is wrong, for a script.
+  tinylet check -o json | jq '.findings[] | select(.level != "ok")'`,
+		Args: cobra.NoArgs,
+	}
+	form := addOutput(cmd)
+	problems := cmd.Flags().BoolP("quiet", "q", false, "leave out what is ok")
+	own := map[string]bool{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { own[f.Name] = true })
+	flags := config.NewFlags()
+	flags.Add(cmd.Flags())
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		f.Hidden = f.Hidden || !own[f.Name] && !slices.Contains(checkFlags, f.Name)
+	})
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		findings := check.Run(cmd.Context(), s.checkOptions(cmd.Flags(), flags))
+		failed := check.Failed(findings)
+		if *problems {
+			findings = slices.DeleteFunc(findings, func(f check.Finding) bool { return f.Level == check.OK })
+		}
+		var err error
+		if *form == outputJSON {
+			err = printJSON(cmd.OutOrStdout(), CheckDocument{OK: !failed, Findings: append([]check.Finding{}, findings...)})
+		} else {
+			err = printFindings(cmd.OutOrStdout(), findings, failed)
+		}
+		if err == nil && failed {
+			err = &ExitError{Code: 1}
+		}
+		return err
+	}
+	return command(cmd)
+}
+
+// checkOptions takes from the configuration what it tells; where it cannot
+// be read, the usual places are looked at.
+func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Options {
+	o := check.Options{Root: s.root, Now: s.now(), Built: version.Built()}
+	if !set.Changed("config") {
+		for _, name := range configFiles {
+			if path := filepath.Join(s.root, name); exists(path) {
+				_ = set.Set("config", path) // any text is taken
+				break
+			}
+		}
+	}
+	o.ConfigFile, _ = set.GetString("config") // the flag exists
+	cfg, loaded, err := flags.Load()
+	var warnings []string
+	for _, w := range loaded {
+		text := w.Message
+		for _, a := range w.Attrs {
+			text += " " + a.String()
+		}
+		warnings = append(warnings, text)
+	}
+	if err == nil {
+		err = config.Validate(cfg)
+		o.Endpoint = cfg.Kubelet.ContainerRuntimeEndpoint
+		o.RootDir, o.LogDir = cfg.Paths.Root, cfg.Paths.PodLogs
+		o.RunDir = filepath.Dir(cfg.Tinylet.SocketPath)
+		o.NodeName = cfg.NodeName
+		o.FailSwapOn = cfg.Kubelet.FailSwapOn == nil || *cfg.Kubelet.FailSwapOn
+	}
+	o.Config = func() ([]string, error) { return warnings, err }
+	return o
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func printFindings(w io.Writer, findings []check.Finding, failed bool) error {
+	var t table
+	count := map[check.Level]int{}
+	for _, f := range findings {
+		count[f.Level]++
+		level := string(f.Level)
+		if f.Level == check.Fail {
+			level = strings.ToUpper(level)
+		}
+		t.add(level, f.ID, f.What)
+		if f.Remedy != "" {
+			t.add("", "", "-> "+f.Remedy)
+		}
+	}
+	if err := t.write(w); err != nil {
+		return err
+	}
+	verdict := "this node can work"
+	if failed {
+		verdict = "this node cannot work"
+	}
+	_, err := fmt.Fprintf(w, "%s: %d failed, %d warnings\n", verdict, count[check.Fail], count[check.Warn])
+	return err
+}

@@ -1,0 +1,490 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var now = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+// node is an agent with its pods, events and log files.
+type node struct {
+	system *system
+	socket string
+}
+
+func newNode(t *testing.T, pods []local.Pod, events []event.Event) *node {
+	t.Helper()
+	n := &node{
+		socket: filepath.Join(t.TempDir(), "tinylet.sock"),
+		system: &system{
+			now: func() time.Time { return now }, uptime: func() time.Duration { return 30 * 24 * time.Hour },
+			logRoot: t.TempDir(), root: t.TempDir(),
+		},
+	}
+	if pods == nil {
+		return n
+	}
+	server, err := local.New(local.Config{
+		SocketPath: n.socket,
+		Pods:       func(context.Context) []local.Pod { return pods },
+		Events:     func() []event.Event { return events },
+		Log:        slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := local.NewClient(n.socket).Version(ctx); err == nil {
+			return n
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// run runs a command line and answers both outputs and the error.
+func (n *node) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	err = n.runTo(t, &out, &errs, args...)
+	return out.String(), errs.String(), err
+}
+
+func (n *node) runTo(t *testing.T, out, errs io.Writer, args ...string) error {
+	t.Helper()
+	root := &cobra.Command{Use: "tinylet", SilenceErrors: true, SilenceUsage: true}
+	root.AddCommand(n.system.commands()...)
+	if args[0] != "check" && args[len(args)-1] != "--help" {
+		args = append(args, "--socket", n.socket)
+	}
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errs)
+	return root.ExecuteContext(t.Context())
+}
+
+func (n *node) log(t *testing.T, path, content string) string {
+	t.Helper()
+	path = filepath.Join(n.system.logRoot, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// samplePods are one of each kind that a board shows.
+func samplePods() []local.Pod {
+	always := v1.ContainerRestartPolicyAlways
+	start := ago(26 * time.Hour)
+	web := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web-board", UID: "6e1b",
+			Labels:      map[string]string{"app": "web", "a": "b"},
+			Annotations: map[string]string{pod.AnnotationSource: pod.SourceFile},
+		},
+		Spec: v1.PodSpec{
+			NodeName: "board", RestartPolicy: v1.RestartPolicyAlways,
+			InitContainers: []v1.Container{
+				{Name: "setup", Image: "busybox:1.36"},
+				{Name: "proxy", Image: "proxy:2", RestartPolicy: &always},
+			},
+			Containers: []v1.Container{{
+				Name: "nginx", Image: "nginx:1", Command: []string{"nginx"}, Args: []string{"-g", "daemon off;"},
+				Ports:        []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolTCP}},
+				VolumeMounts: []v1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "etc", MountPath: "/etc/x", ReadOnly: true}},
+				Resources: v1.ResourceRequirements{
+					Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi"), v1.ResourceCPU: resource.MustParse("500m")},
+					Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi")},
+				},
+			}},
+			Volumes: []v1.Volume{
+				{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+				{Name: "etc", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/etc"}}},
+			},
+		},
+		Status: v1.PodStatus{
+			Phase: v1.PodRunning, StartTime: &start, PodIP: "10.88.0.5", PodIPs: []v1.PodIP{{IP: "10.88.0.5"}}, QOSClass: v1.PodQOSBurstable,
+			Conditions: []v1.PodCondition{{Type: v1.PodInitialized, Status: v1.ConditionTrue}, {Type: v1.PodReady, Status: v1.ConditionTrue}},
+			InitContainerStatuses: []v1.ContainerStatus{
+				{Name: "setup", Ready: true, ContainerID: "containerd://aaa", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed", StartedAt: start, FinishedAt: ago(25 * time.Hour)}}},
+				{Name: "proxy", Ready: true, Started: new(true), ContainerID: "containerd://bbb", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: start}}},
+			},
+			ContainerStatuses: []v1.ContainerStatus{{
+				Name: "nginx", Ready: true, RestartCount: 2, ContainerID: "containerd://ccc", Image: "docker.io/library/nginx:1",
+				State:                v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: ago(10 * time.Minute)}},
+				LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, FinishedAt: ago(11 * time.Minute)}},
+			}},
+		},
+	}
+	crashStart := ago(5 * time.Minute)
+	crash := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "crash-board", UID: "7f2c"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "busybox:1.36"}}},
+		Status: v1.PodStatus{
+			Phase: v1.PodRunning, StartTime: &crashStart,
+			ContainerStatuses: []v1.ContainerStatus{{
+				Name: "main", RestartCount: 4, ContainerID: "containerd://ddd",
+				State:                v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 80s\x1b[2J restarting\nmain"}},
+				LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: 2, FinishedAt: ago(20 * time.Second)}},
+			}},
+		},
+	}
+	job := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "batch", Name: "job-board", UID: "8a3d"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "busybox:1.36"}}},
+		Status: v1.PodStatus{
+			Phase: v1.PodFailed, StartTime: &crashStart,
+			ContainerStatuses: []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: 3, StartedAt: crashStart, FinishedAt: ago(4 * time.Minute)}}}},
+		},
+	}
+	fresh := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web2-board", UID: "9b4e"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "busybox:1.36"}}},
+	}
+	return []local.Pod{
+		{Pod: web, WorkerState: "syncing", MemoryBytes: 45 << 20, Containers: []local.Container{
+			{Name: "nginx", ID: "ccc", LogPath: "/var/log/pods/default_web-board_6e1b/nginx/2.log", MemoryBytes: 40<<20 + 1},
+			{Name: "proxy", ID: "bbb", LogPath: "/var/log/pods/default_web-board_6e1b/proxy/0.log", MemoryBytes: 5<<20 + 300<<10},
+		}},
+		{Pod: crash, WorkerState: "syncing"},
+		{Pod: job, WorkerState: "terminated"},
+		{Pod: fresh, WorkerState: "syncing"},
+	}
+}
+
+func sampleEvents() []event.Event {
+	web := pod.Ref{UID: "6e1b", Namespace: "default", Name: "web-board"}
+	return []event.Event{
+		{Type: "Normal", Reason: "Starting", Message: "tinylet starts", Count: 1, First: now.Add(-27 * time.Hour), Last: now.Add(-27 * time.Hour)},
+		{Pod: web, Type: "Normal", Reason: "Started", Message: "started nginx", Count: 3, First: now.Add(-26 * time.Hour), Last: now.Add(-10 * time.Minute)},
+		{Pod: web, Type: "Warning", Reason: "BackOff", Message: "back-off\nrestarting", Count: 1, First: now.Add(-11 * time.Minute), Last: now.Add(-11 * time.Minute)},
+		{Pod: pod.Ref{UID: "0", Namespace: "default", Name: "web-board"}, Type: "Normal", Reason: "Killing", Message: "an earlier life", Count: 1, First: now.Add(time.Hour), Last: now.Add(time.Hour)},
+	}
+}
+
+func TestOutputs(t *testing.T) {
+	n := newNode(t, samplePods(), sampleEvents())
+	for _, tt := range []struct {
+		name string
+		args []string
+	}{
+		{"ps.txt", []string{"ps"}},
+		{"ps-pods.txt", []string{"ps", "--containers=false"}},
+		{"ps-some.txt", []string{"ps", "default/web"}},
+		{"ps.json", []string{"ps", "-o", "json"}},
+		{"describe-web.txt", []string{"describe", "web-board"}},
+		{"describe-crash.txt", []string{"describe", "crash"}},
+		{"describe-new.txt", []string{"describe", "default/web2"}},
+		{"describe-crash.json", []string{"describe", "crash", "-o", "json"}},
+		{"events.txt", []string{"events"}},
+		{"events-warnings.txt", []string{"events", "-w"}},
+		{"events.json", []string{"events", "default/web", "-o", "json"}},
+		{"help-ps.txt", []string{"ps", "--help"}},
+		{"help-describe.txt", []string{"describe", "--help"}},
+		{"help-logs.txt", []string{"logs", "--help"}},
+		{"help-events.txt", []string{"events", "--help"}},
+		{"help-check.txt", []string{"check", "--help"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, errs, err := n.run(t, tt.args...)
+			if err != nil || errs != "" {
+				t.Fatalf("error %v, stderr %q", err, errs)
+			}
+			golden(t, tt.name, out)
+			if strings.HasSuffix(tt.name, ".json") && !json.Valid([]byte(out)) {
+				t.Error("not JSON")
+			}
+			if strings.HasSuffix(tt.name, ".txt") && strings.ContainsAny(out, "\x1b\t") {
+				t.Error("control characters in a table")
+			}
+		})
+	}
+}
+
+func TestNothingToShow(t *testing.T) {
+	n := newNode(t, []local.Pod{}, nil)
+	for _, tt := range []struct {
+		args           []string
+		stdout, stderr string
+	}{
+		{[]string{"ps"}, "", "no pods\n"},
+		{[]string{"ps", "-o", "json"}, "{\n  \"pods\": []\n}\n", ""},
+		{[]string{"events"}, "", "no events\n"},
+		{[]string{"events", "-o", "json"}, "{\n  \"events\": []\n}\n", ""},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			out, errs, err := n.run(t, tt.args...)
+			if err != nil || out != tt.stdout || errs != tt.stderr {
+				t.Errorf("stdout %q, stderr %q, %v", out, errs, err)
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	n := newNode(t, samplePods(), nil)
+	gone := newNode(t, nil, nil)
+	for _, tt := range []struct {
+		name string
+		node *node
+		args []string
+		code int
+		want string
+	}{
+		{"no agent", gone, []string{"ps"}, codeNoAgent, "does not run"},
+		{"no agent, describe", gone, []string{"describe", "web"}, codeNoAgent, "does not run"},
+		{"no agent, events", gone, []string{"events"}, codeNoAgent, "does not run"},
+		{"no such pod", n, []string{"describe", "nothing"}, codeNotFound, `no pod is named "nothing"`},
+		{"ambiguous", n, []string{"describe", "web"}, codeNotFound, "default/web-board, default/web2-board"},
+		{"no such container", n, []string{"logs", "web-board", "-c", "x"}, codeNotFound, "setup, proxy, nginx"},
+		{"no log yet", n, []string{"logs", "crash"}, codeNotFound, "CrashLoopBackOff back-off 80s [2J restarting main"},
+		{"log is gone", n, []string{"logs", "web-board"}, codeNotFound, "no log any more"},
+		{"bad form", n, []string{"ps", "-o", "yaml"}, 1, "table or json"},
+		{"bad flag", n, []string{"ps", "--nothing"}, 1, "tinylet ps --help"},
+		{"bad tail", n, []string{"logs", "web-board", "--tail", "-2"}, 1, "--tail"},
+		{"bad since", n, []string{"logs", "web-board", "--since=-1s"}, 1, "--since"},
+		{"follow the past", n, []string{"logs", "web-board", "-f", "-p"}, 1, "--previous"},
+		{"too many arguments", n, []string{"describe", "a", "b"}, 1, "accepts 1 arg"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, _, err := tt.node.run(t, tt.args...)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || out != "" {
+				t.Fatalf("error %v, stdout %q", err, out)
+			}
+			code := 1
+			var e *ExitError
+			if errors.As(err, &e) {
+				code = e.ExitCode()
+			}
+			if code != tt.code {
+				t.Errorf("code %d, want %d", code, tt.code)
+			}
+		})
+	}
+}
+
+func TestBrokenPipeIsQuiet(t *testing.T) {
+	n := newNode(t, samplePods(), sampleEvents())
+	for _, args := range [][]string{{"ps"}, {"ps", "-o", "json"}, {"events"}, {"describe", "crash"}} {
+		var errs bytes.Buffer
+		if err := n.runTo(t, broken{}, &errs, args...); err != nil || errs.Len() > 0 {
+			t.Errorf("%v: %v, stderr %q", args, err, errs.String())
+		}
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) {
+	return 0, &net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}
+}
+
+func TestLogs(t *testing.T) {
+	const stamp = "2026-05-06T07:00:00Z stdout F "
+	pods := samplePods()
+	n := newNode(t, pods, nil)
+	pods[0].Containers[0].LogPath = n.log(t, "default_web-board_6e1b/nginx/2.log", stamp+"one\ngarbage\n"+stamp+"two\n")
+	n.log(t, "default_web-board_6e1b/nginx/1.log", stamp+"before\n")
+	pods[0].Containers[1].LogPath = n.log(t, "default_web-board_6e1b/proxy/0.log", stamp+"proxy\n")
+	pods[1].Containers = []local.Container{{Name: "main", LogPath: n.log(t, "default_crash-board_7f2c/main/4.log", stamp+"crashed\n")}}
+	const note = "container nginx of setup, proxy, nginx; choose another one with -c\n"
+	const damaged = "left out damaged lines, as a power cut leaves them: 1\n"
+	for _, tt := range []struct {
+		name           string
+		args           []string
+		stdout, stderr string
+	}{
+		{"all", []string{"web-board"}, "one\ntwo\n", note + damaged},
+		{"last", []string{"web-board", "--tail", "1"}, "two\n", note},
+		{"none", []string{"web-board", "--tail", "0"}, "", note},
+		{"timestamps", []string{"web-board", "--tail", "1", "--timestamps"}, "2026-05-06T07:00:00.000000000Z two\n", note},
+		{"too old", []string{"web-board", "--since", "5m"}, "", note + damaged},
+		{"limit", []string{"web-board", "--limit-bytes", "2"}, "on", note + damaged},
+		{"other container", []string{"default/web-board", "-c", "proxy"}, "proxy\n", ""},
+		{"before the restart", []string{"web-board", "-c", "nginx", "-p"}, "before\n", ""},
+		{"before a restart to come", []string{"crash", "-p"}, "crashed\n", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, errs, err := n.run(t, append([]string{"logs"}, tt.args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out != tt.stdout || errs != tt.stderr {
+				t.Errorf("stdout %q, stderr %q", out, errs)
+			}
+		})
+	}
+	t.Run("nothing before", func(t *testing.T) {
+		_, _, err := n.run(t, "logs", "web-board", "-c", "proxy", "-p")
+		var e *ExitError
+		if !errors.As(err, &e) || e.Code != codeNotFound {
+			t.Errorf("error: %v", err)
+		}
+	})
+	t.Run("annotated container", func(t *testing.T) {
+		pods[0].Pod.Annotations[annotationDefaultContainer] = "proxy"
+		out, _, err := n.run(t, "logs", "web-board")
+		if err != nil || out != "proxy\n" {
+			t.Errorf("stdout %q, %v", out, err)
+		}
+	})
+}
+
+func TestLogsWithoutAgent(t *testing.T) {
+	const stamp = "2026-05-06T07:00:00Z stdout F "
+	n := newNode(t, nil, nil)
+	old := n.log(t, "default_web-board_old/nginx/7.log", stamp+"old\n")
+	if err := os.Chtimes(old, now, now.AddDate(-1, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	n.log(t, "default_web-board_new/nginx/0.log", stamp+"new\n")
+	out, errs, err := n.run(t, "logs", "web")
+	if err != nil || out != "new\n" || !strings.Contains(errs, "the agent does not run") {
+		t.Errorf("stdout %q, stderr %q, %v", out, errs, err)
+	}
+	if _, _, err := n.run(t, "logs", "web", "-p"); err == nil {
+		t.Error("a log before the first was found")
+	}
+	if _, _, err := n.run(t, "logs", "other"); err == nil {
+		t.Error("an unknown pod was found")
+	}
+}
+
+func TestLogsFollow(t *testing.T) {
+	const stamp = "2026-05-06T07:00:00Z stdout F "
+	pods := samplePods()[1:2]
+	n := newNode(t, pods, nil)
+	path := n.log(t, "default_crash-board_7f2c/main/4.log", stamp+"one\n")
+	pods[0].Containers = []local.Container{{Name: "main", LogPath: path}}
+	root := &cobra.Command{Use: "tinylet", SilenceErrors: true}
+	root.AddCommand(n.system.commands()...)
+	root.SetArgs([]string{"logs", "crash", "-f", "--socket", n.socket})
+	in, out := io.Pipe()
+	root.SetOut(out)
+	root.SetErr(io.Discard)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- root.ExecuteContext(ctx) }()
+	read := func(want string) {
+		t.Helper()
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(in, got); err != nil || string(got) != want {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+	read("one\n")
+	n.log(t, "default_crash-board_7f2c/main/5.log", stamp+"after the restart\n")
+	read("after the restart\n")
+	cancel()
+	var e *ExitError
+	if err := <-done; !errors.As(err, &e) || e.Code != codeInterrupted || err.Error() != "" {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	n := newNode(t, nil, nil)
+	out, errs, err := n.run(t, "check")
+	var e *ExitError
+	if !errors.As(err, &e) || e.Code != 1 || err.Error() != "" || errs != "" {
+		t.Fatalf("an empty file system: error %v, stderr %q", err, errs)
+	}
+	for _, want := range []string{"FAIL", "cgroup-v2", "-> ", "this node cannot work: "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output lacks %q:\n%s", want, out)
+		}
+	}
+	out, _, err = n.run(t, "check", "-q", "-o", "json")
+	var doc CheckDocument
+	if jerr := json.Unmarshal([]byte(out), &doc); jerr != nil || err == nil || doc.OK || len(doc.Findings) == 0 {
+		t.Fatalf("document %+v, %v, %v", doc, jerr, err)
+	}
+	for _, f := range doc.Findings {
+		if f.Level == "ok" || f.Remedy == "" || f.What == "" {
+			t.Errorf("finding %+v", f)
+		}
+	}
+}
+
+func TestCheckReadsTheConfiguration(t *testing.T) {
+	n := newNode(t, nil, nil)
+	path := filepath.Join(n.system.root, "etc/tinylet/config.yaml")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, content, want string }{
+		{"valid", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: /etc/kubernetes/manifests\n", "is valid"},
+		{"invalid", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: -7\n", "maxPods"},
+		{"no YAML", "{", "cannot be used"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := os.WriteFile(path, []byte(tt.content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			out, _, _ := n.run(t, "check") // fails for other reasons
+			if !strings.Contains(out, path) || !strings.Contains(out, tt.want) {
+				t.Errorf("output lacks %q and %q:\n%s", path, tt.want, out)
+			}
+		})
+	}
+}
+
+func TestCommandsAreComplete(t *testing.T) {
+	for _, c := range Commands() {
+		if c.Short == "" || c.Long == "" || c.Example == "" || c.RunE == nil {
+			t.Errorf("%s lacks a text or a function", c.Name())
+		}
+	}
+}

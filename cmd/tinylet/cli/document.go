@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// PodsDocument is what ps -o json prints.
+type PodsDocument struct {
+	Pods []PodDocument `json:"pods"`
+}
+
+// PodDocument is one pod in short.
+type PodDocument struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	// Phase is the API's; Status is the word that tells most, as kubectl
+	// prints it.
+	Phase  string `json:"phase"`
+	Status string `json:"status"`
+	// Ready and Total count the containers that are to run as long as the
+	// pod does.
+	Ready       int        `json:"ready"`
+	Total       int        `json:"total"`
+	Restarts    int        `json:"restarts"`
+	LastRestart *time.Time `json:"lastRestart,omitempty"`
+	StartTime   *time.Time `json:"startTime,omitempty"`
+	PodIP       string     `json:"podIP,omitempty"`
+	// MemoryBytes is the working set; 0 is not known.
+	MemoryBytes uint64              `json:"memoryBytes"`
+	Containers  []ContainerDocument `json:"containers"`
+}
+
+// ContainerDocument is one container in short.
+type ContainerDocument struct {
+	Name string `json:"name"`
+	// Type is container, init, sidecar or ephemeral.
+	Type string `json:"type"`
+	// State is Waiting, Running or Terminated; Reason says why it waits or
+	// how it ended, and is Running for one that runs.
+	State       string     `json:"state"`
+	Reason      string     `json:"reason"`
+	Message     string     `json:"message,omitempty"`
+	ExitCode    *int32     `json:"exitCode,omitempty"`
+	Ready       bool       `json:"ready"`
+	Restarts    int        `json:"restarts"`
+	LastRestart *time.Time `json:"lastRestart,omitempty"`
+	StartedAt   *time.Time `json:"startedAt,omitempty"`
+	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
+	Image       string     `json:"image"`
+	ID          string     `json:"id,omitempty"`
+	LogPath     string     `json:"logPath,omitempty"`
+	MemoryBytes uint64     `json:"memoryBytes"`
+}
+
+// Types of containers.
+const (
+	typeContainer = "container"
+	typeInit      = "init"
+	typeSidecar   = "sidecar"
+	typeEphemeral = "ephemeral"
+)
+
+// Container states.
+const (
+	stateWaiting    = "Waiting"
+	stateRunning    = "Running"
+	stateTerminated = "Terminated"
+)
+
+func podDocument(p *local.Pod) PodDocument {
+	s := summarize(p.Pod, p.WorkerState)
+	d := PodDocument{
+		Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: string(p.Pod.UID),
+		Phase: string(p.Pod.Status.Phase), Status: s.Status, Ready: s.Ready, Total: s.Total,
+		Restarts: s.Restarts, LastRestart: known(s.LastRestart), StartTime: known(startOf(p.Pod)),
+		PodIP: p.Pod.Status.PodIP, MemoryBytes: p.MemoryBytes, Containers: []ContainerDocument{},
+	}
+	eachContainer(p, func(c ContainerDocument) { d.Containers = append(d.Containers, c) })
+	return d
+}
+
+func startOf(p *v1.Pod) time.Time {
+	if p.Status.StartTime != nil {
+		return p.Status.StartTime.Time
+	}
+	return p.CreationTimestamp.Time
+}
+
+// eachContainer yields the containers in the order in which they start.
+func eachContainer(p *local.Pod, yield func(ContainerDocument)) {
+	spec, status := &p.Pod.Spec, &p.Pod.Status
+	for i := range spec.InitContainers {
+		kind := typeInit
+		if pod.IsRestartableInit(&spec.InitContainers[i]) {
+			kind = typeSidecar
+		}
+		yield(containerDocument(p, kind, spec.InitContainers[i].Name, spec.InitContainers[i].Image, status.InitContainerStatuses))
+	}
+	for i := range spec.Containers {
+		yield(containerDocument(p, typeContainer, spec.Containers[i].Name, spec.Containers[i].Image, status.ContainerStatuses))
+	}
+	for i := range spec.EphemeralContainers {
+		yield(containerDocument(p, typeEphemeral, spec.EphemeralContainers[i].Name, spec.EphemeralContainers[i].Image, status.EphemeralContainerStatuses))
+	}
+}
+
+func containerDocument(p *local.Pod, kind, name, image string, statuses []v1.ContainerStatus) ContainerDocument {
+	d := ContainerDocument{Name: name, Type: kind, State: stateWaiting, Reason: stateWaiting, Image: image}
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.Name == name {
+			d.ID, d.LogPath, d.MemoryBytes = c.ID, c.LogPath, c.MemoryBytes
+		}
+	}
+	for i := range statuses {
+		if statuses[i].Name == name {
+			d.fill(&statuses[i])
+		}
+	}
+	return d
+}
+
+func (d *ContainerDocument) fill(c *v1.ContainerStatus) {
+	d.Ready, d.Restarts, d.LastRestart = c.Ready, int(c.RestartCount), known(lastEnd(c))
+	if c.Image != "" {
+		d.Image = c.Image
+	}
+	if _, id, ok := strings.Cut(c.ContainerID, "://"); ok {
+		d.ID = id
+	}
+	switch {
+	case c.State.Running != nil:
+		d.State, d.Reason = stateRunning, stateRunning
+		d.StartedAt = known(c.State.Running.StartedAt.Time)
+	case c.State.Terminated != nil:
+		t := c.State.Terminated
+		d.State, d.Reason, d.Message, d.ExitCode = stateTerminated, endReason(t), t.Message, &t.ExitCode
+		d.StartedAt, d.FinishedAt = known(t.StartedAt.Time), known(t.FinishedAt.Time)
+	case c.State.Waiting != nil:
+		d.Reason, d.Message = cmp.Or(c.State.Waiting.Reason, stateWaiting), c.State.Waiting.Message
+	}
+}
+
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// sortPods orders by namespace and name.
+func sortPods(pods []local.Pod) {
+	slices.SortStableFunc(pods, func(a, b local.Pod) int {
+		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
+	})
+}

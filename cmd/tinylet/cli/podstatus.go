@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// summary is a pod in the words of kubectl get pods
+// (pkg/printers/internalversion: printPod), with two differences: a pod that
+// the agent is stopping is Terminating even when no API server wants its
+// deletion, and the last restart is the newest one of all containers.
+type summary struct {
+	Ready, Total int
+	Status       string
+	Restarts     int
+	LastRestart  time.Time // zero if there was none
+}
+
+// workerTerminating is the pod worker's state of that name.
+const workerTerminating = "terminating"
+
+// summarize is pure: it needs no clock.
+func summarize(p *v1.Pod, workerState string) summary {
+	s := summary{Total: len(p.Spec.Containers), Status: string(p.Status.Phase)}
+	if p.Status.Reason != "" {
+		s.Status = p.Status.Reason
+	}
+	waits := s.initContainers(p)
+	if !waits || conditionTrue(p, v1.PodInitialized) {
+		s.containers(p)
+	}
+	terminal := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+	if (p.DeletionTimestamp != nil || workerState == workerTerminating) && !terminal {
+		s.Status = "Terminating"
+	}
+	if s.Status == "" {
+		s.Status = string(v1.PodPending)
+	}
+	return s
+}
+
+// initContainers goes through them in order, up to the one that the pod
+// waits for; waits says that there is one.
+func (s *summary) initContainers(p *v1.Pod) (waits bool) {
+	sidecars := map[string]bool{}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; pod.IsRestartableInit(c) {
+			sidecars[c.Name] = true
+			s.Total++
+		}
+	}
+	var sidecarRestarts int
+	var lastSidecarRestart time.Time
+	for i := range p.Status.InitContainerStatuses {
+		c := &p.Status.InitContainerStatuses[i]
+		s.count(c)
+		if sidecars[c.Name] {
+			sidecarRestarts += int(c.RestartCount)
+			lastSidecarRestart = later(lastSidecarRestart, lastEnd(c))
+		}
+		if t := c.State.Terminated; t != nil && t.ExitCode == 0 {
+			continue
+		}
+		if sidecars[c.Name] && c.Started != nil && *c.Started {
+			if c.Ready {
+				s.Ready++
+			}
+			continue
+		}
+		s.Status = "Init:" + initReason(c, i, len(p.Spec.InitContainers))
+		waits = true
+		break
+	}
+	if !waits || conditionTrue(p, v1.PodInitialized) {
+		// From now on only those that go on running count.
+		s.Restarts, s.LastRestart = sidecarRestarts, lastSidecarRestart
+	}
+	return waits
+}
+
+// initReason is what follows "Init:".
+func initReason(c *v1.ContainerStatus, done, all int) string {
+	if t := c.State.Terminated; t != nil {
+		return endReason(t)
+	}
+	if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
+		return w.Reason
+	}
+	return fmt.Sprintf("%d/%d", done, all)
+}
+
+// containers lets the first container with something to tell decide.
+func (s *summary) containers(p *v1.Pod) {
+	running := false
+	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		c := &p.Status.ContainerStatuses[i]
+		s.count(c)
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
+			s.Status = c.State.Waiting.Reason
+		case c.State.Terminated != nil:
+			s.Status = endReason(c.State.Terminated)
+		case c.Ready && c.State.Running != nil:
+			running = true
+			s.Ready++
+		}
+	}
+	if s.Status == "Completed" && running {
+		s.Status = "NotReady"
+		if conditionTrue(p, v1.PodReady) {
+			s.Status = string(v1.PodRunning)
+		}
+	}
+}
+
+func (s *summary) count(c *v1.ContainerStatus) {
+	s.Restarts += int(c.RestartCount)
+	s.LastRestart = later(s.LastRestart, lastEnd(c))
+}
+
+// endReason says how a container ended.
+func endReason(t *v1.ContainerStateTerminated) string {
+	switch {
+	case t.Reason != "":
+		return t.Reason
+	case t.Signal != 0:
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	}
+	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
+}
+
+// lastEnd is when the container before this one ended.
+func lastEnd(c *v1.ContainerStatus) time.Time {
+	if t := c.LastTerminationState.Terminated; t != nil {
+		return t.FinishedAt.Time
+	}
+	return time.Time{}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func conditionTrue(p *v1.Pod, kind v1.PodConditionType) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == kind {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tinylet/tinylet/agent/local"
+)
+
+func (s *system) ps() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ps [POD] [flags]",
+		Short: "List the pods and their containers",
+		Long: "List the pods that this node runs, each with its containers.\n\n" +
+			"STATUS is what kubectl get pods shows. AGE counts from a container's start, or\n" +
+			"from its end where it has ended; it is ? where the clock was set back since.\n" +
+			"MEMORY is the working set. POD is the beginning of a name, or of NAMESPACE/NAME.",
+		Example: `  # What runs here, and since when?
+  tinylet ps
+
+  # Only the pods, without their containers.
+  tinylet ps --containers=false
+
+  # The names of pods that are not ready, for a script.
+  tinylet ps -o json | jq -r '.pods[] | select(.ready < .total) | .name'`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	socket, form := addSocket(cmd), addOutput(cmd)
+	containers := cmd.Flags().BoolP("containers", "c", true, "show the containers of each pod")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name := ""
+		if len(args) > 0 {
+			name = args[0]
+		}
+		pods, err := local.NewClient(*socket).Pods(cmd.Context(), name)
+		if err != nil {
+			return err
+		}
+		sortPods(pods)
+		doc := PodsDocument{Pods: []PodDocument{}}
+		for i := range pods {
+			doc.Pods = append(doc.Pods, podDocument(&pods[i]))
+		}
+		if *form == outputJSON {
+			return printJSON(cmd.OutOrStdout(), doc)
+		}
+		if len(pods) == 0 {
+			_, err := fmt.Fprintln(cmd.ErrOrStderr(), "no pods")
+			return err
+		}
+		t := s.podTable(doc.Pods, *containers)
+		return t.write(cmd.OutOrStdout())
+	}
+	return command(cmd)
+}
+
+func (s *system) podTable(pods []PodDocument, containers bool) *table {
+	var t table
+	now, up := s.now(), s.uptime()
+	t.add("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "MEMORY")
+	for i := range pods {
+		p := &pods[i]
+		t.add(p.Namespace, p.Name, fmt.Sprintf("%d/%d", p.Ready, p.Total), p.Status,
+			restarts(p.Restarts, p.LastRestart, now, up), age(value(p.StartTime), now, up), memory(p.MemoryBytes))
+		if !containers {
+			continue
+		}
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			t.add("", "  "+containerName(c), yes(c.Ready), containerStatus(c),
+				restarts(c.Restarts, c.LastRestart, now, up), containerAge(c, now, up), memory(c.MemoryBytes))
+		}
+	}
+	return &t
+}
+
+// containerName marks what is not an ordinary container.
+func containerName(c *ContainerDocument) string {
+	if c.Type == typeContainer {
+		return c.Name
+	}
+	return c.Name + " (" + c.Type + ")"
+}
+
+// containerStatus adds the exit code where the reason alone does not tell
+// it.
+func containerStatus(c *ContainerDocument) string {
+	if c.ExitCode != nil && *c.ExitCode != 0 && c.Reason != "ExitCode:"+strconv.Itoa(int(*c.ExitCode)) {
+		return fmt.Sprintf("%s (exit %d)", c.Reason, *c.ExitCode)
+	}
+	return c.Reason
+}
+
+func containerAge(c *ContainerDocument, now time.Time, up time.Duration) string {
+	if c.State == stateTerminated {
+		return age(value(c.FinishedAt), now, up)
+	}
+	return ageThisBoot(value(c.StartedAt), now, up)
+}
+
+func restarts(n int, last *time.Time, now time.Time, up time.Duration) string {
+	if n == 0 || last == nil {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d (%s ago)", n, age(*last, now, up))
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func value(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
