@@ -147,7 +147,7 @@ func TestTeardownDeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3000 {
+	for range 800 {
 		if err := at.WriteFile("f", nil, 0o644); err != nil {
 			t.Fatal(err)
 		}

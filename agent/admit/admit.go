@@ -1,0 +1,179 @@
+// Package admit refuses pods that ask for what this agent cannot do yet,
+// naming each field, so that none runs wrong in silence. It owns one table
+// that has a rule for every field of a pod's spec; a field without a rule, of
+// a newer API than the table, is refused too. It is pure.
+package admit
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Unsupported lists what the pod asks for and cannot have, in the order of
+// the spec. A field that is unset, empty or at its default passes. Whether
+// the pod is valid at all is not looked at.
+func Unsupported(p *v1.Pod) field.ErrorList {
+	errs := annotations(p)
+	return append(errs, visit(reflect.ValueOf(p.Spec), field.NewPath("spec"))...)
+}
+
+// annotations that the kubelet acts on.
+func annotations(p *v1.Pod) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("metadata", "annotations")
+	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
+		if strings.HasPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) {
+			errs = append(errs, field.Forbidden(path.Key(key), notYet))
+		}
+	}
+	return errs
+}
+
+// visit applies the rules of the table to a struct's fields.
+func visit(v reflect.Value, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	rules := table[v.Type()]
+	for i := range v.NumField() {
+		if value := v.Field(i); set(value) {
+			name, at := child(v.Type().Field(i), path)
+			r, ok := rules[name]
+			if !ok {
+				r = refuse("this version does not know the field")
+			}
+			errs = append(errs, r.apply(value, at)...)
+		}
+	}
+	return errs
+}
+
+// child is the JSON name of a field and its path; an inlined struct has its
+// Go name and its parent's path.
+func child(f reflect.StructField, parent *field.Path) (string, *field.Path) {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if name == "" {
+		return f.Name, parent
+	}
+	return name, parent.Child(name)
+}
+
+// set says whether a field says anything: an empty list does not.
+func set(v reflect.Value) bool {
+	if k := v.Kind(); k == reflect.Slice || k == reflect.Map {
+		return v.Len() > 0
+	}
+	return !v.IsZero()
+}
+
+// rule judges a field that is set: check where there is one, and then, with
+// walk, the table's rules for the fields below.
+type rule struct {
+	check func(v reflect.Value, path *field.Path) field.ErrorList
+	walk  bool
+}
+
+func (r rule) apply(v reflect.Value, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if r.check != nil {
+		errs = r.check(v, path)
+	}
+	v = reflect.Indirect(v)
+	switch {
+	case !r.walk:
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			errs = append(errs, visit(v.Index(i), path.Index(i))...)
+		}
+	default:
+		errs = append(errs, visit(v, path)...)
+	}
+	return errs
+}
+
+var (
+	// allow takes whatever is there.
+	allow = rule{}
+	// walk leaves it to the rules for the fields below: those of a struct, a
+	// pointer to one, or a list of them.
+	walk = rule{walk: true}
+)
+
+// refuse takes nothing.
+func refuse(why string) rule {
+	return rule{check: func(_ reflect.Value, path *field.Path) field.ErrorList {
+		return field.ErrorList{field.Forbidden(path, why)}
+	}}
+}
+
+// refuseEach takes a pointer to a struct that says nothing, and names the
+// fields that do.
+func refuseEach(why string) rule {
+	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
+		var errs field.ErrorList
+		v = reflect.Indirect(v)
+		for i := range v.NumField() {
+			if set(v.Field(i)) {
+				_, at := child(v.Type().Field(i), path)
+				errs = append(errs, field.Forbidden(at, why))
+			}
+		}
+		return errs
+	}}
+}
+
+// only takes the named values of a string, a bool or a pointer to one.
+func only[T comparable](values ...T) rule {
+	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
+		got := reflect.Indirect(v)
+		var names []string
+		for _, value := range values {
+			if got.Interface() == any(value) {
+				return nil
+			}
+			names = append(names, fmt.Sprint(value))
+		}
+		return field.ErrorList{field.NotSupported(path, fmt.Sprint(got.Interface()), names)}
+	}}
+}
+
+// where takes the strings for which ok holds.
+func where(ok func(string) bool) rule {
+	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
+		if ok(v.String()) {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("%q is not supported yet", v.String()))}
+	}}
+}
+
+// resources takes the named resources of a list.
+func resources(names ...v1.ResourceName) rule {
+	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
+		list, ok := v.Interface().(v1.ResourceList)
+		if !ok {
+			return field.ErrorList{field.InternalError(path, fmt.Errorf("%s is no list of resources", v.Type()))}
+		}
+		var errs field.ErrorList
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			if !slices.Contains(names, name) {
+				errs = append(errs, field.Forbidden(path.Key(string(name)), notYet))
+			}
+		}
+		return errs
+	}}
+}
+
+// diskLimit refuses a size limit that nothing would enforce: that of a
+// volume on disk needs eviction.
+func diskLimit(v reflect.Value, path *field.Path) field.ErrorList {
+	source, ok := v.Interface().(*v1.EmptyDirVolumeSource)
+	if ok && source.SizeLimit != nil && source.Medium != v1.StorageMediumMemory {
+		return field.ErrorList{field.Forbidden(path.Child("sizeLimit"), "it is supported with medium Memory alone yet")}
+	}
+	return nil
+}
