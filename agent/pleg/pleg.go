@@ -21,6 +21,8 @@ const (
 	pollPeriod      = time.Second
 	heartbeatPeriod = time.Minute
 	heartbeatLimit  = 10 * time.Second
+	// unprovenPeriod is short enough to stand in for the heartbeat.
+	unprovenPeriod = 48 * time.Second
 	// silenceLimit is how long a runtime may say nothing before it counts as
 	// gone: a heartbeat, its limit and two repetitions.
 	silenceLimit = 2 * time.Minute
@@ -28,6 +30,10 @@ const (
 	retryMax     = 5 * time.Second
 	// relistGap keeps a burst of events without owner from listing each time.
 	relistGap = time.Second
+	// settleGap is after how long a list that may have been too early is
+	// repeated.
+	settleGap = 2 * time.Second
+	listLimit = 30 * time.Second
 )
 
 // Pod is one pod that the runtime holds, running or not.
@@ -56,6 +62,8 @@ type PLEG struct {
 	snapshots chan []Pod
 	news      chan struct{} // one slot: pending or snapshot changed
 	relistNow chan struct{} // one slot
+	// relistSoon is one slot: list once more, after settleGap.
+	relistSoon chan struct{}
 
 	mu      sync.Mutex
 	pending []types.UID          // not delivered yet, each once
@@ -64,20 +72,22 @@ type PLEG struct {
 	owners  map[string]types.UID // container and sandbox ID -> pod
 	heard   time.Time            // when the runtime last said anything
 	lastErr error                // what the last call or the stream failed with
-	polling bool                 // the runtime has no events
+	failing bool                 // the last call failed
+	trust   trust                // in the event stream
 	started time.Time
 }
 
 // New makes a PLEG; nothing is started.
 func New(cfg Config) *PLEG {
 	return &PLEG{
-		cfg:       cfg,
-		changes:   make(chan types.UID),
-		snapshots: make(chan []Pod),
-		news:      make(chan struct{}, 1),
-		relistNow: make(chan struct{}, 1),
-		waiting:   make(map[types.UID]bool),
-		owners:    make(map[string]types.UID),
+		cfg:        cfg,
+		changes:    make(chan types.UID),
+		snapshots:  make(chan []Pod),
+		news:       make(chan struct{}, 1),
+		relistNow:  make(chan struct{}, 1),
+		relistSoon: make(chan struct{}, 1),
+		waiting:    make(map[types.UID]bool),
+		owners:     make(map[string]types.UID),
 	}
 }
 
@@ -166,10 +176,19 @@ func (p *PLEG) changed(uid types.UID) {
 	}
 }
 
-// note records that the runtime answered, or how it failed.
+// note records that the runtime answered, or how it failed, and logs when
+// the one turns into the other.
 func (p *PLEG) note(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if failed := err != nil; failed != p.failing {
+		p.failing = failed
+		if failed {
+			p.cfg.Log.Warn("container runtime does not answer", "error", err)
+		} else {
+			p.cfg.Log.Info("container runtime answers again")
+		}
+	}
 	p.lastErr = err
 	if err == nil {
 		p.heard = time.Now()

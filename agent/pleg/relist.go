@@ -22,6 +22,8 @@ func (p *PLEG) check(ctx context.Context) {
 	defer relist.Stop()
 	defer heartbeat.Stop()
 	retry := retryFirst
+	due := time.Now()   // when the relist timer fires
+	var again time.Time // list once more then; zero is never
 	for {
 		asked := false
 		select {
@@ -30,40 +32,56 @@ func (p *PLEG) check(ctx context.Context) {
 		case <-heartbeat.C:
 			heartbeat.Reset(p.beat(ctx))
 			continue
+		case <-p.relistSoon:
+			again = time.Now().Add(settleGap)
+			if again.Before(due) {
+				due = again
+				relist.Reset(settleGap)
+			}
+			continue
 		case <-p.relistNow:
 			asked = true
 		case <-relist.C:
 		}
+		begun := time.Now()
 		now, err := p.list(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		p.note(err)
+		next := p.period()
 		if err != nil {
-			if retry == retryFirst {
-				p.cfg.Log.Warn("container runtime cannot be listed, will be repeated", "error", err)
-			}
-			relist.Reset(jitter(retry))
-			retry = longer(retry)
-			continue
+			next, retry = jitter(retry), longer(retry)
+		} else {
+			retry = retryFirst
+			p.publish(last, now)
+			last = now
 		}
-		retry = retryFirst
-		p.publish(last, now)
-		last = now
-		relist.Reset(p.period())
-		if asked && !pause(ctx, relistGap) {
+		if begun.Before(again) {
+			next = min(next, max(time.Until(again), 0))
+		}
+		due = time.Now().Add(next)
+		relist.Reset(next)
+		if err == nil && asked && !pause(ctx, relistGap) {
 			return
 		}
 	}
 }
 
+// period is the time to the next relist. A stream that has delivered nothing
+// may never do so: where a subscriber that is gone still has a claim on the
+// next events (containerd 1.7 has one queue for all), they are lost.
 func (p *PLEG) period() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.polling {
-		return pollPeriod
+	switch p.trust {
+	case proven:
+		return jitter(relistPeriod)
+	case unproven:
+		return jitter(unprovenPeriod)
+	case closed:
 	}
-	return jitter(relistPeriod)
+	return pollPeriod
 }
 
 // beat asks the runtime how it is unless it was heard of lately, and answers
@@ -83,7 +101,7 @@ func (p *PLEG) beat(ctx context.Context) time.Duration {
 	}
 	p.note(err)
 	if err != nil {
-		p.cfg.Log.Warn("container runtime does not answer", "error", err)
+		fill(p.relistNow) // and again until it answers
 		return jitter(retryMax)
 	}
 	return jitter(heartbeatPeriod)
@@ -99,6 +117,8 @@ type view struct {
 // list asks the runtime for all pods with two calls.
 func (p *PLEG) list(ctx context.Context) (view, error) {
 	v := view{marks: make(map[types.UID]uint64), owners: make(map[string]types.UID), pods: []Pod{}}
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
+	defer cancel()
 	sandboxes, err := p.cfg.Runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
 		return v, fmt.Errorf("list sandboxes: %w", err)

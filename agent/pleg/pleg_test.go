@@ -1,0 +1,431 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// bench is a PLEG before a fake, with a consumer that notes what it is told.
+type bench struct {
+	*testing.T
+	rt   *fake.Runtime
+	pleg *PLEG
+
+	mu        sync.Mutex
+	changes   []types.UID
+	snapshots [][]Pod
+}
+
+// run gives test a running PLEG in a bubble of virtual time.
+func run(t *testing.T, prepare func(*fake.Runtime), test func(*bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, rt: fake.New(fake.Config{})}
+		b.rt.AddImage("busybox", fake.Program{})
+		if prepare != nil {
+			prepare(b.rt)
+		}
+		b.pleg = New(Config{Runtime: b.rt, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := b.pleg.Run(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("Run returned %v, want its context's end", err)
+			}
+		})
+		wg.Go(func() { b.consume(ctx) })
+		test(b)
+		cancel()
+		wg.Wait()
+	})
+}
+
+func (b *bench) consume(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case uid := <-b.pleg.Changes():
+			b.mu.Lock()
+			b.changes = append(b.changes, uid)
+			b.mu.Unlock()
+		case pods := <-b.pleg.Snapshots():
+			b.mu.Lock()
+			b.snapshots = append(b.snapshots, pods)
+			b.mu.Unlock()
+		}
+	}
+}
+
+// told lets d pass and answers which pods were reported since the last time.
+func (b *bench) told(d time.Duration) []types.UID {
+	time.Sleep(d)
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := slices.Compact(slices.Sorted(slices.Values(b.changes)))
+	b.changes = nil
+	return out
+}
+
+// latest is the newest snapshot.
+func (b *bench) latest() []Pod {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.snapshots) == 0 {
+		b.Fatal("there is no snapshot yet")
+	}
+	out := slices.Clone(b.snapshots[len(b.snapshots)-1])
+	slices.SortFunc(out, func(x, y Pod) int { return strings.Compare(string(x.Ref.UID), string(y.Ref.UID)) })
+	return out
+}
+
+// calls is how many calls the runtime got while d passed.
+func (b *bench) calls(d time.Duration, methods ...string) int {
+	before := b.rt.Count(methods...)
+	time.Sleep(d)
+	synctest.Wait()
+	return b.rt.Count(methods...) - before
+}
+
+func (b *bench) start(uid string, annotations map[string]string, argv ...string) (sandboxID, containerID string) {
+	b.Helper()
+	return startPod(b.T, b.rt, uid, annotations, argv...)
+}
+
+func startPod(t *testing.T, rt *fake.Runtime, uid string, annotations map[string]string, argv ...string) (sandboxID, containerID string) {
+	t.Helper()
+	labels := map[string]string{
+		container.LabelPodUID:       uid,
+		container.LabelPodNamespace: "default",
+		container.LabelPodName:      "pod-" + uid,
+	}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod-" + uid, Namespace: "default", Uid: uid},
+		Labels:   labels,
+	}
+	ctx := context.Background()
+	sandboxID, err := rt.RunPodSandbox(ctx, config, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	containerID, err = rt.CreateContainer(ctx, sandboxID, &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: "main"},
+		Image:       &runtimeapi.ImageSpec{Image: "busybox"},
+		Command:     argv,
+		Labels:      labels,
+		Annotations: annotations,
+	}, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rt.StartContainer(ctx, containerID); err != nil {
+		t.Fatal(err)
+	}
+	return sandboxID, containerID
+}
+
+func want(t *testing.T, what string, got []types.UID, uids ...types.UID) {
+	t.Helper()
+	slices.Sort(uids)
+	if !slices.Equal(got, uids) {
+		t.Errorf("%s: reported %v, want %v", what, got, uids)
+	}
+}
+
+const soon = 10 * time.Millisecond
+
+func TestEventsReportPodsAtOnce(t *testing.T) {
+	run(t, nil, func(b *bench) {
+		want(t, "empty runtime", b.told(5*time.Second))
+		sandboxID, id := b.start("a", nil)
+		want(t, "start", b.told(soon), "a")
+		b.rt.ExitContainer(id, 1)
+		want(t, "exit", b.told(soon), "a")
+		if err := b.rt.RemovePodSandbox(b.Context(), sandboxID); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "removal", b.told(soon), "a")
+		b.told(10 * time.Second)
+		if pods := b.latest(); len(pods) != 0 {
+			t.Errorf("the snapshot still has %v", pods)
+		}
+	})
+}
+
+func TestStartFindsWhatRuns(t *testing.T) {
+	run(t, func(rt *fake.Runtime) {
+		startPod(t, rt, "a", map[string]string{container.AnnotationPodTerminationGrace: "45"})
+		startPod(t, rt, "b", nil, "/bin/true")
+		_, err := rt.RunPodSandbox(context.Background(), &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: "somebody's", Uid: "x"},
+		}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}, func(b *bench) {
+		want(t, "first list", b.told(soon), "a", "b")
+		wanted := []Pod{
+			{Ref: pod.Ref{UID: "a", Namespace: "default", Name: "pod-a"}, Grace: 45 * time.Second},
+			{Ref: pod.Ref{UID: "b", Namespace: "default", Name: "pod-b"}, Grace: -1},
+		}
+		if diff := cmp.Diff(wanted, b.latest()); diff != "" {
+			t.Errorf("snapshot (-want +got):\n%s", diff)
+		}
+		want(t, "nothing new", b.told(30*time.Minute))
+	})
+}
+
+func TestIdleBudget(t *testing.T) {
+	const budget = 5 // calls in a minute must be fewer
+	idle := func(t *testing.T, b *bench, what string) {
+		t.Helper()
+		time.Sleep(10 * time.Second)
+		for minute := range 60 {
+			if n := b.calls(time.Minute); n >= budget {
+				t.Errorf("minute %d over %s stream: %d calls", minute, what, n)
+			}
+		}
+	}
+	t.Run("proven stream", func(t *testing.T) {
+		run(t, nil, func(b *bench) {
+			time.Sleep(time.Second)
+			b.start("a", nil)
+			idle(t, b, "a proven")
+			hour := b.rt.Count()
+			if n := b.calls(time.Hour); n > 60+2*8 {
+				t.Errorf("an hour costs %d calls", n)
+			}
+			if b.rt.Count() == hour {
+				t.Error("an hour without a heartbeat")
+			}
+		})
+	})
+	t.Run("unproven stream", func(t *testing.T) {
+		run(t, func(rt *fake.Runtime) { startPod(t, rt, "a", nil) }, func(b *bench) { idle(t, b, "an unproven") })
+	})
+}
+
+func TestLostEventsAreFound(t *testing.T) {
+	t.Run("over an unproven stream within little more than a minute", func(t *testing.T) {
+		var id string
+		run(t, func(rt *fake.Runtime) { _, id = startPod(t, rt, "a", nil) }, func(b *bench) {
+			b.told(time.Hour)
+			b.rt.LoseEvents(1)
+			b.rt.ExitContainer(id, 1)
+			want(t, "lost exit", b.told(70*time.Second), "a")
+		})
+	})
+	t.Run("over a proven stream by the rare relist", func(t *testing.T) {
+		run(t, nil, func(b *bench) {
+			time.Sleep(time.Second)
+			_, id := b.start("a", nil)
+			b.told(time.Minute)
+			b.rt.LoseEvents(1)
+			b.rt.ExitContainer(id, 1)
+			want(t, "lost exit", b.told(11*time.Minute+listLimit), "a")
+		})
+	})
+	t.Run("around the subscription", func(t *testing.T) {
+		var id string
+		run(t, func(rt *fake.Runtime) {
+			_, id = startPod(t, rt, "a", nil)
+			rt.LoseEvents(1)
+		}, func(b *bench) {
+			want(t, "first list", b.told(time.Second), "a")
+			b.rt.ExitContainer(id, 1)
+			want(t, "lost exit", b.told(2*settleGap), "a")
+		})
+	})
+}
+
+func TestEventsWithoutOwner(t *testing.T) {
+	run(t, func(rt *fake.Runtime) { rt.BareEvents(true) }, func(b *bench) {
+		b.told(5 * time.Second)
+		_, id := b.start("a", nil)
+		want(t, "unknown objects are listed", b.told(2*time.Second), "a")
+		lists := b.rt.Count("ListPodSandbox")
+		b.rt.ExitContainer(id, 1)
+		want(t, "exit of a known container", b.told(soon), "a")
+		if n := b.rt.Count("ListPodSandbox") - lists; n != 0 {
+			t.Errorf("a known container's event caused %d lists", n)
+		}
+	})
+}
+
+func TestRuntimeRestart(t *testing.T) {
+	run(t, nil, func(b *bench) {
+		time.Sleep(time.Second)
+		_, idA := b.start("a", nil)
+		_, idB := b.start("b", nil)
+		b.told(time.Minute)
+
+		b.rt.Stop()
+		b.told(time.Minute)
+		b.rt.ExitContainer(idA, 0) // nobody hears
+		b.rt.Start()
+		want(t, "what happened meanwhile", b.told(6*time.Second), "a")
+		b.rt.ExitContainer(idB, 0)
+		want(t, "events come again", b.told(soon), "b")
+	})
+}
+
+func TestNoBusyLoop(t *testing.T) {
+	tests := []struct {
+		name  string
+		begin func(*fake.Runtime)
+		limit int // calls in a minute
+	}{
+		{"runtime gone", (*fake.Runtime).Stop, 60},
+		{"runtime hung", (*fake.Runtime).Hang, 20},
+		{"calls fail", func(rt *fake.Runtime) { rt.Inject("*", fake.Fault{Err: errors.New("broken")}) }, 60},
+		{"stream breaks at once", func(rt *fake.Runtime) {
+			rt.Inject("ContainerEvents", fake.Fault{Err: container.ErrUnavailable})
+			rt.BreakStreams()
+		}, 180},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			run(t, nil, func(b *bench) {
+				time.Sleep(time.Second)
+				b.start("a", nil)
+				time.Sleep(time.Minute)
+				tt.begin(b.rt)
+				time.Sleep(2 * time.Minute)
+				n := b.calls(time.Minute)
+				if n > tt.limit {
+					t.Errorf("%d calls in a minute, at most %d are decent", n, tt.limit)
+				}
+				if n == 0 {
+					t.Error("nobody tries any more")
+				}
+			})
+		})
+	}
+}
+
+func TestStreamThatNeverOpensIsReplacedByPolling(t *testing.T) {
+	for name, err := range map[string]error{
+		"unsupported": fmt.Errorf("no such call: %w", container.ErrUnsupported),
+		"broken":      errors.New("broken"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(rt *fake.Runtime) { rt.Inject("ContainerEvents", fake.Fault{Err: err}) }, func(b *bench) {
+				b.told(time.Minute)
+				_, id := b.start("a", nil)
+				want(t, "start", b.told(1100*time.Millisecond), "a")
+				b.rt.ExitContainer(id, 1)
+				want(t, "exit", b.told(1100*time.Millisecond), "a")
+			})
+		})
+	}
+}
+
+func TestEventsAfterAnUpgradeOfTheRuntime(t *testing.T) {
+	run(t, func(rt *fake.Runtime) {
+		rt.Inject("ContainerEvents", fake.Fault{Err: container.ErrUnsupported, Times: 1})
+	}, func(b *bench) {
+		b.told(12 * time.Minute)
+		b.start("a", nil)
+		want(t, "start", b.told(soon), "a")
+	})
+}
+
+func TestHealthy(t *testing.T) {
+	outages := map[string]struct{ begin, end func(*fake.Runtime) }{
+		"hung": {(*fake.Runtime).Hang, (*fake.Runtime).Resume},
+		"gone": {(*fake.Runtime).Stop, (*fake.Runtime).Start},
+	}
+	for name, outage := range outages {
+		t.Run(name, func(t *testing.T) {
+			run(t, nil, func(b *bench) {
+				for range 10 {
+					time.Sleep(time.Minute)
+					if err := b.pleg.Healthy(time.Now()); err != nil {
+						t.Fatalf("an idle runtime: %v", err)
+					}
+				}
+				outage.begin(b.rt)
+				time.Sleep(30 * time.Second)
+				if err := b.pleg.Healthy(time.Now()); err != nil {
+					t.Errorf("half a minute: %v", err)
+				}
+				time.Sleep(silenceLimit + time.Minute)
+				err := b.pleg.Healthy(time.Now())
+				if err == nil {
+					t.Fatal("a long outage is healthy")
+				}
+				t.Log(err)
+				outage.end(b.rt)
+				time.Sleep(2 * retryMax)
+				synctest.Wait()
+				if err := b.pleg.Healthy(time.Now()); err != nil {
+					t.Errorf("after the outage: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestHungAtTheStart(t *testing.T) {
+	run(t, (*fake.Runtime).Hang, func(b *bench) {
+		b.told(silenceLimit + time.Minute)
+		if err := b.pleg.Healthy(time.Now()); err == nil {
+			t.Error("a runtime that never answered is healthy")
+		}
+		b.rt.Resume()
+		b.told(10 * time.Second)
+		if err := b.pleg.Healthy(time.Now()); err != nil {
+			t.Errorf("after the hang: %v", err)
+		}
+		b.start("a", nil)
+		want(t, "start", b.told(soon), "a")
+	})
+}
+
+// TestSlowConsumer shows that nobody but the consumer waits for it.
+func TestSlowConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Config{})
+		rt.AddImage("busybox", fake.Program{})
+		p := New(Config{Runtime: rt, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		time.Sleep(10 * time.Second)
+		<-p.Snapshots()
+		for range 100 {
+			_, id := startPod(t, rt, fmt.Sprintf("x%d", rt.Count()), nil)
+			rt.ExitContainer(id, 0)
+		}
+		synctest.Wait()
+		seen := map[types.UID]int{}
+		for len(seen) < 100 {
+			seen[<-p.Changes()]++
+		}
+		for uid, n := range seen {
+			if n != 1 {
+				t.Errorf("%s was reported %d times though nobody took it", uid, n)
+			}
+		}
+		cancel()
+		<-done
+	})
+}
