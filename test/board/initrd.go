@@ -38,7 +38,11 @@ until [ -b /dev/vda ] || [ $n -ge 100 ]; do
 	/bin/busybox sleep 0.1
 	n=$((n + 1))
 done
-/bin/busybox mount -t ext4 -o noatime /dev/vda /root || exec /bin/busybox sh
+/bin/busybox mount -t ext4 -o noatime /dev/vda /root || {
+	echo "initrd: the root disk cannot be mounted"
+	/bin/busybox dmesg | /bin/busybox tail -n 20
+	/bin/busybox poweroff -f
+}
 [ -d /inject ] && /bin/busybox cp -a /inject/. /root/
 init=/sbin/init
 for a in $(/bin/busybox cat /proc/cmdline); do

@@ -26,8 +26,11 @@ var moduleFolders = []string{
 }
 
 // bootModules are loaded before the root file system is mounted: what it needs,
-// and drivers that product kernels have built in.
-var bootModules = []string{"virtio_pci", "virtio_mmio", "virtio_blk", "virtio_console", "virtio_rng", "virtio_net", "ext4"}
+// and drivers that product kernels have built in. ext4 asks for its checksum
+// by the algorithm's name, so no dependency leads to that module.
+var bootModules = []string{
+	"virtio_pci", "virtio_mmio", "virtio_blk", "virtio_console", "virtio_rng", "virtio_net", "crc32c_generic", "ext4",
+}
 
 // module is one kernel module, as its own .modinfo section tells.
 type module struct {

@@ -46,6 +46,15 @@ func run(ctx context.Context, args []string) (int, error) {
 	cmdline := fs.String("cmdline", "", "words to add to the kernel's command line")
 	tinylet := fs.String("tinylet", "", "tinylet binary to put into the board")
 	console := fs.Bool("console", false, "show the console while the command runs")
+	var put []board.File
+	fs.Func("put", "`HOST:BOARD`: put a file of the host into the board; may be repeated", func(v string) error {
+		host, path, ok := strings.Cut(v, ":")
+		if !ok || !strings.HasPrefix(path, "/") {
+			return errors.New("want a file of the host, a colon and an absolute path in the board")
+		}
+		put = append(put, board.File{Path: path, Mode: 0o755, Source: host})
+		return nil
+	})
 	if err := fs.Parse(args[1:]); err != nil {
 		return 2, err
 	}
@@ -63,8 +72,9 @@ func run(ctx context.Context, args []string) (int, error) {
 		return 0, nil
 	case "boot":
 		vm := board.VMOptions{MemoryMB: *memory, CPUs: *cpus, ExtraCmdline: *cmdline}
+		vm.Files = put
 		if *tinylet != "" {
-			vm.Files = board.TinyletFiles(*tinylet)
+			vm.Files = append(vm.Files, board.TinyletFiles(*tinylet)...)
 		}
 		return boot(ctx, opts, vm, *console, fs.Args())
 	}
