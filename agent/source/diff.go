@@ -1,0 +1,207 @@
+package source
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// claim is one source's wish for a pod.
+type claim struct {
+	source string
+	pod    *v1.Pod
+}
+
+// livePod is a pod that the consumer knows.
+type livePod struct {
+	source string
+	given  *v1.Pod // as the source gave it
+	pod    *v1.Pod // as the consumer got it
+}
+
+// refusal is a claim that lost to a winner.
+type refusal struct {
+	loser, winner claim
+}
+
+func (r refusal) message() string {
+	what := "name"
+	if r.loser.pod.UID == r.winner.pod.UID {
+		what = "UID"
+	}
+	return fmt.Sprintf("pod %s with UID %s from source %s is not run while pod %s with UID %s from source %s has its %s",
+		pod.RefOf(r.loser.pod), r.loser.pod.UID, r.loser.source,
+		pod.RefOf(r.winner.pod), r.winner.pod.UID, r.winner.source, what)
+}
+
+// resolve picks, among all claims in their order, those that may run: one
+// for each full name and UID. A source that has the name already keeps it,
+// also with a changed pod; else the first claim wins.
+func resolve(claims []claim, live map[types.UID]*livePod) (winners []claim, refused []refusal) {
+	owner := make(map[string]string, len(live))
+	for _, l := range live {
+		owner[pod.RefOf(l.pod).FullName()] = l.source
+	}
+	ordered := slices.Clone(claims)
+	slices.SortStableFunc(ordered, func(a, b claim) int {
+		return incumbent(owner, b) - incumbent(owner, a)
+	})
+	names := make(map[string]claim, len(claims))
+	uids := make(map[types.UID]claim, len(claims))
+	for _, c := range ordered {
+		name := pod.RefOf(c.pod).FullName()
+		if winner, taken := names[name]; taken {
+			refused = append(refused, refusal{loser: c, winner: winner})
+			continue
+		}
+		if winner, taken := uids[c.pod.UID]; taken {
+			refused = append(refused, refusal{loser: c, winner: winner})
+			continue
+		}
+		names[name], uids[c.pod.UID] = c, c
+		winners = append(winners, c)
+	}
+	return winners, refused
+}
+
+func incumbent(owner map[string]string, c claim) int {
+	if owner[pod.RefOf(c.pod).FullName()] == c.source {
+		return 1
+	}
+	return 0
+}
+
+// change is an Update and what it makes of the live pods.
+type change struct {
+	Update
+	live []*livePod // one for each pod
+}
+
+// diff is the ordered way from the live pods to the winners. All removals
+// come first: what is added next may have the name of what is removed.
+func diff(winners []claim, live map[types.UID]*livePod, now time.Time) []change {
+	wanted := make(map[types.UID]claim, len(winners))
+	sources := make([]string, 0, 4)
+	for _, c := range winners {
+		wanted[c.pod.UID] = c
+		if !slices.Contains(sources, c.source) {
+			sources = append(sources, c.source)
+		}
+	}
+	changes := removals(wanted, live)
+	for _, source := range sources {
+		byOp := make(map[Op]*change)
+		for _, c := range winners {
+			if c.source != source {
+				continue
+			}
+			op, next := compare(c, live[c.pod.UID], now)
+			if op == 0 {
+				continue
+			}
+			if byOp[op] == nil {
+				byOp[op] = &change{Update: Update{Op: op, Source: source}}
+			}
+			byOp[op].Pods = append(byOp[op].Pods, next.pod)
+			byOp[op].live = append(byOp[op].live, next)
+		}
+		for _, op := range []Op{ADD, UPDATE, DELETE, RECONCILE} {
+			if byOp[op] != nil {
+				changes = append(changes, *byOp[op])
+			}
+		}
+	}
+	return changes
+}
+
+// removals takes what nobody wants any more, and a pod that kept its UID and
+// changed its name: no update can do that.
+func removals(wanted map[types.UID]claim, live map[types.UID]*livePod) []change {
+	bySource := make(map[string]*change)
+	for uid, l := range live {
+		if c, ok := wanted[uid]; ok && pod.RefOf(c.pod) == pod.RefOf(l.pod) {
+			continue
+		}
+		if bySource[l.source] == nil {
+			bySource[l.source] = &change{Update: Update{Op: REMOVE, Source: l.source}}
+		}
+		bySource[l.source].Pods = append(bySource[l.source].Pods, l.pod)
+		bySource[l.source].live = append(bySource[l.source].live, l)
+	}
+	var changes []change
+	for _, source := range slices.Sorted(maps.Keys(bySource)) {
+		c := bySource[source]
+		slices.SortFunc(c.Pods, func(a, b *v1.Pod) int { return strings.Compare(string(a.UID), string(b.UID)) })
+		changes = append(changes, *c)
+	}
+	return changes
+}
+
+// compare is what happens to one claimed pod, and 0 if nothing does.
+func compare(c claim, old *livePod, now time.Time) (Op, *livePod) {
+	if old == nil || pod.RefOf(old.pod) != pod.RefOf(c.pod) {
+		return ADD, &livePod{source: c.source, given: c.pod, pod: mark(c, now.Format(time.RFC3339Nano))}
+	}
+	if old.given == c.pod && old.source == c.source {
+		return 0, nil
+	}
+	next := &livePod{source: c.source, given: c.pod, pod: mark(c, old.pod.Annotations[pod.AnnotationFirstSeen])}
+	switch {
+	case old.source == c.source && sameWish(old.given, c.pod):
+		if equality.Semantic.DeepEqual(&old.given.Status, &c.pod.Status) {
+			return 0, nil
+		}
+		return RECONCILE, next
+	case c.pod.DeletionTimestamp != nil:
+		return DELETE, next
+	default:
+		return UPDATE, next
+	}
+}
+
+// sameWish says that two versions of a pod ask for the same.
+func sameWish(a, b *v1.Pod) bool {
+	return equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&
+		maps.Equal(a.Labels, b.Labels) &&
+		sameAnnotations(a.Annotations, b.Annotations) &&
+		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
+		equality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
+}
+
+// local says whether an annotation only tells how the pod came here: such
+// make no difference.
+func local(key string) bool {
+	return key == pod.AnnotationSource || key == pod.AnnotationMirror || key == pod.AnnotationFirstSeen
+}
+
+func sameAnnotations(a, b map[string]string) bool {
+	return contains(a, b) && contains(b, a)
+}
+
+func contains(all, some map[string]string) bool {
+	for key, value := range some {
+		if other, ok := all[key]; !local(key) && (!ok || other != value) {
+			return false
+		}
+	}
+	return true
+}
+
+// mark is the pod with its source and when it was first seen. The rest is
+// shared with the source's pod.
+func mark(c claim, seen string) *v1.Pod {
+	marked := *c.pod
+	marked.Annotations = make(map[string]string, len(c.pod.Annotations)+2)
+	maps.Copy(marked.Annotations, c.pod.Annotations)
+	marked.Annotations[pod.AnnotationSource] = c.source
+	marked.Annotations[pod.AnnotationFirstSeen] = seen
+	return &marked
+}

@@ -1,0 +1,258 @@
+package source_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/source"
+)
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answer(status int, body string) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	}
+}
+
+func fail(err error) func(*http.Request) (*http.Response, error) {
+	return func(*http.Request) (*http.Response, error) { return nil, err }
+}
+
+// ask runs an HTTP source until its transport calls over, and answers what
+// the source handed over as "name=tag".
+func ask(t *testing.T, config source.HTTPConfig, transport func(r *http.Request, over func()) (*http.Response, error), set func([]string)) []string {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	events := event.NewRecorder(log)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("the test is over")
+	config.NodeName, config.Log, config.Events = "n", log, events
+	config.Client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		return transport(r, func() {
+			cancel(stop)
+			<-r.Context().Done()
+		})
+	})}
+	h, err := source.NewHTTP(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = h.Run(ctx, func(_ context.Context, pods []*v1.Pod) {
+		names := []string{}
+		for _, p := range pods {
+			_, tag, _ := strings.Cut(p.Spec.Containers[0].Image, ":")
+			names = append(names, strings.TrimSuffix(p.Name, "-n")+"="+tag)
+		}
+		set(names)
+	})
+	if !errors.Is(err, stop) {
+		t.Errorf("Run ended with %v", err)
+	}
+	for _, w := range warnings(events) {
+		if strings.Contains(w, "hunter2") {
+			t.Errorf("a secret in the event %q", w)
+		}
+	}
+	return warnings(events)
+}
+
+// askEach lets the source see one answer in each period.
+func askEach(t *testing.T, steps []func(*http.Request) (*http.Response, error)) (sets [][]string, events []string) {
+	t.Helper()
+	sets = make([][]string, len(steps))
+	n := 0
+	begin := time.Now()
+	events = ask(t, source.HTTPConfig{
+		URL: "https://user:hunter2@example.com/pods?token=hunter2", Period: time.Minute, Header: http.Header{"X-Token": {"hunter2"}},
+	}, func(r *http.Request, over func()) (*http.Response, error) {
+		if n++; n > len(steps) {
+			over()
+			return nil, r.Context().Err()
+		}
+		return steps[n-1](r)
+	}, func(pods []string) { sets[n-1] = pods })
+	periods := time.Duration(len(steps))
+	if took := time.Since(begin); took < periods*time.Minute || took > periods*77*time.Second {
+		t.Errorf("%d periods took %s", periods, took)
+	}
+	return sets, events
+}
+
+func TestHTTP(t *testing.T) {
+	a1, a2, b1 := manifestText("a", "1"), manifestText("a", "2"), manifestText("b", "1")
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	reset := func(port int) error {
+		return &net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: port}, Err: errors.New("connection reset by peer")}
+	}
+	steps := func(s ...func(*http.Request) (*http.Response, error)) []func(*http.Request) (*http.Response, error) {
+		return s
+	}
+	const none = `{"apiVersion":"v1","kind":"PodList","items":[]}`
+	for _, tt := range []struct {
+		name  string
+		steps []func(*http.Request) (*http.Response, error)
+		want  [][]string
+		warn  []string
+	}{
+		{"pods", steps(answer(200, a1), answer(200, a1), answer(200, a2), answer(200, a2+"---\n"+b1), answer(200, none), answer(200, none)),
+			[][]string{{"a=1"}, nil, {"a=2"}, {"a=2", "b=1"}, {}, nil}, nil},
+		{"no pods at first", steps(answer(200, none), answer(200, none)), [][]string{{}, nil}, nil},
+		{"a server that is down at first", steps(fail(refused), fail(refused), answer(200, a1)), [][]string{nil, nil, {"a=1"}},
+			[]string{"UnreadableManifest: https://example.com/pods: dial: connection refused; its pods stay as they are"}},
+		{"a server that goes down", steps(answer(200, a1), fail(reset(1)), fail(reset(2)), fail(refused), answer(200, a1), fail(refused)),
+			[][]string{{"a=1"}, nil, nil, nil, nil, nil},
+			[]string{"read: connection reset by peer", "dial: connection refused", "dial: connection refused"}},
+		{"bad answers", steps(answer(200, a1), answer(404, ""), answer(404, a2), answer(500, ""), answer(200, ""), answer(204, ""), answer(304, ""), answer(200, a2)),
+			append(append([][]string{{"a=1"}}, make([][]string, 6)...), []string{"a=2"}),
+			[]string{"404 Not Found", "500 Internal", "is empty", "204 No Content", "304 Not Modified"}},
+		{"bad manifests", steps(answer(200, a1), answer(200, "<html>kind"), answer(200, "<html>kind"), answer(200, a1[:60]), answer(200, b1+"---\nkind: Secret\n")),
+			[][]string{{"a=1"}, nil, nil, nil, {"b=1", "a=1"}},
+			[]string{"InvalidManifest: https://example.com/pods: it is not an object", "InvalidManifest", "pods, document 2: apiVersion"}},
+		{"a bad manifest at first", steps(answer(200, "<html>kind"), answer(200, none)), [][]string{nil, {}}, []string{"InvalidManifest"}},
+		{"too much", steps(answer(200, a1), answer(200, strings.Repeat("#", 10<<20+1))), [][]string{{"a=1"}, nil}, []string{"larger than"}},
+		{"a server without a name", steps(
+			fail(&net.DNSError{Name: "example.com", IsNotFound: true}),
+			fail(&net.DNSError{Name: "example.com", Err: "read udp 127.0.0.1:1->127.0.0.1:53: refused"}),
+			fail(&net.DNSError{Name: "example.com", Err: "read udp 127.0.0.1:2->127.0.0.1:53: refused"})),
+			make([][]string, 3), []string{"look up example.com: no such host", "look up example.com: no name server"}},
+		{"a wrong clock", steps(
+			fail(x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time 1"}),
+			fail(x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time 2"})),
+			make([][]string, 2), []string{"the clock is wrong"}},
+		{"a server that never answers", steps(answer(200, a1), func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}, answer(200, a2)), [][]string{{"a=1"}, nil, {"a=2"}}, []string{"no whole answer within 10s"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sets, events := askEach(t, tt.steps)
+				if d := cmp.Diff(tt.want, sets); d != "" {
+					t.Errorf("-want +got:\n%s", d)
+				}
+				if len(events) != len(tt.warn) {
+					t.Fatalf("events %q, want %d", events, len(tt.warn))
+				}
+				for _, want := range tt.warn {
+					if !strings.Contains(strings.Join(events, "\n"), want) {
+						t.Errorf("no event with %q in %q", want, events)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestHTTPEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := ask(t, source.HTTPConfig{URL: "http://example.com"}, func(r *http.Request, over func()) (*http.Response, error) {
+			over()
+			return nil, r.Context().Err()
+		}, nil)
+		if len(events) != 0 {
+			t.Errorf("events %q of a source that was told to end", events)
+		}
+	})
+}
+
+// TestHTTPServer is against real servers: what Go's client does by itself.
+func TestHTTPServer(t *testing.T) {
+	var requests []*http.Request
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests = append(requests, r)
+		io.WriteString(w, manifestText("other", "1"))
+	}))
+	defer other.Close()
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	mux.HandleFunc("/pods", func(w http.ResponseWriter, r *http.Request) {
+		requests = append(requests, r)
+		if r.Header.Get("If-None-Match") == `"v1"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.Header().Set("ETag", `"v1"`)
+		io.WriteString(w, manifestText("a", "1"))
+	})
+	mux.Handle("/here", http.RedirectHandler("/pods", http.StatusFound))
+	mux.Handle("/there", http.RedirectHandler(other.URL, http.StatusFound))
+	mux.Handle("/round", http.RedirectHandler("/round", http.StatusFound))
+
+	for _, tt := range []struct {
+		name   string
+		path   string
+		header http.Header
+		paths  []string // of the requests with a manifest as the answer
+		sets   [][]string
+		warn   string
+	}{
+		{"twice", "/pods", http.Header{"X-Token": {"hunter2"}}, []string{"/pods", "/pods"}, [][]string{{"a=1"}}, ""},
+		{"moved on the host", "/here", http.Header{"X-Token": {"hunter2"}}, []string{"/pods", "/pods"}, [][]string{{"a=1"}}, ""},
+		{"moved to another host", "/there", nil, []string{"/", "/"}, [][]string{{"other=1"}}, ""},
+		{"moved to another host, with headers", "/there", http.Header{"X-Token": {"hunter2"}}, nil, nil, "is not followed with the headers"},
+		{"moved for ever", "/round", nil, nil, nil, "more than 5 redirects"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			requests = nil
+			var sets [][]string
+			asked := 0
+			events := ask(t, source.HTTPConfig{URL: server.URL + tt.path, Header: tt.header, Period: 10 * time.Millisecond},
+				func(r *http.Request, over func()) (*http.Response, error) {
+					if r.Response == nil { // no redirect
+						asked++
+					}
+					if asked > 2 {
+						over()
+						return nil, r.Context().Err()
+					}
+					return http.DefaultTransport.RoundTrip(r)
+				}, func(pods []string) { sets = append(sets, pods) })
+			var paths []string
+			for _, r := range requests {
+				paths = append(paths, r.URL.Path)
+				if want := tt.header.Get("X-Token"); r.Header.Get("X-Token") != want {
+					t.Errorf("token %q, want %q", r.Header.Get("X-Token"), want)
+				}
+			}
+			if d := cmp.Diff(tt.paths, paths); d != "" {
+				t.Errorf("requests: -want +got:\n%s", d)
+			}
+			if d := cmp.Diff(tt.sets, sets); d != "" {
+				t.Errorf("sets: -want +got:\n%s", d)
+			}
+			if w := strings.Join(events, "\n"); !strings.Contains(w, tt.warn) || (tt.warn == "") != (w == "") {
+				t.Errorf("events %q, want %q", w, tt.warn)
+			}
+		})
+	}
+}
+
+func TestNewHTTPRefuses(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for _, url := range []string{"", "example.com/pods", "ftp://example.com", "http:///pods", "http://user:hunter2@exa mple", "://hunter2"} {
+		_, err := source.NewHTTP(source.HTTPConfig{URL: url, NodeName: "n", Log: log, Events: event.NewRecorder(log)})
+		if err == nil {
+			t.Errorf("accepted %q", url)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("a secret in the error %q", err)
+		}
+	}
+}

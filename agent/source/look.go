@@ -1,0 +1,258 @@
+package source
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source/manifest"
+)
+
+// result is what a look at all files found.
+type result struct {
+	changed   bool // the pods changed
+	unsettled bool // something is being written
+	retry     bool // a file could not be read that may be readable later
+	failed    bool // the folder could not be read
+	watched   bool // inotify tells of changes
+}
+
+// look goes through all files once. It allocates next to nothing when
+// nothing changed.
+func (f *File) look(w *watcher) result {
+	f.looks++
+	root, told, err := f.watch(w)
+	gone := errors.Is(err, unix.ENOENT)
+	if err != nil && !gone {
+		f.rootTrouble(fmt.Errorf("look at %s: %w", f.path, err))
+		return result{failed: true}
+	}
+	f.mark(told)
+	r := result{watched: told.watched, unsettled: told.moved}
+	relist := f.relist || told.any || !told.watched || root != f.root || f.rootErr != ""
+	if relist && !gone {
+		if err := f.list(root, w); err != nil {
+			f.rootTrouble(err)
+			return result{failed: true}
+		}
+	}
+	f.root, f.rootErr = root, ""
+	for _, e := range f.entries {
+		if gone || (relist && e.listed != f.looks) {
+			continue
+		}
+		e.listed = f.looks
+		f.lookAt(e, &r)
+	}
+	f.forget(&r)
+	f.relist = r.unsettled
+	return r
+}
+
+// watch sees to the watches and answers the path as it is once they are in
+// place: what changes later, they tell.
+func (f *File) watch(w *watcher) (root signature, told events, err error) {
+	const attempts = 3
+	var all events
+	for range attempts {
+		root, err = f.cpath.stat()
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return root, all, err
+		}
+		told = w.take(&root)
+		all.join(told)
+		if !told.moved {
+			break
+		}
+	}
+	return root, all, err
+}
+
+// rootTrouble tells once that the folder cannot be read.
+func (f *File) rootTrouble(err error) {
+	if text := err.Error(); text != f.rootErr {
+		f.rootErr = text
+		f.events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(text+"; its pods stay as they are"))
+	}
+}
+
+// mark notes which files inotify told of.
+func (f *File) mark(told events) {
+	if !told.any {
+		return
+	}
+	for _, e := range f.entries {
+		if _, named := told.names[e.path]; named || told.all {
+			e.touched = true
+		}
+	}
+}
+
+// list brings the entries up to what the folder has now.
+func (f *File) list(root signature, w *watcher) error {
+	switch {
+	case root.regular():
+		f.found(filepath.Base(f.path), f.path)
+		w.follow(linkTargets(f.path))
+		return nil
+	case !root.folder():
+		return fmt.Errorf("look at %s: it is neither a folder nor a regular file", f.path)
+	}
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", f.path, bare(err))
+	}
+	var links []string
+	for _, d := range entries {
+		if strings.HasPrefix(d.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(f.path, d.Name())
+		f.found(d.Name(), path)
+		if d.Type()&fs.ModeSymlink != 0 {
+			links = append(links, linkTargets(path)...)
+		}
+	}
+	w.follow(links)
+	return nil
+}
+
+// linkTargets is the real path behind a symbolic link, if there is one.
+func linkTargets(path string) []string {
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil || target == path {
+		return nil
+	}
+	return []string{target}
+}
+
+func (f *File) found(name, path string) {
+	e := f.byName[name]
+	if e == nil {
+		e = &entry{name: name, path: path, cpath: newCPath(path)}
+		f.byName[name] = e
+		f.entries = append(f.entries, e)
+	}
+	e.listed = f.looks
+	e.missing = false
+}
+
+// forget drops the entries that two looks in a row did not find: between
+// the two steps of an editor's save a file is gone for a moment.
+func (f *File) forget(r *result) {
+	f.entries = slices.DeleteFunc(f.entries, func(e *entry) bool {
+		switch {
+		case e.listed == f.looks:
+			return false
+		case !e.missing:
+			e.missing = true
+			r.unsettled = true
+			return false
+		}
+		if len(e.pods) > 0 {
+			r.changed = true
+		}
+		delete(f.byName, e.name)
+		return true
+	})
+}
+
+// lookAt reads one file if it is new and settled.
+func (f *File) lookAt(e *entry, r *result) {
+	sig, err := e.cpath.stat()
+	if err != nil {
+		e.pending = true
+		f.trouble(e, err)
+		r.retry = true
+		return
+	}
+	switch {
+	case sig.folder():
+		f.skipFolder(e, sig, r)
+		return
+	case !sig.regular():
+		e.sig = sig
+		f.trouble(e, errors.New("it is not a regular file"))
+		return
+	}
+	calm := !f.sent && f.looks == 1 && f.started.Sub(sig.modified()) > settledAge
+	switch e.next(sig, calm) {
+	case stepNothing:
+	case stepWait:
+		r.unsettled = true
+	case stepRead:
+		f.read(e, r)
+	}
+}
+
+// skipFolder notes a sub-folder. A file that it stands for is gone.
+func (f *File) skipFolder(e *entry, sig signature, r *result) {
+	if !e.sig.folder() {
+		f.log.Info("folder among the manifests is not read", "path", e.path)
+	}
+	e.sig = sig
+	if len(e.pods) > 0 {
+		e.pods, e.parsed = nil, false
+		r.changed = true
+	}
+}
+
+// read takes the pods from one settled file.
+func (f *File) read(e *entry, r *result) {
+	data, err := e.read()
+	switch {
+	case errors.Is(err, errChanged):
+		e.touched = true
+		r.unsettled = true
+		return
+	case errors.Is(err, errTooLarge):
+		e.pending = false
+		f.trouble(e, err)
+		return
+	case err != nil:
+		f.trouble(e, err)
+		r.retry = true
+		return
+	}
+	e.pending = false
+	e.trouble = ""
+	sum := sha256.Sum256(data)
+	if e.parsed && sum == e.sum {
+		return
+	}
+	e.sum, e.parsed = sum, true
+	origin := f.origin
+	origin.Location = e.path
+	m := manifest.Parse(data, origin)
+	report(f.events, e.path, m.Problems)
+	pods := merge(e.pods, m)
+	if !slices.Equal(pods, e.pods) {
+		e.pods = pods
+		r.changed = true
+	}
+}
+
+// trouble tells once that a file cannot be read; its pods stay.
+func (f *File) trouble(e *entry, err error) {
+	if text := bare(err).Error(); text != e.trouble {
+		e.trouble = text
+		f.events.Warning(e.ref(), ReasonUnreadableManifest, clip(fmt.Sprintf("%s: %s", e.path, text)))
+	}
+}
+
+// bare is an error without the path, which the message has already.
+func bare(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// Mux merges the full sets of several sources into one ordered stream. It
+// starts no goroutine. Its methods are safe for concurrent use.
+//
+// The way of a source's first set, empty or not:
+//
+//	Set --> send on Updates --> the consumer acts on it --> Seen --> Ready
+//
+// so that Ready is true only when the consumer has had every pod that the
+// sources want at the start, and cleaning up may begin.
+type Mux struct {
+	expected []string
+	events   *event.Recorder
+	updates  chan Update
+
+	// turn holds one token; who has it owns what follows and may send.
+	turn      chan struct{}
+	order     []string // sources by their first set
+	given     map[string][]*v1.Pod
+	live      map[types.UID]*livePod
+	announced map[string]bool
+	told      map[string]struct{} // refusals that had their event
+
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// NewMux makes a mux that is ready when the consumer has seen all expected
+// sources; with none expected it is ready at once.
+func NewMux(events *event.Recorder, expected ...string) *Mux {
+	m := &Mux{
+		expected:  expected,
+		events:    events,
+		updates:   make(chan Update),
+		turn:      make(chan struct{}, 1),
+		given:     make(map[string][]*v1.Pod),
+		live:      make(map[types.UID]*livePod),
+		announced: make(map[string]bool),
+		told:      make(map[string]struct{}),
+		seen:      make(map[string]bool),
+	}
+	m.turn <- struct{}{}
+	return m
+}
+
+// Updates is the stream. It has one consumer, is not buffered, and is never
+// closed: an update that was received is all that Set believes to be known.
+func (m *Mux) Updates() <-chan Update { return m.updates }
+
+// Seen is called by the consumer after it has acted on an update of the
+// source, any one. The first call counts.
+func (m *Mux) Seen(source string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[source] = true
+}
+
+// Ready says whether the consumer has seen every expected source. It never
+// becomes false again.
+func (m *Mux) Ready() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, source := range m.expected {
+		if !m.seen[source] {
+			return false
+		}
+	}
+	return true
+}
+
+// Set replaces all that a source wants. It blocks until the consumer has
+// received every change, or ctx ends; the next Set of any source continues
+// from what was received. The consumer must not call it. The pods belong to
+// the mux from now on and are shared with the consumer: nobody changes them.
+// The order of pods decides which of two with one name runs.
+func (m *Mux) Set(ctx context.Context, source string, pods []*v1.Pod) {
+	select {
+	case <-m.turn:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { m.turn <- struct{}{} }()
+
+	if _, known := m.given[source]; !known {
+		m.order = append(m.order, source)
+	}
+	m.given[source] = pods
+
+	winners, refused := resolve(m.claims(), m.live)
+	m.warn(refused)
+	for _, c := range diff(winners, m.live, time.Now()) {
+		if !m.send(ctx, c.Update) {
+			return
+		}
+		m.apply(c)
+	}
+	if !m.announced[source] {
+		m.send(ctx, Update{Op: ADD, Source: source})
+	}
+}
+
+func (m *Mux) claims() []claim {
+	var claims []claim
+	for _, source := range m.order {
+		for _, p := range m.given[source] {
+			claims = append(claims, claim{source: source, pod: p})
+		}
+	}
+	return claims
+}
+
+func (m *Mux) send(ctx context.Context, u Update) bool {
+	select {
+	case m.updates <- u:
+		if u.Op != REMOVE {
+			m.announced[u.Source] = true
+		}
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// apply notes what the consumer has received.
+func (m *Mux) apply(c change) {
+	for _, l := range c.live {
+		if c.Op == REMOVE {
+			delete(m.live, l.pod.UID)
+		} else {
+			m.live[l.pod.UID] = l
+		}
+	}
+}
+
+// warn has one event for each refusal while it lasts.
+func (m *Mux) warn(refused []refusal) {
+	told := make(map[string]struct{}, len(refused))
+	for _, r := range refused {
+		key := fmt.Sprintf("%s %s %s", r.loser.source, pod.RefOf(r.loser.pod), r.loser.pod.UID)
+		if _, old := m.told[key]; !old {
+			m.events.Warning(pod.RefOf(r.loser.pod), ReasonDuplicatePod, r.message())
+		}
+		told[key] = struct{}{}
+	}
+	m.told = told
+}

@@ -1,0 +1,264 @@
+package source_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source"
+)
+
+// newPod is a pod with its image's tag as the only content.
+func newPod(name string, uid types.UID, tag string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: uid},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "example.com/main:" + tag}}},
+	}
+}
+
+func with(p *v1.Pod, change func(*v1.Pod)) *v1.Pod {
+	change(p)
+	return p
+}
+
+// text is an update as "OP source: uid=tag uid=tag".
+func text(u source.Update) string {
+	parts := []string{u.Op.String() + " " + u.Source + ":"}
+	for _, p := range u.Pods {
+		_, tag, _ := strings.Cut(p.Spec.Containers[0].Image, ":")
+		parts = append(parts, string(p.UID)+"="+tag)
+	}
+	return strings.Join(parts, " ")
+}
+
+// warnings are the reasons and messages of the recorder's events.
+func warnings(r *event.Recorder) []string {
+	var all []string
+	for _, e := range r.Recent() {
+		for range e.Count {
+			all = append(all, e.Reason+": "+e.Message)
+		}
+	}
+	return all
+}
+
+func TestMux(t *testing.T) {
+	type set struct {
+		source string
+		pods   []*v1.Pod
+		want   []string
+		warn   int // events so far
+	}
+	now := metav1.NewTime(time.Unix(1e9, 0))
+	deleting := func(p *v1.Pod) { p.DeletionTimestamp = &now }
+	for _, tt := range []struct {
+		name string
+		sets []set
+	}{
+		{"first", []set{
+			{"file", []*v1.Pod{newPod("a", "1", "x"), newPod("b", "2", "x")}, []string{"ADD file: 1=x 2=x"}, 0},
+		}},
+		{"first, empty", []set{
+			{"file", nil, []string{"ADD file:"}, 0},
+			{"file", nil, nil, 0},
+			{"http", nil, []string{"ADD http:"}, 0},
+		}},
+		{"nothing new", []set{
+			{"file", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD file: 1=x"}, 0},
+			{"file", []*v1.Pod{newPod("a", "1", "x")}, nil, 0},
+		}},
+		{"all at once", []set{
+			{"file", []*v1.Pod{newPod("a", "1", "x"), newPod("b", "2", "x"), newPod("c", "3", "x"), newPod("d", "4", "x")}, []string{"ADD file: 1=x 2=x 3=x 4=x"}, 0},
+			{"file", []*v1.Pod{
+				newPod("e", "5", "x"),
+				newPod("b", "2", "y"),
+				with(newPod("c", "3", "x"), deleting),
+				with(newPod("d", "4", "x"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }),
+			}, []string{"REMOVE file: 1=x", "ADD file: 5=x", "UPDATE file: 2=y", "DELETE file: 3=x", "RECONCILE file: 4=x"}, 0},
+		}},
+		{"a changed static pod", []set{
+			{"file", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD file: 1=x"}, 0},
+			{"file", []*v1.Pod{newPod("a", "2", "y")}, []string{"REMOVE file: 1=x", "ADD file: 2=y"}, 0},
+		}},
+		{"a new name under the old UID", []set{
+			{"file", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD file: 1=x"}, 0},
+			{"file", []*v1.Pod{newPod("b", "1", "x")}, []string{"REMOVE file: 1=x", "ADD file: 1=x"}, 0},
+		}},
+		{"labels and annotations", []set{
+			{"api", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD api: 1=x"}, 0},
+			{"api", []*v1.Pod{with(newPod("a", "1", "x"), func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} })}, []string{"UPDATE api: 1=x"}, 0},
+			{"api", []*v1.Pod{with(newPod("a", "1", "x"), func(p *v1.Pod) { p.Annotations = map[string]string{"a": "b"} })}, []string{"UPDATE api: 1=x"}, 0},
+			{"api", []*v1.Pod{with(newPod("a", "1", "x"), func(p *v1.Pod) {
+				p.Annotations = map[string]string{"a": "b", pod.AnnotationSource: "file", pod.AnnotationFirstSeen: "z"}
+			})}, nil, 0},
+		}},
+		{"a shorter grace period", []set{
+			{"api", []*v1.Pod{with(newPod("a", "1", "x"), deleting)}, []string{"ADD api: 1=x"}, 0},
+			{"api", []*v1.Pod{with(newPod("a", "1", "x"), func(p *v1.Pod) {
+				deleting(p)
+				p.DeletionGracePeriodSeconds = new(int64)
+			})}, []string{"DELETE api: 1=x"}, 0},
+		}},
+		{"one name in one source", []set{
+			{"file", []*v1.Pod{newPod("a", "1", "x"), newPod("a", "2", "y")}, []string{"ADD file: 1=x"}, 1},
+			{"file", []*v1.Pod{newPod("a", "1", "x"), newPod("a", "2", "y")}, nil, 1},
+			{"file", []*v1.Pod{newPod("a", "2", "y")}, []string{"REMOVE file: 1=x", "ADD file: 2=y"}, 1},
+			{"file", []*v1.Pod{newPod("a", "2", "y"), newPod("a", "1", "x")}, nil, 2},
+		}},
+		{"one UID in one source", []set{
+			{"file", []*v1.Pod{newPod("a", "1", "x"), newPod("b", "1", "y")}, []string{"ADD file: 1=x"}, 1},
+			{"file", []*v1.Pod{newPod("b", "1", "y")}, []string{"REMOVE file: 1=x", "ADD file: 1=y"}, 1},
+		}},
+		{"one name in two sources", []set{
+			{"http", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD http: 1=x"}, 0},
+			{"file", []*v1.Pod{newPod("a", "2", "y")}, []string{"ADD file:"}, 1},
+			{"http", []*v1.Pod{newPod("a", "3", "z")}, []string{"REMOVE http: 1=x", "ADD http: 3=z"}, 1},
+			{"http", nil, []string{"REMOVE http: 3=z", "ADD file: 2=y"}, 1},
+			{"http", []*v1.Pod{newPod("a", "3", "z")}, nil, 2},
+		}},
+		{"one pod in two sources", []set{
+			{"restore", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD restore: 1=x"}, 0},
+			{"api", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD api:"}, 1},
+			{"restore", nil, []string{"UPDATE api: 1=x"}, 1},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				events := event.NewRecorder(slog.New(slog.DiscardHandler))
+				mux := source.NewMux(events)
+				var got []string
+				go func() {
+					for {
+						select {
+						case u := <-mux.Updates():
+							got = append(got, text(u))
+						case <-ctx.Done():
+							return
+						}
+					}
+				}()
+				for i, s := range tt.sets {
+					got = nil
+					mux.Set(ctx, s.source, s.pods)
+					synctest.Wait()
+					if d := cmp.Diff(s.want, got); d != "" {
+						t.Errorf("set %d: -want +got:\n%s", i, d)
+					}
+					if w := warnings(events); len(w) != s.warn {
+						t.Errorf("set %d: events %q, want %d", i, w, s.warn)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestMuxMarksPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)))
+		given := newPod("a", "1", "x")
+		receive := func(p *v1.Pod) *v1.Pod {
+			t.Helper()
+			go mux.Set(t.Context(), "file", []*v1.Pod{p})
+			u := <-mux.Updates()
+			return u.Pods[0]
+		}
+		first := receive(given)
+		seen := first.Annotations[pod.AnnotationFirstSeen]
+		if at, err := time.Parse(time.RFC3339Nano, seen); err != nil || !at.Equal(time.Now()) {
+			t.Errorf("first seen %q: %v", seen, err)
+		}
+		if pod.Source(first) != "file" {
+			t.Errorf("source %q", pod.Source(first))
+		}
+		if len(given.Annotations) != 0 {
+			t.Errorf("the source's pod got annotations %v", given.Annotations)
+		}
+		time.Sleep(time.Hour)
+		if again := receive(newPod("a", "1", "y")).Annotations[pod.AnnotationFirstSeen]; again != seen {
+			t.Errorf("first seen %q, then %q", seen, again)
+		}
+	})
+}
+
+func TestMuxReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)), "file", "http")
+		go mux.Set(t.Context(), "file", []*v1.Pod{newPod("a", "1", "x")})
+		go mux.Set(t.Context(), "http", nil)
+		for i := range 2 {
+			synctest.Wait()
+			if mux.Ready() {
+				t.Fatalf("ready after %d updates", i)
+			}
+			u := <-mux.Updates()
+			synctest.Wait()
+			if mux.Ready() {
+				t.Fatalf("ready before update %d was acted on", i)
+			}
+			mux.Seen(u.Source)
+			mux.Seen(u.Source)
+		}
+		if !mux.Ready() {
+			t.Error("not ready after both")
+		}
+	})
+	if !source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler))).Ready() {
+		t.Error("not ready with no source to wait for")
+	}
+}
+
+// TestMuxWithSlowConsumer ends a Set in the midst and sees that the next one
+// goes on from what was received, not from what was meant.
+func TestMuxWithSlowConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)))
+		ctx, cancel := context.WithCancel(t.Context())
+		go mux.Set(ctx, "file", []*v1.Pod{newPod("a", "1", "x")})
+		if got := text(<-mux.Updates()); got != "ADD file: 1=x" {
+			t.Fatalf("got %s", got)
+		}
+		synctest.Wait()
+
+		done := make(chan struct{})
+		go func() {
+			mux.Set(ctx, "file", []*v1.Pod{newPod("a", "2", "y")})
+			close(done)
+		}()
+		if got := text(<-mux.Updates()); got != "REMOVE file: 1=x" {
+			t.Fatalf("got %s", got)
+		}
+		go mux.Set(ctx, "http", nil) // waits for its turn
+		synctest.Wait()
+		cancel()
+		<-done
+
+		go mux.Set(t.Context(), "file", []*v1.Pod{newPod("a", "3", "z")})
+		if got := text(<-mux.Updates()); got != "ADD file: 3=z" {
+			t.Fatalf("got %s", got)
+		}
+	})
+}
+
+func TestOp(t *testing.T) {
+	for op, want := range map[source.Op]string{
+		source.ADD: "ADD", source.UPDATE: "UPDATE", source.REMOVE: "REMOVE", source.RECONCILE: "RECONCILE",
+		source.DELETE: "DELETE", source.RESTORE: "RESTORE", source.Op(99): "Op(99)",
+	} {
+		if got := op.String(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

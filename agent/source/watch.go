@@ -1,0 +1,299 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// maxNames is how many changed files are told apart; beyond it all count as
+// changed.
+const maxNames = 256
+
+// watcher keeps inotify watches on a path that may come, go, be replaced or
+// be a symbolic link, and remembers what they told until somebody asks. Its
+// goroutine only notes; it waits for nobody.
+//
+// Watched are the path's nearest existing ancestor, the path itself if it is
+// a folder, and the folders of the files behind symbolic links.
+type watcher struct {
+	path string
+	log  *slog.Logger
+	wake chan struct{} // one slot: something was noted
+
+	inotify *fsnotify.Watcher // nil while inotify does not work
+	done    chan struct{}     // the goroutine has ended
+	root    signature         // of the path that is watched
+	have    []string          // watched folders
+	partial bool              // a folder went while its watch was made
+	trouble string            // told last
+
+	mu    sync.Mutex
+	notes events
+	links []string // real paths behind symbolic links
+	lost  bool     // a watched folder moved or went
+}
+
+// events is what inotify told since the last time.
+type events struct {
+	names   map[string]struct{} // paths in the folder, not links' targets
+	all     bool                // any file may have changed
+	any     bool                // at least one of the above
+	moved   bool                // watches are new: look again
+	watched bool                // what is told is complete
+}
+
+// join adds what was told next.
+func (e *events) join(next events) {
+	if e.names == nil {
+		e.names = next.names
+	} else {
+		maps.Copy(e.names, next.names)
+	}
+	e.all = e.all || next.all
+	e.any = e.any || next.any
+	e.moved, e.watched = next.moved, next.watched
+}
+
+func newWatcher(path string, log *slog.Logger) *watcher {
+	return &watcher{path: path, log: log, wake: make(chan struct{}, 1)}
+}
+
+// close ends the goroutine and waits for it.
+func (w *watcher) close() {
+	if w.inotify == nil {
+		return
+	}
+	if err := w.inotify.Close(); err != nil {
+		w.log.Warn("cannot close inotify", "path", w.path, "error", err)
+	}
+	<-w.done
+	w.inotify = nil
+}
+
+// take puts the watches where they must be for the path as root shows it,
+// and then hands over what was noted: what changes after it is noted anew.
+func (w *watcher) take(root *signature) events {
+	moved := w.ensure(root)
+	w.mu.Lock()
+	taken := w.notes
+	w.notes = events{}
+	w.mu.Unlock()
+	select {
+	case <-w.wake:
+	default:
+	}
+	if moved {
+		taken.all, taken.any, taken.moved = true, true, true
+	}
+	taken.watched = w.inotify != nil && w.trouble == ""
+	return taken
+}
+
+// follow sets the files behind symbolic links, whose folders are watched
+// from the next take on.
+func (w *watcher) follow(links []string) {
+	slices.Sort(links)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(links, w.links) {
+		w.links = links
+		w.lost = true
+		w.noted()
+	}
+}
+
+// ensure says whether any watch is new.
+func (w *watcher) ensure(root *signature) bool {
+	if w.inotify == nil && !w.start() {
+		return false
+	}
+	w.mu.Lock()
+	lost, links := w.lost, w.links
+	w.lost = false
+	w.mu.Unlock()
+	same := root.sameFile(&w.root)
+	if same && !lost && !w.partial && w.trouble == "" && w.have != nil {
+		return false
+	}
+	w.root = *root
+	return w.place(targets(w.path, root, links), lost || !same)
+}
+
+// place replaces the watches and says whether any is new. All of them are
+// made anew where a folder may be another one under its old name.
+func (w *watcher) place(want []string, anew bool) bool {
+	for _, path := range w.have {
+		if anew || !slices.Contains(want, path) {
+			// It fails where the folder went, which ended the watch.
+			_ = w.inotify.Remove(path)
+		}
+	}
+	w.have, w.partial = make([]string, 0, len(want)), false
+	var trouble error
+	for _, path := range want {
+		err := w.inotify.Add(path)
+		switch {
+		case err == nil:
+			w.have = append(w.have, path)
+		case errors.Is(err, fs.ErrNotExist):
+			w.partial = true // it just went
+		default:
+			trouble = errors.Join(trouble, fmt.Errorf("watch %s: %w", path, err))
+		}
+	}
+	w.tell(trouble)
+	return trouble == nil
+}
+
+// tell logs once that inotify does not work.
+func (w *watcher) tell(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != w.trouble {
+		w.log.Warn("manifests are not watched, only looked at from time to time", "path", w.path, "error", err)
+	}
+	w.trouble = text
+}
+
+func (w *watcher) start() bool {
+	inotify, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.tell(err)
+		return false
+	}
+	w.inotify, w.done, w.have = inotify, make(chan struct{}), nil
+	go func() {
+		defer close(w.done)
+		w.read(inotify)
+	}()
+	return true
+}
+
+// read notes events until inotify is closed.
+func (w *watcher) read(inotify *fsnotify.Watcher) {
+	events, errs := inotify.Events, inotify.Errors
+	for events != nil || errs != nil {
+		select {
+		case ev, ok := <-events:
+			if !ok {
+				events = nil
+				continue
+			}
+			w.note(ev)
+		case _, ok := <-errs:
+			if !ok {
+				errs = nil
+				continue
+			}
+			// The queue overflowed, or a watch is in doubt.
+			w.mu.Lock()
+			w.notes.all, w.lost = true, true
+			w.noted()
+			w.mu.Unlock()
+		}
+	}
+}
+
+func (w *watcher) note(ev fsnotify.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	moved := ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename) || ev.Has(fsnotify.Create)
+	switch relevance(ev.Name, w.path, w.links) {
+	case ignored:
+		return
+	case aFile:
+		if w.notes.names == nil {
+			w.notes.names = make(map[string]struct{})
+		}
+		if len(w.notes.names) < maxNames {
+			w.notes.names[ev.Name] = struct{}{}
+		} else {
+			w.notes.all = true
+		}
+	case thePath:
+		w.notes.all = true
+		w.lost = w.lost || moved
+	case aTarget:
+		w.notes.all = true
+		w.lost = w.lost || moved
+	}
+	w.noted()
+}
+
+// noted wakes the reader; the caller holds the lock.
+func (w *watcher) noted() {
+	w.notes.any = true
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+type kind uint8
+
+const (
+	ignored kind = iota
+	aFile        // a file of the folder
+	thePath      // the path itself or a folder above it
+	aTarget      // something that a symbolic link may lead through
+)
+
+// relevance says what a changed name means for the path. Names with one
+// leading dot are editors' and copiers' own; with two they are the folders
+// that a volume's atomic writer swaps.
+func relevance(name, path string, links []string) kind {
+	switch {
+	case name == path, path != name && strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/"):
+		return thePath
+	case strings.HasPrefix(filepath.Base(name), ".."):
+		return aTarget
+	case slices.ContainsFunc(links, func(link string) bool {
+		return link == name || strings.HasPrefix(link, name+"/")
+	}):
+		return aTarget
+	case filepath.Dir(name) == path && !strings.HasPrefix(filepath.Base(name), "."):
+		return aFile
+	default:
+		return ignored
+	}
+}
+
+// targets are the folders to watch. The path itself comes first: inotify
+// tells of a folder by the first name that it was given.
+func targets(path string, root *signature, links []string) []string {
+	var want []string
+	if root.folder() {
+		want = append(want, path)
+	}
+	want = append(want, ancestor(path))
+	for _, link := range links {
+		if folder := filepath.Dir(link); !slices.Contains(want, folder) {
+			want = append(want, folder)
+		}
+	}
+	return want
+}
+
+// ancestor is the nearest existing folder above a path.
+func ancestor(path string) string {
+	for {
+		parent := filepath.Dir(path)
+		info, err := os.Stat(parent)
+		if (err == nil && info.IsDir()) || parent == path {
+			return parent
+		}
+		path = parent
+	}
+}

@@ -1,0 +1,76 @@
+package source
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+func TestRelevance(t *testing.T) {
+	const folder = "/etc/kubernetes/manifests"
+	links := []string{"/data/pods/a.yaml"}
+	for _, tt := range []struct {
+		name string
+		want kind
+	}{
+		{folder + "/a.yaml", aFile},
+		{folder + "/.a.yaml.swp", ignored},
+		{folder + "/..data", aTarget},
+		{folder, thePath},
+		{"/etc/kubernetes", thePath},
+		{"/etc", thePath},
+		{"/", thePath},
+		{"/etc/kubernetes/kubelet.conf", ignored},
+		{"/etc/kubernetes/manifests.old", ignored},
+		{"/etc/kube", ignored},
+		{"/data/pods/a.yaml", aTarget},
+		{"/data/pods", aTarget},
+		{"/data/pods/b.yaml", ignored},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := relevance(tt.name, folder, links); got != tt.want {
+				t.Errorf("got %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWatcherNotesAreBounded(t *testing.T) {
+	w := newWatcher("/x", slog.New(slog.DiscardHandler))
+	for i := range 10 * maxNames {
+		w.note(fsnotify.Event{Name: "/x/" + string(rune('a'+i)), Op: fsnotify.Write})
+	}
+	if len(w.notes.names) != maxNames || !w.notes.all || !w.notes.any {
+		t.Errorf("%d names, all %v, any %v", len(w.notes.names), w.notes.all, w.notes.any)
+	}
+}
+
+// TestOverflow is about inotify's queue running over, which says that
+// anything may have happened.
+func TestOverflow(t *testing.T) {
+	f, w := idle(t)
+	w.inotify.Errors <- fsnotify.ErrEventOverflow
+	<-w.wake
+	path := f.entries[0].path
+	before := f.pods()[0].UID
+	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: PodList\nitems: []\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.look(w); !r.unsettled {
+		t.Errorf("look: %+v", r)
+	}
+	for _, e := range f.entries {
+		if !e.pending {
+			t.Errorf("%s is not read again", e.path)
+		}
+	}
+	// The watches were made anew, so there is one more look.
+	for range 5 {
+		f.look(w)
+	}
+	if pods := f.pods(); len(pods) != 29 || pods[0].UID == before {
+		t.Errorf("%d pods", len(pods))
+	}
+}
