@@ -17,11 +17,28 @@ import (
 
 // Unsupported lists what the pod asks for and cannot have, in the order of
 // the spec. A field that is unset, empty or at its default passes. Whether
-// the pod is valid at all is not looked at.
+// the pod is valid is the source's to say; only what would lead out of a
+// directory by its name is refused here again.
 func Unsupported(p *v1.Pod) field.ErrorList {
-	errs := annotations(p)
+	errs := append(identity(p), annotations(p)...)
 	return append(errs, visit(reflect.ValueOf(p.Spec), field.NewPath("spec"))...)
 }
+
+// identity becomes the names of directories and cgroups.
+func identity(p *v1.Pod) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("metadata")
+	for _, id := range []struct{ name, value string }{{"namespace", p.Namespace}, {"name", p.Name}, {"uid", string(p.UID)}} {
+		if strings.ContainsAny(id.value, "/\x00") || id.value == "." || id.value == ".." || len(id.value) > maxName {
+			errs = append(errs, field.Invalid(path.Child(id.name), id.value, "it cannot be the name of a directory"))
+		}
+	}
+	return errs
+}
+
+// maxName leaves room for what directory names add, below the 255 bytes of
+// Linux file systems.
+const maxName = 245
 
 // annotations that the kubelet acts on.
 func annotations(p *v1.Pod) field.ErrorList {

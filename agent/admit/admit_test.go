@@ -145,6 +145,25 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
+func TestIdentity(t *testing.T) {
+	for name, tc := range map[string]struct {
+		metadata string
+		want     []string
+	}{
+		"usual":   {`{namespace: a, name: b-c.d, uid: 0f3a-1}`, nil},
+		"slashes": {`{namespace: a/b, name: /, uid: x/../../y}`, []string{"metadata.namespace", "metadata.name", "metadata.uid"}},
+		"dots":    {`{name: .., uid: .}`, []string{"metadata.name", "metadata.uid"}},
+		"NUL":     {`{uid: "a\0b"}`, []string{"metadata.uid"}},
+		"long":    {"{uid: " + strings.Repeat("a", 246) + "}", []string{"metadata.uid"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, fields(Unsupported(parse(t, "metadata: "+tc.metadata)))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestUnknownField: a spec with a field that the table does not know.
 func TestUnknownField(t *testing.T) {
 	type newer struct {

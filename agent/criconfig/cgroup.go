@@ -41,6 +41,9 @@ func qosCgroup(class v1.PodQOSClass) []string {
 }
 
 func (n *Node) cgroup(parts ...string) string {
+	for i := range parts {
+		parts[i] = oneName(parts[i])
+	}
 	root := strings.FieldsFunc(n.CgroupRoot, func(r rune) bool { return r == '/' })
 	parts = append(root, parts...)
 	if n.CgroupDriver != DriverSystemd {

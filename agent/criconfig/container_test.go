@@ -214,6 +214,17 @@ func TestLogNames(t *testing.T) {
 	if got := LogDirectory(p, &Node{PodLogsDir: "/x"}); got != "/x/ns_p_u" {
 		t.Errorf("got %s", got)
 	}
+	// A manifest may give any UID.
+	p.UID = "u/../../../etc"
+	if got := LogDirectory(p, &Node{}); got != "/var/log/pods/ns_p_u_.._.._.._etc" {
+		t.Errorf("got %s", got)
+	}
+	if got := PodCgroup(p, &Node{}); got != "/kubepods/besteffort/podu_.._.._.._etc" {
+		t.Errorf("got %s", got)
+	}
+	if got := LogPath("../c", 0); got != ".._c/0.log" {
+		t.Errorf("got %s", got)
+	}
 }
 
 // FuzzEnv: whatever the references, a name appears once and in the order of

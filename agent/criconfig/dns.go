@@ -107,14 +107,11 @@ func baseDNS(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
 // wantsClusterDNS holds for ClusterFirst, and for what an API server would
 // have refused, as in the kubelet.
 func wantsClusterDNS(p *v1.Pod) bool {
-	switch p.Spec.DNSPolicy {
-	case v1.DNSDefault:
-		return false
-	case v1.DNSClusterFirst, "":
+	policy := p.Spec.DNSPolicy
+	if policy == v1.DNSClusterFirst || policy == "" {
 		return !p.Spec.HostNetwork
-	default:
-		return true
 	}
+	return policy != v1.DNSDefault
 }
 
 func clusterSearches(namespace string, n *Node) []string {

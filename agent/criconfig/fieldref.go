@@ -104,11 +104,9 @@ func resourceValue(in *ContainerInput, ref *v1.ResourceFieldSelector) (string, e
 func resourceOf(path string) (limit bool, name v1.ResourceName, ok bool) {
 	kind, rest, found := strings.Cut(path, ".")
 	name = v1.ResourceName(rest)
-	switch name {
-	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage:
-		return kind == "limits", name, found && (kind == "limits" || kind == "requests")
-	}
-	return false, "", false
+	known := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
+	limit = kind == "limits"
+	return limit, name, found && known && (limit || kind == "requests")
 }
 
 // quotient is q / divisor rounded up; a divisor of 0 is 1. CPU counts in

@@ -12,6 +12,7 @@ package criconfig
 import (
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -89,19 +90,25 @@ func LogDirectory(p *v1.Pod, n *Node) string {
 	if dir == "" {
 		dir = DefaultPodLogsDir
 	}
-	return filepath.Join(dir, p.Namespace+"_"+p.Name+"_"+string(p.UID))
+	return filepath.Join(dir, oneName(p.Namespace+"_"+p.Name+"_"+string(p.UID)))
+}
+
+// oneName keeps a name in its directory whatever a manifest gives as UID or
+// name. Package admit refuses such; here nothing may depend on that.
+func oneName(name string) string {
+	return strings.ReplaceAll(name, "/", "_")
 }
 
 // LogPath is a container's log file below the pod's log directory.
 func LogPath(container string, restartCount int) string {
-	return filepath.Join(container, strconv.Itoa(restartCount)+".log")
+	return filepath.Join(oneName(container), strconv.Itoa(restartCount)+".log")
 }
 
 // LogLink is the base name of the symbolic link in /var/log/containers that
 // log collectors follow (pkg/kubelet/kuberuntime/legacy.go).
 func LogLink(ref pod.Ref, container, containerID string) string {
 	const suffix = ".log"
-	name := ref.Name + "_" + ref.Namespace + "_" + container + "-" + containerID
+	name := oneName(ref.Name + "_" + ref.Namespace + "_" + container + "-" + containerID)
 	return name[:min(len(name), maxFileName-len(suffix))] + suffix
 }
 

@@ -53,7 +53,7 @@ func protocol(p v1.Protocol) runtimeapi.Protocol {
 		return runtimeapi.Protocol_UDP
 	case v1.ProtocolSCTP:
 		return runtimeapi.Protocol_SCTP
-	default:
-		return runtimeapi.Protocol_TCP
+	case v1.ProtocolTCP:
 	}
+	return runtimeapi.Protocol_TCP
 }

@@ -16,6 +16,9 @@ import (
 const emptyDirMode fs.FileMode = 0o777
 
 func (v *Volumes) emptyDir(p *v1.Pod, name string, source *v1.EmptyDirVolumeSource) (string, error) {
+	if m := source.Medium; m != v1.StorageMediumDefault && m != v1.StorageMediumMemory {
+		return "", fmt.Errorf("emptyDir.medium %q is not supported", m)
+	}
 	uid := string(p.UID)
 	if err := errors.Join(component(uid), component(name)); err != nil {
 		return "", err
@@ -30,14 +33,10 @@ func (v *Volumes) emptyDir(p *v1.Pod, name string, source *v1.EmptyDirVolumeSour
 		return "", err
 	}
 	path := filepath.Join(v.root, dirPods, rel)
-	switch source.Medium {
-	case v1.StorageMediumDefault:
-		return path, nil
-	case v1.StorageMediumMemory:
+	if source.Medium == v1.StorageMediumMemory {
 		return path, v.tmpfs(path, v.tmpfsSize(p, source))
-	default:
-		return "", fmt.Errorf("emptyDir.medium %q is not supported", source.Medium)
 	}
+	return path, nil
 }
 
 // makeEmptyDir makes the directory once. It is born without permissions, so

@@ -18,63 +18,61 @@ import (
 func hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	path := source.Path
 	if !filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") {
-		return "", fmt.Errorf("hostPath.path %q must be absolute and without ..", path)
+		return "", fmt.Errorf("hostPath.path %q must be absolute and free of the name ..: write it out", path)
 	}
 	want := v1.HostPathUnset
 	if source.Type != nil {
 		want = *source.Type
 	}
-	switch want {
-	case v1.HostPathUnset:
+	if want == v1.HostPathUnset {
 		return path, nil
-	case v1.HostPathDirectoryOrCreate:
-		if err := makeIfMissing(path, func() error { return os.MkdirAll(path, 0o755) }); err != nil {
-			return "", err
-		}
-	case v1.HostPathFileOrCreate:
-		if err := makeIfMissing(path, func() error { return makeFile(path, 0o644) }); err != nil {
-			return "", err
-		}
+	}
+	if err := makeIfMissing(path, want); err != nil {
+		return "", fmt.Errorf("make hostPath: %w", err)
 	}
 	return path, checkType(path, want)
 }
 
 func checkType(path string, want v1.HostPathType) error {
+	is, ok := fileTypes[want]
+	if !ok {
+		return fmt.Errorf("hostPath.type %q is not known", want)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("hostPath.type is %s: %w", want, err)
 	}
-	mode := info.Mode()
-	ok := false
-	switch want {
-	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:
-		ok = mode.IsDir()
-	case v1.HostPathFile, v1.HostPathFileOrCreate:
-		ok = mode.IsRegular()
-	case v1.HostPathSocket:
-		ok = mode.Type() == fs.ModeSocket
-	case v1.HostPathCharDev:
-		ok = mode.Type() == fs.ModeDevice|fs.ModeCharDevice
-	case v1.HostPathBlockDev:
-		ok = mode.Type() == fs.ModeDevice
-	default:
-		return fmt.Errorf("hostPath.type %q is not known", want)
-	}
-	if !ok {
-		return fmt.Errorf("hostPath.type is %s, but %s is a %s", want, path, kind(mode))
+	if got := info.Mode(); got.Type() != is {
+		return fmt.Errorf("hostPath.type is %s, but %s is a %s", want, path, kind(got))
 	}
 	return nil
 }
 
-func makeIfMissing(path string, make func() error) error {
+// fileTypes are the file types that the types of a hostPath stand for.
+var fileTypes = map[v1.HostPathType]fs.FileMode{
+	v1.HostPathDirectory:         fs.ModeDir,
+	v1.HostPathDirectoryOrCreate: fs.ModeDir,
+	v1.HostPathFile:              0,
+	v1.HostPathFileOrCreate:      0,
+	v1.HostPathSocket:            fs.ModeSocket,
+	v1.HostPathCharDev:           fs.ModeDevice | fs.ModeCharDevice,
+	v1.HostPathBlockDev:          fs.ModeDevice,
+}
+
+// makeIfMissing makes what there is not, where the type says so.
+func makeIfMissing(path string, want v1.HostPathType) error {
+	if want != v1.HostPathDirectoryOrCreate && want != v1.HostPathFileOrCreate {
+		return nil
+	}
 	_, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = make()
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case want == v1.HostPathFileOrCreate:
+		return makeFile(path, 0o644)
+	default:
+		return os.MkdirAll(path, 0o755)
 	}
-	if err != nil {
-		return fmt.Errorf("make hostPath: %w", err)
-	}
-	return nil
 }
 
 // makeFile makes an empty file where there is nothing at all.
@@ -88,21 +86,18 @@ func makeFile(path string, mode fs.FileMode) error {
 
 // kind names a file's type for people.
 func kind(mode fs.FileMode) string {
-	switch mode.Type() {
-	case 0:
-		return "file"
-	case fs.ModeDir:
-		return "directory"
-	case fs.ModeSymlink:
-		return "symbolic link"
-	case fs.ModeSocket:
-		return "socket"
-	case fs.ModeNamedPipe:
-		return "named pipe"
-	case fs.ModeDevice | fs.ModeCharDevice:
-		return "character device"
-	case fs.ModeDevice:
-		return "block device"
+	if name, ok := kinds[mode.Type()]; ok {
+		return name
 	}
 	return "special file"
+}
+
+var kinds = map[fs.FileMode]string{
+	0:                                 "file",
+	fs.ModeDir:                        "directory",
+	fs.ModeSymlink:                    "symbolic link",
+	fs.ModeSocket:                     "socket",
+	fs.ModeNamedPipe:                  "named pipe",
+	fs.ModeDevice | fs.ModeCharDevice: "character device",
+	fs.ModeDevice:                     "block device",
 }
