@@ -108,7 +108,7 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		Message:     s.GetMessage(),
 		Image:       s.GetImage().GetUserSpecifiedImage(),
 		ImageRef:    s.GetImageRef(),
-		ImageID:     s.GetImageId(),
+		ImageID:     cmp.Or(s.GetImageId(), s.GetImageRef()), // containerd 2.0 has no ID here
 		Hash:        s.GetAnnotations()[AnnotationHash],
 		Backoff:     seconds(s.GetAnnotations(), AnnotationBackoff, 0),
 		GracePeriod: GraceOf(s.GetAnnotations()),
