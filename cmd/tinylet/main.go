@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 )
 
 // The names that the binary answers to.
@@ -37,7 +38,7 @@ type program struct {
 }
 
 func main() {
-	p := program{run: run, commands: commands(), stdout: os.Stdout, stderr: os.Stderr}
+	p := program{run: run, commands: cli.Commands(), stdout: os.Stdout, stderr: os.Stderr}
 	ctx, stop := withSignals(context.Background(), os.Exit)
 	code := p.main(ctx, os.Args)
 	stop()

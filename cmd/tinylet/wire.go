@@ -5,8 +5,6 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/spf13/cobra"
-
 	"github.com/tinylet/tinylet/agent/config"
 )
 
@@ -14,6 +12,3 @@ import (
 func run(context.Context, *config.Config, *slog.Logger) error {
 	return errors.New("run agent: this build has none")
 }
-
-// commands are those of someone at the board.
-func commands() []*cobra.Command { return nil }
