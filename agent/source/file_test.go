@@ -351,25 +351,19 @@ func TestFileSkipsWhatIsNoFile(t *testing.T) {
 	r.want()
 }
 
-func TestFileWaitsForAWriter(t *testing.T) {
+func TestFileFollowsAWriter(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
 	r.want()
 	file, err := os.Create(filepath.Join(r.path, "a.yaml"))
 	must(t, err)
 	defer file.Close()
-	// Every line alone would be a mistake; the first four lines would be a
-	// pod without containers.
-	for line := range strings.Lines(manifestText("a", "1") + strings.Repeat("# more\n", 30)) {
+	for line := range strings.Lines(manifestText("a", "1")) {
 		_, err := file.WriteString(line)
 		must(t, err)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
 	}
 	r.want("a=1")
-	r.warned()
-	if _, n := r.last(); n != 2 {
-		t.Errorf("%d sets", n)
-	}
 }
 
 func TestFileFollowsAVolume(t *testing.T) {

@@ -39,6 +39,45 @@ func idle(tb testing.TB) (*File, *watcher) {
 	return f, w
 }
 
+// TestLookWaitsForAWriter looks at a folder in which one file grows and
+// another one is finished.
+func TestLookWaitsForAWriter(t *testing.T) {
+	f, w := idle(t)
+	folder := f.path
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func() (result, int) {
+		r := f.look(w)
+		return r, len(f.pods())
+	}
+	growing := fmt.Sprintf(podText, "growing", "1")
+	write("growing.yaml", growing[:20])
+	write("finished.yaml", fmt.Sprintf(podText, "finished", "1"))
+	if r, n := look(); !r.unsettled || n != 30 {
+		t.Fatalf("first look: %+v, %d pods", r, n)
+	}
+	write("growing.yaml", growing[:40])
+	if r, n := look(); !r.unsettled || !r.changed || n != 31 {
+		t.Fatalf("look at a growing and a finished file: %+v, %d pods", r, n)
+	}
+	write("growing.yaml", growing[:60])
+	if r, n := look(); !r.unsettled || r.changed || n != 31 {
+		t.Fatalf("look at a growing file: %+v, %d pods", r, n)
+	}
+	write("growing.yaml", growing)
+	look()
+	if r, n := look(); r.unsettled || !r.changed || n != 32 {
+		t.Fatalf("look at a file that is the same as before: %+v, %d pods", r, n)
+	}
+	if events := f.events.Recent(); len(events) != 0 {
+		t.Errorf("events %v", events)
+	}
+}
+
 func TestIdleLookAllocatesNothing(t *testing.T) {
 	f, w := idle(t)
 	allocs := testing.AllocsPerRun(100, func() {

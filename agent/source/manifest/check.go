@@ -13,7 +13,14 @@ import (
 // checks collects errors.
 type checks struct{ errs field.ErrorList }
 
-func (c *checks) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
+// maxErrors is how many errors of one pod are worth telling.
+const maxErrors = 50
+
+func (c *checks) add(err *field.Error) {
+	if len(c.errs) < maxErrors {
+		c.errs = append(c.errs, err)
+	}
+}
 
 // must applies one of the validation package's functions to a value.
 func (c *checks) must(path *field.Path, value string, valid func(string) []string) {

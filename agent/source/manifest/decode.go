@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -29,6 +30,9 @@ type header struct {
 // toJSON turns one document into JSON text. The warning is for a key that
 // stands twice, where the last one counts, as the kubelet has it.
 func toJSON(document []byte) (text []byte, warning, err error) {
+	if err := checkSize(document); err != nil {
+		return nil, nil, err
+	}
 	if trimmed := bytes.TrimSpace(document); len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed) {
 		return trimmed, nil, nil
 	}
@@ -37,15 +41,14 @@ func toJSON(document []byte) (text []byte, warning, err error) {
 	if !bytes.Contains(document, []byte("kind")) {
 		return nil, nil, errors.New("it has no kind: it is not a manifest")
 	}
-	text, strictErr := yaml.YAMLToJSONStrict(document)
-	if strictErr == nil {
-		return text, nil, nil
+	text, warning = yaml.YAMLToJSONStrict(document)
+	if warning != nil {
+		text, err = yaml.YAMLToJSON(document)
 	}
-	text, err = yaml.YAMLToJSON(document)
 	if err != nil {
 		return nil, nil, fmt.Errorf("parse YAML: %w", err)
 	}
-	return text, strictErr, nil
+	return text, warning, checkSize(text) // aliases may have made it grow
 }
 
 // podsIn lists the pods in an object: itself or a list's items.
@@ -68,6 +71,9 @@ func podsIn(text []byte) ([]object, error) {
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
 		return nil, fmt.Errorf("read the items of a %s: %w", list.Kind, err)
+	}
+	if len(list.Items) > maxItems {
+		return nil, field.TooMany(field.NewPath("items"), len(list.Items), maxItems)
 	}
 	objects := make([]object, 0, len(list.Items))
 	for i, item := range list.Items {

@@ -142,7 +142,7 @@ func decode(object object, origin Origin) (p *v1.Pod, warning, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkQuantities(tree, nil); err != nil {
+	if err := checkTree(tree, nil); err != nil {
 		return nil, nil, err
 	}
 	p, warning, err = decodePod(object)

@@ -26,6 +26,59 @@ func readTree(text []byte) (map[string]any, error) {
 	return tree, nil
 }
 
+// Bounds of a document, far beyond any real one. What is parsed takes up to a
+// hundred times its text: without them a text of 3 MB could take all of a
+// small board's memory.
+const (
+	maxValues = 100_000 // in a document
+	maxItems  = 4096    // in an array
+)
+
+var errTooComplex = fmt.Errorf("it has more than %d values", maxValues)
+
+// checkSize counts at least the values of a YAML or JSON text, cheaply.
+func checkSize(text []byte) error {
+	n := 0
+	for _, b := range text {
+		if b == '\n' || b == ',' || b == '[' || b == '{' {
+			n++
+		}
+	}
+	if n > maxValues {
+		return errTooComplex
+	}
+	return nil
+}
+
+// checkTree refuses arrays that are too long and quantities that are
+// dangerous to parse.
+func checkTree(value any, path *field.Path) error {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, child := range value {
+			at := path.Child(key)
+			if quantityKeys[key] {
+				if err := checkQuantity(child, at); err != nil {
+					return err
+				}
+			}
+			if err := checkTree(child, at); err != nil {
+				return err
+			}
+		}
+	case []any:
+		if len(value) > maxItems {
+			return field.TooMany(path, len(value), maxItems)
+		}
+		for i, child := range value {
+			if err := checkTree(child, path.Index(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Bounds of a written quantity, far beyond any useful one. The parser of
 // k8s.io/apimachinery/pkg/api/resource raises ten to the exponent and can be
 // kept busy for hours.
@@ -39,31 +92,6 @@ const (
 var quantityKeys = map[string]bool{
 	"limits": true, "requests": true, "overhead": true, "sizeLimit": true,
 	"divisor": true, "allocatedResources": true, "capacity": true,
-}
-
-// checkQuantities refuses quantities that are dangerous to parse.
-func checkQuantities(value any, path *field.Path) *field.Error {
-	switch value := value.(type) {
-	case map[string]any:
-		for key, child := range value {
-			at := path.Child(key)
-			if quantityKeys[key] {
-				if err := checkQuantity(child, at); err != nil {
-					return err
-				}
-			}
-			if err := checkQuantities(child, at); err != nil {
-				return err
-			}
-		}
-	case []any:
-		for i, child := range value {
-			if err := checkQuantities(child, path.Index(i)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func checkQuantity(value any, path *field.Path) *field.Error {
