@@ -64,6 +64,41 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+func TestIdentifyCapturedTree(t *testing.T) {
+	want := Model{
+		Name: "Raspberry Pi 2 Model B", Vendor: "raspberrypi", RaspberryPi: true,
+		Compatible: []string{"raspberrypi,2-model-b", "brcm,bcm2836"},
+	}
+	got, err := Identify("testdata/raspi2b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Identify (-want +got):\n%s", diff)
+	}
+}
+
+// TestKernelDeviceTrees goes by the properties in the device trees of Linux
+// 6.12 (those that Debian's linux-image-6.12.107+deb13-armmp brings).
+func TestKernelDeviceTrees(t *testing.T) {
+	for model, compatible := range map[string]string{
+		"Raspberry Pi 4 Model B":                      "raspberrypi,4-model-b\x00brcm,bcm2711\x00",
+		"Raspberry Pi 400":                            "raspberrypi,400\x00brcm,bcm2711\x00",
+		"Raspberry Pi Compute Module 4 IO Board":      "raspberrypi,4-compute-module\x00brcm,bcm2711\x00",
+		"Raspberry Pi 3 Model B+":                     "raspberrypi,3-model-b-plus\x00brcm,bcm2837\x00",
+		"Raspberry Pi Compute Module 3 IO board V3.0": "raspberrypi,3-compute-module\x00brcm,bcm2837\x00",
+		"Raspberry Pi Zero 2 W":                       "raspberrypi,model-zero-2-w\x00brcm,bcm2837\x00",
+		"Raspberry Pi Zero":                           "raspberrypi,model-zero\x00brcm,bcm2835\x00",
+	} {
+		t.Run(model, func(t *testing.T) {
+			m := modelOf([]byte(model+"\x00"), []byte(compatible))
+			if m.Name != model || !m.RaspberryPi || m.Vendor != "raspberrypi" || len(m.Compatible) != 2 {
+				t.Errorf("model %+v", m)
+			}
+		})
+	}
+}
+
 func TestIdentifyBySysfsAlone(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "sys/firmware/devicetree/base/model", "Thing\x00")

@@ -102,7 +102,7 @@ func raspberryRemedy(f *Facts) string {
 	if file == "" {
 		file = "/boot/firmware/cmdline.txt or /boot/cmdline.txt (cmdline.txt on the first partition of the card)"
 	}
-	return fmt.Sprintf("append %s to the one line in %s and reboot", enableMemory, file)
+	return fmt.Sprintf("append %s to the one line in %s, take cgroup_disable=memory out of it where it stands there, and reboot", enableMemory, file)
 }
 
 func missingController(f *Facts, c *controller) Finding {

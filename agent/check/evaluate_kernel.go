@@ -97,8 +97,8 @@ func judgePressure(k *Kernel) Finding {
 	return judgeKnown("pressure", k.Pressure, "pressure stall information (PSI)", "memory pressure shows only when it is too late", remedy)
 }
 
-// on says whether a switch list of the command line, such as
-// cgroup_disable=memory,cpu, is given, and where.
+// lastSwitch finds the last word of the command line that has value in key's
+// list, such as cgroup_disable=memory,cpu; -1 is none.
 func lastSwitch(commandLine []string, key, value string) int {
 	at := -1
 	for i, word := range commandLine {

@@ -1,0 +1,283 @@
+package check
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tinylet/tinylet/board"
+)
+
+// healthy is a node with nothing to complain about.
+func healthy() Facts {
+	built := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+	return Facts{
+		Arch: "arm64", NodeName: "board", Init: "init",
+		Now: built.Add(time.Hour), Built: built,
+		Kernel: Kernel{
+			Release: "6.12.1-v8", CommandLine: []string{"console=tty1"},
+			Modules:  map[string]Known{"overlay": Yes, "veth": Yes, "bridge": Yes, "nf_tables": Yes},
+			Pressure: Yes, Seccomp: Yes, UserNamespaces: Yes,
+		},
+		Cgroup:    Cgroup{Kind: CgroupUnified, Controllers: []string{"cpuset", "cpu", "io", "memory", "pids"}},
+		Memory:    Memory{Total: 512 * mebibyte, Available: 300 * mebibyte},
+		IPForward: Yes, SharedMount: Yes,
+		Folders: []Folder{{ID: "pods", Path: "/p", Exists: "/", Writable: true, Needs: 50 * mebibyte, Total: 1000 * mebibyte, Free: 500 * mebibyte, Inodes: 1000, InodesFree: 500}},
+		Runtime: Runtime{
+			Endpoint: "unix:///r", Name: "containerd", Version: "2.0.1", CgroupDriver: "cgroupfs",
+			Ready: &Condition{True: true}, NetworkReady: &Condition{True: true},
+		},
+		Config: Config{File: "/etc/tinylet/config.yaml"},
+	}
+}
+
+var pi = board.Model{Name: "Raspberry Pi 3 Model B", Vendor: "raspberrypi", RaspberryPi: true}
+
+func withoutController(f *Facts, name string) {
+	var left []string
+	for _, c := range f.Cgroup.Controllers {
+		if c != name {
+			left = append(left, c)
+		}
+	}
+	f.Cgroup.Controllers = left
+}
+
+func commandLine(f *Facts, line string) { f.Kernel.CommandLine = strings.Fields(line) }
+
+func TestEvaluate(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Facts)
+		id     string
+		level  Level
+		what   string // parts that must be in the texts
+		remedy string
+	}{
+		{name: "not root", change: func(f *Facts) { f.UID = 1000 }, id: "caller", level: Warn, what: "1000", remedy: "root"},
+
+		{name: "kernel too old", change: func(f *Facts) { f.Kernel.Release = "4.19.0-rpi" }, id: "kernel", level: Fail, what: "4.19", remedy: "5.8"},
+		{name: "kernel just too old", change: func(f *Facts) { f.Kernel.Release = "5.1.21" }, id: "kernel", level: Fail, what: "5.1.21", remedy: "5.8"},
+		{name: "kernel old", change: func(f *Facts) { f.Kernel.Release = "5.4.42-v7+" }, id: "kernel", level: Warn, what: "5.4.42-v7+", remedy: "5.8"},
+		{name: "kernel new enough", change: func(f *Facts) { f.Kernel.Release = "5.8" }, id: "kernel", level: OK, what: "5.8"},
+		{name: "kernel of two digits", change: func(f *Facts) { f.Kernel.Release = "5.10.0" }, id: "kernel", level: OK, what: "5.10.0"},
+		{name: "kernel unreadable", change: func(f *Facts) { f.Kernel.Release = "six" }, id: "kernel", level: Warn, what: `"six"`, remedy: "uname"},
+		{name: "kernel on a known board", change: func(f *Facts) { f.Board = pi }, id: "kernel", level: OK, what: "Raspberry Pi 3 Model B"},
+
+		{
+			name: "no memory, by the command line", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) { withoutController(f, "memory"); commandLine(f, "a cgroup_disable=memory b") },
+			what:   "cgroup_disable=memory", remedy: "take cgroup_disable=memory off",
+		},
+		{
+			name: "no memory, among others on the command line", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) { withoutController(f, "memory"); commandLine(f, "cgroup_disable=pids,memory") },
+			what:   "cgroup_disable=memory", remedy: "take cgroup_disable=memory off",
+		},
+		{
+			name: "no memory on a Raspberry Pi, by its firmware", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) {
+				withoutController(f, "memory")
+				commandLine(f, "coherent_pool=1M cgroup_disable=memory console=tty1")
+				f.Board, f.BootCommandLine = pi, "/boot/firmware/cmdline.txt"
+			},
+			what: "Raspberry Pi firmware", remedy: "append cgroup_enable=memory cgroup_memory=1 to the one line in /boot/firmware/cmdline.txt",
+		},
+		{
+			name: "no memory on a Raspberry Pi, by its kernel", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) {
+				withoutController(f, "memory")
+				f.Board, f.BootCommandLine, f.Cgroup.Disabled = pi, "/boot/cmdline.txt", []string{"memory"}
+			},
+			what: "Raspberry Pi kernels", remedy: "cgroup_enable=memory cgroup_memory=1 to the one line in /boot/cmdline.txt",
+		},
+		{
+			name: "no memory on a Raspberry Pi, boot partition not mounted", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) { withoutController(f, "memory"); f.Board = pi },
+			what:   "Raspberry Pi", remedy: "/boot/firmware/cmdline.txt or /boot/cmdline.txt",
+		},
+		{
+			name: "no memory though asked for", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) {
+				withoutController(f, "memory")
+				commandLine(f, "cgroup_disable=memory cgroup_memory=1 cgroup_enable=memory")
+				f.Board = pi
+			},
+			what: "does not heed", remedy: "bootargs",
+		},
+		{
+			name: "no memory in the kernel", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) {
+				withoutController(f, "memory")
+				f.Board, f.Kernel.Config = pi, map[string]string{"CONFIG_MEMCG": "n"}
+			},
+			what: "CONFIG_MEMCG", remedy: "build the kernel with CONFIG_MEMCG=y",
+		},
+		{
+			name: "memory is off", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) { withoutController(f, "memory"); f.Cgroup.Disabled = []string{"memory"} },
+			what:   "it is off", remedy: "cgroup_enable=memory",
+		},
+		{
+			name: "memory in version 1", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) { withoutController(f, "memory"); f.Cgroup.InV1 = []string{"memory"} },
+			what:   "version 1", remedy: "cgroup_no_v1=all",
+		},
+		{
+			name: "no memory, nobody knows why", id: "cgroup-memory", level: Fail,
+			change: func(f *Facts) { withoutController(f, "memory") },
+			what:   "does not show", remedy: "CONFIG_MEMCG",
+		},
+		{name: "no cpu", change: func(f *Facts) { withoutController(f, "cpu") }, id: "cgroup-cpu", level: Fail, what: "cpu", remedy: "CONFIG_CGROUP_SCHED"},
+		{name: "no pids", change: func(f *Facts) { withoutController(f, "pids"); commandLine(f, "cgroup_disable=pids") }, id: "cgroup-pids", level: Fail, what: "pids", remedy: "out of cgroup_disable"},
+		{name: "no io", change: func(f *Facts) { withoutController(f, "io"); commandLine(f, "cgroup_disable=blkio") }, id: "cgroup-io", level: Warn, what: "io", remedy: "take blkio out"},
+		{name: "cpuset in version 1", change: func(f *Facts) { withoutController(f, "cpuset"); f.Cgroup.InV1 = []string{"cpuset"} }, id: "cgroup-cpuset", level: Warn, what: "cpuset", remedy: "version 1"},
+		{name: "no tree", change: func(f *Facts) { f.Cgroup = Cgroup{} }, id: "cgroup-v2", level: Fail, what: "no cgroup tree", remedy: "mount -t cgroup2"},
+		{name: "no cgroups", change: func(f *Facts) { f.Cgroup = Cgroup{}; f.Kernel.Config = map[string]string{"CONFIG_CGROUPS": "n"} }, id: "cgroup-v2", level: Fail, what: "no cgroups", remedy: "CONFIG_CGROUPS"},
+		{name: "hybrid", change: func(f *Facts) { f.Cgroup = Cgroup{Kind: CgroupHybrid, InV1: []string{"cpu"}}; f.Init = "systemd" }, id: "cgroup-v2", level: Fail, what: "holds cpu", remedy: "systemd.unified_cgroup_hierarchy=1"},
+		{name: "version 1 without systemd", change: func(f *Facts) { f.Cgroup = Cgroup{Kind: CgroupV1} }, id: "cgroup-v2", level: Fail, what: "version 1", remedy: "mount -t cgroup2"},
+
+		{name: "no overlayfs", change: module("overlay", No), id: "overlayfs", level: Fail, what: "overlay", remedy: "CONFIG_OVERLAY_FS"},
+		{name: "no veth", change: module("veth", No), id: "veth", level: Fail, what: "veth", remedy: "modprobe veth"},
+		{name: "no bridge", change: module("bridge", No), id: "bridge", level: Fail, what: "bridge", remedy: "modprobe bridge"},
+		{name: "no nf_tables", change: module("nf_tables", No), id: "nf-tables", level: Warn, what: "nf_tables", remedy: "modprobe nf_tables"},
+		{name: "veth cannot be told", change: module("veth", Unknown), id: "veth", level: Warn, what: "cannot tell", remedy: "modprobe veth"},
+		{name: "no seccomp", change: func(f *Facts) { f.Kernel.Seccomp = No }, id: "seccomp", level: Warn, what: "no seccomp", remedy: "CONFIG_SECCOMP_FILTER"},
+		{name: "no user namespaces", change: func(f *Facts) { f.Kernel.UserNamespaces = No }, id: "user-namespaces", level: Warn, what: "hostUsers", remedy: "CONFIG_USER_NS"},
+		{name: "user namespaces are off", change: func(f *Facts) {
+			f.Kernel.UserNamespaces = No
+			f.Kernel.Config = map[string]string{"CONFIG_USER_NS": "y"}
+		}, id: "user-namespaces", level: Warn, what: "hostUsers", remedy: "max_user_namespaces"},
+		{name: "no PSI", change: func(f *Facts) { f.Kernel.Pressure = No }, id: "pressure", level: Warn, what: "PSI", remedy: "psi=1"},
+		{name: "PSI turned off", change: func(f *Facts) { f.Kernel.Pressure = No; commandLine(f, "psi=0") }, id: "pressure", level: Warn, what: "PSI", remedy: "take psi=0 off"},
+		{name: "PSI not built", change: func(f *Facts) { f.Kernel.Pressure = No; f.Kernel.Config = map[string]string{"CONFIG_PSI": "n"} }, id: "pressure", level: Warn, what: "PSI", remedy: "CONFIG_PSI"},
+		{name: "PSI cannot be told", change: func(f *Facts) { f.Kernel.Pressure = Unknown }, id: "pressure", level: Warn, what: "cannot tell", remedy: "/proc"},
+
+		{name: "no forwarding", change: func(f *Facts) { f.IPForward = No }, id: "ip-forward", level: Warn, what: "ip_forward", remedy: "sysctl"},
+		{name: "forwarding cannot be told", change: func(f *Facts) { f.IPForward = Unknown }, id: "ip-forward", level: Warn, what: "cannot tell", remedy: "sysctl"},
+		{name: "private root", change: func(f *Facts) { f.SharedMount = No }, id: "mount-propagation", level: Warn, what: "private", remedy: "--make-rshared"},
+		{name: "swap", change: func(f *Facts) { f.Memory.Swap = 100 * mebibyte }, id: "swap", level: OK, what: "100 MiB"},
+		{name: "swap that is not wanted", change: func(f *Facts) { f.Memory.Swap, f.FailSwapOn = 100*mebibyte, true }, id: "swap", level: Warn, what: "failSwapOn", remedy: "swapoff"},
+
+		{name: "little memory", change: func(f *Facts) { f.Memory.Total = 120 * mebibyte }, id: "memory", level: Warn, what: "120 MiB", remedy: "256 MB"},
+		{name: "little memory on a Raspberry Pi", change: func(f *Facts) { f.Memory.Total = 180 * mebibyte; f.Board = pi }, id: "memory", level: Warn, what: "180 MiB", remedy: "gpu_mem=16"},
+		{name: "memory in use", change: func(f *Facts) { f.Memory.Available = mebibyte }, id: "memory", level: Warn, what: "only 1 MiB", remedy: "limits"},
+		{name: "memory unknown", change: func(f *Facts) { f.Memory = Memory{} }, id: "memory", level: Warn, what: "cannot tell", remedy: "/proc"},
+
+		{name: "read-only", change: folder(func(d *Folder) { d.Writable = false }), id: "folder-pods", level: Fail, what: "/p cannot be written", remedy: "read-write"},
+		{name: "too little space", change: folder(func(d *Folder) { d.Free = 49 * mebibyte }), id: "folder-pods", level: Fail, what: "49 MiB of 1000 MiB", remedy: "room"},
+		{name: "large and full", change: folder(func(d *Folder) { d.Total, d.Free = 100_000*mebibyte, 900*mebibyte }), id: "folder-pods", level: Fail, what: "1 %", remedy: "room"},
+		{name: "nearly full", change: folder(func(d *Folder) { d.Free = 99 * mebibyte }), id: "folder-pods", level: Warn, what: "10 %", remedy: "room"},
+		{name: "no inodes", change: folder(func(d *Folder) { d.InodesFree = 9 }), id: "folder-pods", level: Fail, what: "9 of 1000", remedy: "room"},
+		{name: "few inodes", change: folder(func(d *Folder) { d.InodesFree = 99 }), id: "folder-pods", level: Warn, what: "99 of 1000", remedy: "room"},
+		{name: "file system without inodes", change: folder(func(d *Folder) { d.Inodes, d.InodesFree = 0, 0 }), id: "folder-pods", level: OK, what: "500 MiB"},
+		{name: "size unknown", change: folder(func(d *Folder) { d.Total, d.Free = 0, 0 }), id: "folder-pods", level: OK, what: "writable"},
+		{name: "small and empty", change: folder(func(d *Folder) { d.Needs, d.Total, d.Free = 10*mebibyte, 32*mebibyte, 30*mebibyte }), id: "folder-pods", level: OK, what: "30 MiB of 32 MiB"},
+
+		{name: "no runtime", change: runtimeFails(NoSocket), id: "runtime", level: Fail, what: "no socket", remedy: "start containerd"},
+		{name: "runtime not for us", change: runtimeFails(NotAllowed), id: "runtime", level: Fail, what: "root", remedy: "root"},
+		{name: "runtime is gone", change: runtimeFails(NobodyListens), id: "runtime", level: Fail, what: "left behind", remedy: "start containerd"},
+		{name: "runtime hangs", change: runtimeFails(Silent), id: "runtime", level: Fail, what: "5 s", remedy: "log"},
+		{name: "runtime without CRI", change: runtimeFails(Broken), id: "runtime", level: Fail, what: "the error", remedy: "disabled_plugins"},
+		{name: "old containerd", change: func(f *Facts) { f.Runtime.Version = "1.6.36" }, id: "runtime", level: Fail, what: "1.6.36", remedy: "1.7"},
+		{name: "containerd of Debian 13", change: func(f *Facts) { f.Runtime.Version = "1.7.24~ds1-6+b4" }, id: "runtime", level: OK, what: "1.7.24"},
+		{name: "containerd with a v", change: func(f *Facts) { f.Runtime.Version = "v2.4.2" }, id: "runtime", level: OK, what: "v2.4.2"},
+		{name: "containerd without a version", change: func(f *Facts) { f.Runtime.Version = "" }, id: "runtime", level: Warn, what: "cannot be read", remedy: "1.7"},
+		{name: "another runtime", change: func(f *Facts) { f.Runtime.Name, f.Runtime.Version = "cri-o", "1.0" }, id: "runtime", level: OK, what: "cri-o 1.0"},
+		{name: "runtime not ready", change: func(f *Facts) { f.Runtime.Ready = &Condition{Reason: "R", Message: "m"} }, id: "runtime-ready", level: Fail, what: "(R: m)", remedy: "log"},
+		{name: "runtime keeps quiet", change: func(f *Facts) { f.Runtime.Ready = nil }, id: "runtime-ready", level: Warn, what: "does not tell", remedy: "log"},
+		{name: "network not ready", change: func(f *Facts) { f.Runtime.NetworkReady = &Condition{Reason: "NetworkPluginNotReady"} }, id: "network-ready", level: Warn, what: "(NetworkPluginNotReady)", remedy: "/etc/cni/net.d"},
+		{name: "systemd driver without systemd", change: func(f *Facts) { f.Runtime.CgroupDriver = "systemd" }, id: "cgroup-driver", level: Fail, what: "init", remedy: "SystemdCgroup = false"},
+		{name: "systemd driver with systemd", change: func(f *Facts) { f.Runtime.CgroupDriver, f.Init = "systemd", "systemd" }, id: "cgroup-driver", level: OK, what: "systemd"},
+		{name: "driver not told", change: func(f *Facts) { f.Runtime.CgroupDriver = "" }, id: "cgroup-driver", level: OK, what: "does not tell"},
+
+		{name: "clock before the build", change: func(f *Facts) { f.Now = time.Unix(100, 0) }, id: "clock", level: Warn, what: "1970-01-01 00:01:40", remedy: "NTP"},
+		{name: "clock before any release", change: func(f *Facts) { f.Built, f.Now = time.Time{}, earliest.Add(-1) }, id: "clock", level: Warn, what: "any release", remedy: "RTC"},
+		{name: "clock far ahead", change: func(f *Facts) { f.Now = f.Built.AddDate(40, 0, 0) }, id: "clock", level: Warn, what: "2066", remedy: "NTP"},
+		{name: "32 bits", change: func(f *Facts) { f.Arch = "arm" }, id: "year-2038", level: OK, what: "2038"},
+		{name: "32 bits past their end", change: func(f *Facts) { f.Arch, f.Now = "arm", end32.Add(time.Second) }, id: "year-2038", level: Warn, what: "2038", remedy: "64-bit"},
+
+		{name: "bad name", change: func(f *Facts) { f.NodeName = "my_board" }, id: "node-name", level: Fail, what: "my_board", remedy: "--hostname-override"},
+		{name: "no name", change: func(f *Facts) { f.NodeName = "" }, id: "node-name", level: Fail, what: `""`, remedy: "/etc/hostname"},
+		{name: "name with capitals", change: func(f *Facts) { f.NodeName = "Board" }, id: "node-name", level: OK, what: "board"},
+		{name: "unset name", change: func(f *Facts) { f.NodeName = "(none)" }, id: "node-name", level: Fail, what: "(none)", remedy: "/etc/hostname"},
+		{name: "name of every host", change: func(f *Facts) { f.NodeName = "localhost" }, id: "node-name", level: Warn, what: "localhost", remedy: "/etc/hostname"},
+
+		{name: "bad configuration", change: func(f *Facts) { f.Config.Err = "field x" }, id: "config", level: Fail, what: "field x", remedy: "field"},
+		{name: "configuration with warnings", change: func(f *Facts) { f.Config.Warnings = []string{"a", "b"} }, id: "config", level: Warn, what: "a; b", remedy: "correct"},
+		{name: "no configuration", change: func(f *Facts) { f.Config = Config{} }, id: "config", level: OK, what: "no configuration"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthy()
+			tt.change(&f)
+			findings := Evaluate(f)
+			seen := map[string]bool{}
+			found := false
+			for _, got := range findings {
+				if seen[got.ID] {
+					t.Errorf("two findings %q", got.ID)
+				}
+				seen[got.ID] = true
+				if got.What == "" || (got.Level != OK) != (got.Remedy != "") {
+					t.Errorf("finding %+v", got)
+				}
+				if got.ID != tt.id {
+					continue
+				}
+				found = true
+				if got.Level != tt.level || !strings.Contains(got.What, tt.what) || !strings.Contains(got.Remedy, tt.remedy) {
+					t.Errorf("finding %+v, want %s with %q and %q", got, tt.level, tt.what, tt.remedy)
+				}
+			}
+			if !found {
+				t.Errorf("no finding %q in %+v", tt.id, findings)
+			}
+			if Failed(findings) && tt.level != Fail {
+				t.Errorf("the node is said to fail: %+v", findings)
+			}
+		})
+	}
+}
+
+func TestEvaluateHealthy(t *testing.T) {
+	for _, f := range Evaluate(healthy()) {
+		if f.Level != OK {
+			t.Errorf("finding %+v", f)
+		}
+	}
+}
+
+func TestEvaluateNothing(t *testing.T) {
+	findings := Evaluate(Facts{})
+	if !Failed(findings) {
+		t.Errorf("a system of which nothing is known can be a node: %+v", findings)
+	}
+}
+
+func TestMemoryCauseIsToldWithoutATreeOfVersion2(t *testing.T) {
+	f := healthy()
+	f.Cgroup = Cgroup{Kind: CgroupHybrid}
+	commandLine(&f, "cgroup_disable=memory")
+	var ids []string
+	for _, finding := range Evaluate(f) {
+		if finding.Level == Fail {
+			ids = append(ids, finding.ID)
+		}
+	}
+	if got := strings.Join(ids, " "); got != "cgroup-v2 cgroup-memory" {
+		t.Errorf("failures: %s", got)
+	}
+}
+
+func module(name string, known Known) func(*Facts) {
+	return func(f *Facts) { f.Kernel.Modules[name] = known }
+}
+
+func folder(change func(*Folder)) func(*Facts) {
+	return func(f *Facts) { change(&f.Folders[0]) }
+}
+
+func runtimeFails(kind RuntimeFailure) func(*Facts) {
+	return func(f *Facts) { f.Runtime = Runtime{Endpoint: "unix:///r", Kind: kind, Err: "the error"} }
+}
