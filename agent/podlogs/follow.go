@@ -170,7 +170,10 @@ func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wak
 				return out, errWatchClosed
 			}
 			out.note(e, dir)
-		case err := <-w.Errors:
+		case err, ok := <-w.Errors:
+			if !ok {
+				return out, errWatchClosed
+			}
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return out, fmt.Errorf("watch %q: %w", dir, err)
 			}
