@@ -32,6 +32,7 @@ func TestBackoff(t *testing.T) {
 		{name: "a longest wait below the first", last: exited("a0", "a", 1), max: s, next: s},
 		{name: "ten minutes of running do not reset", last: exited("a5", "a", 1, backoff(80*s), ran(-680*s, -80*s)), next: 160 * s},
 		{name: "more than ten minutes of running reset", last: exited("a5", "a", 1, backoff(80*s), ran(-602*s, -s)), next: 10 * s},
+		{name: "an end ten minutes ago does not reset", last: exited("a5", "a", 1, backoff(80*s), ran(-601*s, -600*s)), next: 160 * s},
 		{name: "an end long ago resets", last: exited("a5", "a", 1, backoff(80*s), ran(-3602*s, -3600*s)), next: 10 * s},
 		{name: "a changed spec does not wait", last: exited("a5", "a", 1, backoff(80*s)), image: "img:2", next: 10 * s},
 		{name: "what never started counts like any", last: exited("a5", "a", 128, backoff(80*s), reason("StartError"), func(c *container.Container) { c.StartedAt = time.Time{} }), wait: 79 * s},

@@ -393,7 +393,7 @@ func simulate(t *testing.T, data []byte) {
 // TestSimulation drives random pods on a random runtime with an agent that
 // dies anywhere, then lets the world be calm and expects the pod in order.
 func TestSimulation(t *testing.T) {
-	for seed := range uint64(3000) {
+	for seed := range uint64(1500) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		data := make([]byte, r.IntN(3000))
 		for i := range data {

@@ -410,6 +410,11 @@ func TestInits(t *testing.T) {
 			want: Actions{SandboxID: "s0", Start: []Start{startInit("i", 0, 0)}},
 		},
 		{
+			name: "a restartable one that does not run holds up the next",
+			pod:  basePod(sidecars("s"), inits("i")), seen: observed(ready("s0", 0), exited("s-0", "s", 0)),
+			want: Actions{SandboxID: "s0", Start: []Start{startInit("s", 1, first)}},
+		},
+		{
 			name: "a restartable one is restarted beside the main containers",
 			pod:  basePod(sidecars("s")), seen: observed(ready("s0", 0), exited("s-0", "s", 0), running("a0", "a"), running("b0", "b")),
 			want: Actions{SandboxID: "s0", Start: []Start{startInit("s", 1, first)}},
@@ -441,6 +446,12 @@ func TestPrune(t *testing.T) {
 			pod:  basePod(),
 			seen: observed(ready("s0", 0), running("a0", "a"), running("b0", "b"), exited("x2", "x", 0, count(2)), exited("x1", "x", 0, count(1)), exited("x0", "x", 0)),
 			want: Actions{SandboxID: "s0", Remove: []string{"x0"}},
+		},
+		{
+			name: "one dead container is kept beside the created one that will be started",
+			pod:  basePod(),
+			seen: observed(ready("s0", 0), created("a2", "a", count(2)), exited("a1", "a", 1, count(1)), exited("a0", "a", 1), running("b0", "b")),
+			want: Actions{SandboxID: "s0", Start: []Start{existing(start("a", 2, 0), "a2")}, Remove: []string{"a0"}},
 		},
 		{
 			name: "an older sandbox stays while it holds the last evidence",

@@ -30,7 +30,7 @@ func TestTerminate(t *testing.T) {
 		{
 			name: "containers stop at once, then every sandbox",
 			pod:  basePod(grace(5)),
-			seen: observed(ready("s1", 1), notReady("s0", 0), running("a0", "a"), unknown("b0", "b"), exited("a1", "a", 1), created("c0", "c")),
+			seen: observed(ready("s1", 1), notReady("s0", 0), running("a0", "a"), unknown("b0", "b"), exited("a1", "a", 1, count(1)), created("c0", "c", count(1))),
 			want: Termination{Stages: [][]Stop{{stop("a0", "a", 5), stop("b0", "b", 5)}}, Sandboxes: []string{"s1", "s0"}},
 		},
 		{
@@ -41,6 +41,11 @@ func TestTerminate(t *testing.T) {
 				Stages:    [][]Stop{{stop("a0", "a", 30), stop("i0", "i", 30)}, {stop("t-0", "t", 30)}, {stop("s-0", "s", 30)}},
 				Sandboxes: []string{"s0"},
 			},
+		},
+		{
+			name: "only a restartable init container is left",
+			pod:  basePod(sidecars("s", "t")), seen: observed(running("s-0", "s")),
+			want: Termination{Stages: [][]Stop{{stop("s-0", "s", 30)}}},
 		},
 		{
 			name: "an unknown pod stops as its containers say",

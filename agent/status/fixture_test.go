@@ -122,3 +122,9 @@ func exited(name string, count, start, end int, code int32, reason string) conta
 	c.StartedAt, c.FinishedAt, c.ExitCode, c.Reason = at(start), at(end), code, reason
 	return c
 }
+
+// in moves a container to a sandbox.
+func in(sandboxID string, c container.Container) container.Container {
+	c.SandboxID = sandboxID
+	return c
+}

@@ -99,12 +99,12 @@ func (g *generator) computedPhase(s *v1.PodStatus) v1.PodPhase {
 func (g *generator) initPhase(s *v1.PodStatus) (pending, failed bool) {
 	for i := range g.Pod.Spec.InitContainers {
 		c, cs := &g.Pod.Spec.InitContainers[i], &s.InitContainerStatuses[i]
-		end := ended(cs)
 		if pod.IsRestartableInit(c) {
-			notStarted := cs.State.Running != nil && !*cs.Started || cs.State.Waiting != nil && end == nil
-			pending = pending || notStarted && !g.mainActive()
+			starting := cs.State.Running != nil && !*cs.Started
+			pending = pending || starting && !g.mainActive()
 			continue
 		}
+		end := ended(cs)
 		pending = pending || end == nil
 		failed = failed || end != nil && end.ExitCode != 0 && !restarts(g.Pod, c, end.ExitCode, true)
 	}
