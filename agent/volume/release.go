@@ -44,26 +44,3 @@ func (v *Volumes) release(ctx context.Context, uid string) error {
 	unmounted := v.unmountBelow(ctx, filepath.Join(pods, uid))
 	return errors.Join(unmounted, removeTree(ctx, dir, dirVolumes))
 }
-
-// DropMessage deletes a file that TerminationMessage made, by the path that
-// it answered. Other paths and files that are gone are left alone: a
-// container of another agent may name any file.
-func (v *Volumes) DropMessage(uid types.UID, path string) error {
-	own := filepath.Join(v.root, dirPods, string(uid), dirContainers)
-	rel, err := filepath.Rel(own, path)
-	if err != nil || component(string(uid)) != nil || !filepath.IsLocal(rel) {
-		return nil
-	}
-	dir, err := os.OpenRoot(own)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("drop termination message: %w", err)
-	}
-	defer dir.Close()
-	if err := dir.Remove(rel); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("drop termination message: %w", err)
-	}
-	return nil
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tinylet/tinylet/agent"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 )
@@ -38,7 +39,7 @@ type program struct {
 }
 
 func main() {
-	p := program{run: run, commands: cli.Commands(), stdout: os.Stdout, stderr: os.Stderr}
+	p := program{run: agent.Run, commands: cli.Commands(), stdout: os.Stdout, stderr: os.Stderr}
 	ctx, stop := withSignals(context.Background(), os.Exit)
 	code := p.main(ctx, os.Args)
 	stop()

@@ -63,10 +63,10 @@ func goList(t *testing.T, args ...string) []listed {
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/..."},
 	1: {"agent/pod", "agent/store", "agent/version"},
-	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs"},
+	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/criconfig"},
 	3: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
-		"agent/criconfig", "agent/admit", "agent/local", "agent/check",
+		"agent/admit", "agent/local", "agent/check",
 		"agent/container/cri", "agent/container/fake",
 	},
 	4: {"agent/worker", "agent/podsync", "agent/container/conformance"},

@@ -1,0 +1,159 @@
+// Package agent puts the node agent together: it builds every part from one
+// Config, starts them in order, and joins them in reverse. It holds no logic
+// of its own.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/cri"
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/image"
+	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/pleg"
+	"github.com/tinylet/tinylet/agent/podsync"
+	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/syncloop"
+	"github.com/tinylet/tinylet/agent/version"
+	"github.com/tinylet/tinylet/agent/volume"
+	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// Run runs the agent on the runtime that cfg names until ctx ends, and then
+// returns nil; the pods stay as they are. It fails only on what another start
+// would not cure: a configuration that cannot work, another agent on this
+// node.
+func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+	driver, err := cri.New(cri.Config{
+		RuntimeEndpoint: cfg.Kubelet.ContainerRuntimeEndpoint,
+		ImageEndpoint:   cfg.Kubelet.ImageServiceEndpoint,
+		Timeout:         cfg.Kubelet.RuntimeRequestTimeout.Duration,
+		Log:             log,
+	})
+	if err != nil {
+		return err
+	}
+	tree, err := cgroups.Open(cgroups.DefaultRoot)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w; `tinylet check` tells more", err), driver.Close())
+	}
+	return errors.Join(run(ctx, cfg, driver, tree, log), driver.Close())
+}
+
+// run is Run on any runtime and any cgroup tree; tree may be nil.
+func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, tree *cgroups.Tree, log *slog.Logger) error {
+	a, err := assemble(cfg, runtime, tree, log)
+	if err != nil {
+		return err
+	}
+	if err := a.local.Claim(); errors.Is(err, local.ErrOtherAgent) {
+		return err
+	}
+	log.Info("tinylet starts", "version", version.Kubelet(), "node", cfg.NodeName, "runtime", cfg.Kubelet.ContainerRuntimeEndpoint)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make([]error, 2)
+	for _, src := range a.sources {
+		wg.Go(func() { _ = src.run(ctx) }) // ends only with ctx
+	}
+	wg.Go(func() { _ = a.pleg.Run(ctx) })
+	wg.Go(func() { _ = a.loop.Run(ctx) })
+	wg.Go(func() {
+		errs[0] = a.local.Run(ctx)
+		cancel() // another agent runs here
+	})
+	wg.Wait()
+	log.Info("tinylet ends, the pods run on")
+	return errors.Join(errs...)
+}
+
+// parts is what run starts.
+type parts struct {
+	sources  []podSource
+	mux      *source.Mux
+	pleg     *pleg.PLEG
+	loop     *syncloop.Loop
+	local    *local.Server
+	statuses *status.Store
+	events   *event.Recorder
+}
+
+// assemble builds everything and starts nothing.
+func assemble(cfg *config.Config, runtime container.Runtime, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
+	events := event.NewRecorder(log)
+	statuses := status.NewStore()
+	sources, mux, err := podSources(cfg, events, log)
+	if err != nil {
+		return nil, err
+	}
+	volumes := volume.New(cfg.Paths.Root)
+	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
+	node := newNodeFacts(cfg, runtime)
+	syncer := podsync.New(podsync.Config{
+		Runtime: runtime,
+		Images: image.NewPuller(image.Config{
+			Images: runtime, Events: events, Serialize: *cfg.Kubelet.SerializeImagePulls, Log: log,
+		}),
+		Volumes:    volumes,
+		Cgroups:    tree,
+		Statuses:   statuses,
+		Events:     events,
+		Node:       node.get,
+		HostIPs:    node.hostIPs,
+		LogLinks:   cfg.Paths.ContainerLogs,
+		MaxBackoff: maxBackoff(cfg),
+		Log:        log,
+	})
+	workers := worker.NewSet(syncer, log)
+	p := &parts{
+		sources:  sources,
+		mux:      mux,
+		pleg:     pleg.New(pleg.Config{Runtime: runtime, Log: log}),
+		statuses: statuses,
+		events:   events,
+	}
+	p.loop = syncloop.New(syncloop.Config{
+		Updates: mux.Updates(), Seen: mux.Seen,
+		// Who configured no source at all made a mistake, and does not want
+		// everything that runs to be removed for it.
+		Ready:   func() bool { return len(sources) > 0 && mux.Ready() },
+		Changes: p.pleg.Changes(), Snapshots: p.pleg.Snapshots(),
+		Workers: workers, Leftovers: volumes.Orphans, Log: log,
+	})
+	view := &view{statuses: statuses, workers: workers, tree: tree, node: node}
+	p.local, err = local.New(local.Config{
+		SocketPath:     cfg.Tinylet.SocketPath,
+		HealthzAddress: healthzAddress(cfg),
+		Pods:           view.pods,
+		Events:         events.Recent,
+		Checks: []local.Check{
+			{Name: "syncloop", Healthy: func(time.Time) error { return alive(p.loop) }},
+			{Name: "runtime", Healthy: p.pleg.Healthy},
+		},
+		Log: log,
+	})
+	return p, err
+}
+
+// turnLimit is how long the sync loop may take for one turn: it only
+// dispatches, so even a slow board needs milliseconds.
+const turnLimit = 2 * time.Second
+
+func alive(loop *syncloop.Loop) error {
+	ctx, cancel := context.WithTimeout(context.Background(), turnLimit)
+	defer cancel()
+	return loop.Alive(ctx)
+}

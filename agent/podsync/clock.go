@@ -1,0 +1,48 @@
+package podsync
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/plan"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// schedule remembers until when the plan waits, and answers when to look
+// again. A board's wall clock may be set while a pod waits; the wait is
+// measured on the monotonic clock, and no jump prolongs it.
+func (f *facts) schedule(now, next time.Time) time.Time {
+	f.next, f.due = next, time.Time{}
+	if next.IsZero() {
+		return next
+	}
+	f.due = now.Add(next.Sub(now))
+	return f.due
+}
+
+// clock is the wall time for the next plan: now, or the moment to which the
+// last plan waited if that wait is over and the clock was set back meanwhile.
+func (f *facts) clock(now time.Time) time.Time {
+	if !f.due.IsZero() && !now.Before(f.due) && now.Round(0).Before(f.next.Round(0)) {
+		return f.next
+	}
+	return now
+}
+
+// reasonBackOff is the kubelet's reason of the event for a crash loop.
+const reasonBackOff = "BackOff"
+
+// tellBackoffs makes one event for each crash-loop wait.
+func (s *Syncer) tellBackoffs(p *v1.Pod, a *plan.Actions, f *facts) {
+	for name, w := range a.Waiting {
+		if w.Reason != plan.ReasonCrashLoop || f.backoffs[name].Equal(w.Until) {
+			continue
+		}
+		if f.backoffs == nil {
+			f.backoffs = make(map[string]time.Time)
+		}
+		f.backoffs[name] = w.Until
+		s.Events.Warning(pod.RefOf(p), reasonBackOff, "Back-off restarting failed container "+name+" in pod "+p.Name)
+	}
+}

@@ -1,0 +1,111 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/plan"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// errStillRuns says that a termination has to be repeated.
+var errStillRuns = errors.New("something of the pod still runs")
+
+// Terminate implements worker.Syncer.
+func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
+	f := s.factsOf(ref.UID)
+	f.terminating = true
+	o, err := container.Observe(ctx, s.Runtime, ref.UID)
+	if err != nil {
+		return err
+	}
+	if p != nil {
+		s.report(p, o, f)
+	}
+	if err := s.stopAll(ctx, ref, plan.Terminate(p, o), grace); err != nil {
+		return err
+	}
+	if o, err = container.Observe(ctx, s.Runtime, ref.UID); err != nil {
+		return err
+	}
+	if o.Running() {
+		return fmt.Errorf("terminate pod %s: %w", ref, errStillRuns)
+	}
+	if p != nil {
+		s.report(p, o, f)
+	}
+	return nil
+}
+
+// Finish implements worker.Syncer: it takes the volumes and the cgroup down.
+// The stopped containers and their logs stay, and tell of the end.
+func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
+	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
+		return err
+	}
+	node, err := s.Node(ctx)
+	if err != nil {
+		return err
+	}
+	if s.managesCgroups(node) {
+		for _, path := range criconfig.PodCgroups(ref.UID, node) {
+			if err := s.Cgroups.Delete(path); err != nil {
+				return fmt.Errorf("remove cgroup of pod %s: %w", ref, err)
+			}
+		}
+	}
+	f := s.factsOf(ref.UID)
+	f.terminated = true
+	if p == nil {
+		return nil
+	}
+	o, err := container.Observe(ctx, s.Runtime, ref.UID)
+	if err != nil {
+		return err
+	}
+	s.report(p, o, f)
+	return nil
+}
+
+// Forget implements worker.Syncer: nothing of the pod is left after it.
+func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
+	selector := map[string]string{container.LabelPodUID: string(ref.UID)}
+	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("list sandboxes of pod %s: %w", ref, err)
+	}
+	for _, sandbox := range sandboxes {
+		if err := s.removeSandbox(ctx, sandbox.GetId()); err != nil {
+			return err
+		}
+	}
+	containers, err := s.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("list containers of pod %s: %w", ref, err)
+	}
+	for _, c := range containers { // those that lost their sandbox
+		if err := s.Runtime.RemoveContainer(ctx, c.GetId()); err != nil {
+			return stepError("remove container", c.GetId(), err)
+		}
+	}
+	if err := s.Volumes.Teardown(ctx, ref.UID); err != nil {
+		return err
+	}
+	node, err := s.Node(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.logsOf(ref, node).remove(); err != nil {
+		return err
+	}
+	s.Statuses.Delete(ref.UID)
+	s.dropFacts(ref.UID)
+	return nil
+}

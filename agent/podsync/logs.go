@@ -1,0 +1,123 @@
+package podsync
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// logs are the folders of one pod's container logs, in the kubelet's places
+// (pkg/kubelet/kuberuntime/{helpers,legacy}.go).
+type logs struct {
+	ref   pod.Ref
+	root  string // holds a folder for each pod
+	dir   string // the pod's
+	links string // holds the links that log collectors follow
+}
+
+func (s *Syncer) logsOf(ref pod.Ref, n *criconfig.Node) logs {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: ref.UID, Namespace: ref.Namespace, Name: ref.Name}}
+	dir := criconfig.LogDirectory(p, n)
+	return logs{ref: ref, root: filepath.Dir(dir), dir: dir, links: s.LogLinks}
+}
+
+// path is where the runtime writes a container's log.
+func (l logs) path(containerName string, restarts int) string {
+	return filepath.Join(l.dir, criconfig.LogPath(containerName, restarts))
+}
+
+// prepare makes the pod's log folder, and a container's in it if it is named.
+func (l logs) prepare(containerName string) error {
+	if err := os.MkdirAll(filepath.Join(l.dir, containerName), 0o755); err != nil {
+		return fmt.Errorf("make log folder: %w", err)
+	}
+	return nil
+}
+
+// nextCount is count, or the first number above all logs that are there
+// already: the evidence of earlier runs may be gone from the runtime, but no
+// log is written over.
+func (l logs) nextCount(containerName string, count int) int {
+	entries, err := os.ReadDir(filepath.Join(l.dir, containerName))
+	if err != nil {
+		return count
+	}
+	for _, e := range entries {
+		number, _, _ := strings.Cut(e.Name(), ".")
+		if n, err := strconv.Atoi(number); err == nil && n >= count && n < 1<<30 {
+			count = n + 1
+		}
+	}
+	return count
+}
+
+// link makes the link that log collectors follow.
+func (l logs) link(containerName, containerID string, restarts int) error {
+	if err := os.MkdirAll(l.links, 0o755); err != nil {
+		return fmt.Errorf("make folder of log links: %w", err)
+	}
+	link := filepath.Join(l.links, criconfig.LogLink(l.ref, containerName, containerID))
+	if err := os.Symlink(l.path(containerName, restarts), link); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("link log of container %q: %w", containerName, err)
+	}
+	return nil
+}
+
+// remove removes the pod's logs and the links to them. A ref without a name,
+// which a leftover on disk has, finds its folder by the UID.
+func (l logs) remove() error {
+	var errs []error
+	for _, dir := range l.dirs() {
+		errs = append(errs, l.unlink(dir), os.RemoveAll(dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove logs of pod %q: %w", l.ref.UID, err)
+	}
+	return nil
+}
+
+func (l logs) dirs() []string {
+	if l.ref.Name != "" {
+		return []string{l.dir}
+	}
+	entries, err := os.ReadDir(l.root)
+	if err != nil {
+		return nil
+	}
+	var dirs []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), "_"+string(l.ref.UID)) {
+			dirs = append(dirs, filepath.Join(l.root, e.Name()))
+		}
+	}
+	return dirs
+}
+
+// unlink removes the links that point into a pod's log folder.
+func (l logs) unlink(dir string) error {
+	entries, err := os.ReadDir(l.links)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		link := filepath.Join(l.links, e.Name())
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,238 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/image"
+	"github.com/tinylet/tinylet/agent/plan"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// Reasons of events and of waiting containers, as the kubelet words them
+// (pkg/kubelet/events/event.go, pkg/kubelet/kuberuntime).
+const (
+	reasonFailedMount     = "FailedMount"
+	reasonFailedSandbox   = "FailedCreatePodSandBox"
+	reasonFailed          = "Failed"
+	reasonCreated         = "Created"
+	reasonStarted         = "Started"
+	reasonInspectError    = "ImageInspectError"
+	reasonConfigError     = "CreateContainerConfigError"
+	reasonCreateError     = "CreateContainerError"
+	reasonRunError        = "RunContainerError"
+	reasonSandboxChanged  = "SandboxChanged"
+	reasonFailedPodCgroup = "FailedToCreatePodContainer"
+)
+
+// starter is one round of starting: what the containers of a pod share.
+type starter struct {
+	*Syncer
+	pod       *v1.Pod
+	ref       pod.Ref
+	facts     *facts
+	node      *criconfig.Node
+	logs      logs
+	volumes   map[string]string
+	hosts     string // the pod's /etc/hosts on the host
+	sandboxID string
+	sandbox   *runtimeapi.PodSandboxConfig
+	ips       []string
+}
+
+// start makes the sandbox if the plan says so, and starts the containers that
+// are due. One container's failure does not hold up the next.
+func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (retry time.Time, err error) {
+	node, err := s.Node(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	st := &starter{Syncer: s, pod: p, ref: pod.RefOf(p), facts: f, node: node, sandboxID: a.SandboxID}
+	st.logs = s.logsOf(st.ref, node)
+	if err := st.prepare(ctx); err != nil {
+		return time.Time{}, err
+	}
+	if st.sandbox, err = criconfig.Sandbox(p, a.Attempt, node); err != nil {
+		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+		return time.Time{}, stepError("make sandbox config of pod", st.ref.String(), err)
+	}
+	if a.CreateSandbox {
+		if len(o.Sandboxes) > 0 {
+			s.Events.Normal(st.ref, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+		}
+		return time.Time{}, st.createSandbox(ctx)
+	}
+	if newest := o.Sandbox(); newest != nil {
+		st.ips = newest.IPs
+	}
+	if err := st.writeHosts(); err != nil {
+		s.Events.Warning(st.ref, reasonFailedMount, err.Error())
+		return time.Time{}, err
+	}
+	var errs []error
+	for i := range a.Start {
+		switch err := st.startContainer(ctx, &a.Start[i]); {
+		case errors.As(err, new(*image.Error)):
+			retry = s.now().Add(imageRetry)
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			delete(f.waiting, a.Start[i].Container.Name)
+		}
+		if ctx.Err() != nil {
+			return time.Time{}, context.Cause(ctx)
+		}
+	}
+	return retry, errors.Join(errs...)
+}
+
+// prepare makes what the pod needs on the host before its sandbox.
+func (st *starter) prepare(ctx context.Context) (err error) {
+	if st.managesCgroups(st.node) {
+		if err := st.Cgroups.Ensure(criconfig.PodCgroup(st.pod, st.node), criconfig.PodResources(st.pod, st.node)); err != nil {
+			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
+			return stepError("make cgroup of pod", st.ref.String(), err)
+		}
+		if err := st.weighClasses(st.node); err != nil {
+			return stepError("make cgroup of pod", st.ref.String(), err)
+		}
+	}
+	if st.volumes, err = st.Volumes.Setup(ctx, st.pod); err != nil {
+		st.Events.Warning(st.ref, reasonFailedMount, err.Error())
+		return stepError("set up volumes of pod", st.ref.String(), err)
+	}
+	return nil
+}
+
+// managesCgroups says whether pods' cgroups are made here: with the systemd
+// driver they are slices, which the runtime makes.
+func (s *Syncer) managesCgroups(n *criconfig.Node) bool {
+	return s.Cgroups != nil && n.CgroupDriver != criconfig.DriverSystemd
+}
+
+// weighClasses gives the QoS classes their share of CPU time, which follows
+// from the pods in them.
+func (s *Syncer) weighClasses(n *criconfig.Node) error {
+	entries := s.Statuses.List()
+	pods := make([]*v1.Pod, len(entries))
+	for i := range entries {
+		pods[i] = entries[i].Pod
+	}
+	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		if err := s.Cgroups.Ensure(criconfig.QoSCgroup(class, n), criconfig.QoSResources(class, pods)); err != nil {
+			return fmt.Errorf("cgroup of QoS class %s: %w", class, err)
+		}
+	}
+	return nil
+}
+
+// writeHosts writes the pod's /etc/hosts, for which its addresses have to be
+// known.
+func (st *starter) writeHosts() error {
+	var nodes []byte
+	if st.pod.Spec.HostNetwork {
+		nodes, _ = os.ReadFile("/etc/hosts") // without it the node has no names to give
+	}
+	content, err := criconfig.HostsFile(st.pod, st.node, st.ips, nodes)
+	if err != nil {
+		return stepError("make hosts file of pod", st.ref.String(), err)
+	}
+	st.hosts, err = st.Volumes.WriteHosts(st.ref.UID, content)
+	return err
+}
+
+// createSandbox runs the sandbox. The containers are planned from the next
+// observation, which tells the sandbox's addresses.
+func (st *starter) createSandbox(ctx context.Context) error {
+	if err := st.logs.prepare(""); err != nil {
+		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+		return err
+	}
+	if _, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, ""); err != nil {
+		if ctx.Err() == nil {
+			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+		}
+		return stepError("run sandbox of pod", st.ref.String(), err)
+	}
+	return nil
+}
+
+// startContainer brings one container to run, from wherever it stands.
+func (st *starter) startContainer(ctx context.Context, what *plan.Start) error {
+	id := what.Existing
+	count := what.RestartCount
+	if id == "" {
+		count = st.logs.nextCount(what.Container.Name, count)
+		var err error
+		if id, err = st.create(ctx, what, count); err != nil {
+			return err
+		}
+	}
+	name := what.Container.Name
+	if err := st.Runtime.StartContainer(ctx, id); err != nil {
+		return st.failed(ctx, name, reasonRunError, stepError("start container", name, err))
+	}
+	st.Events.Normal(st.ref, reasonStarted, "Started container "+name)
+	if err := st.logs.link(name, id, count); err != nil {
+		st.Log.Warn("log link not made, the container runs", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
+	}
+	return nil
+}
+
+// create pulls the image and creates the container.
+func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id string, err error) {
+	c := what.Container
+	ref, err := st.Images.Ensure(ctx, st.pod, c, st.sandbox)
+	if err != nil {
+		if bad := new(image.Error); errors.As(err, &bad) {
+			st.facts.wait(c.Name, bad.Reason, bad.Message)
+		}
+		return "", stepError("image of container", c.Name, err)
+	}
+	img, err := st.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref})
+	if err != nil {
+		return "", st.failed(ctx, c.Name, reasonInspectError, stepError("inspect image of container", c.Name, err))
+	}
+	message, err := st.Volumes.TerminationMessage(st.pod.UID, c.Name)
+	if err != nil {
+		return "", st.failed(ctx, c.Name, reasonConfigError, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(message) // what stays goes with the container's next end
+		}
+	}()
+	config, err := criconfig.Container(criconfig.ContainerInput{
+		Pod: st.pod, Container: c, Node: st.node, Image: img, RestartCount: count, Backoff: what.Backoff,
+		Volumes: st.volumes, HostsFile: st.hosts, TerminationMessage: message, PodIPs: st.ips,
+	})
+	if err != nil {
+		return "", st.failed(ctx, c.Name, reasonConfigError, stepError("make config of container", c.Name, err))
+	}
+	if err := st.logs.prepare(c.Name); err != nil {
+		return "", st.failed(ctx, c.Name, reasonCreateError, err)
+	}
+	id, err = st.Runtime.CreateContainer(ctx, st.sandboxID, config, st.sandbox)
+	if err != nil {
+		return "", st.failed(ctx, c.Name, reasonCreateError, stepError("create container", c.Name, err))
+	}
+	st.Events.Normal(st.ref, reasonCreated, "Created container "+c.Name)
+	return id, nil
+}
+
+// failed makes a failure visible in the status and as an event.
+func (st *starter) failed(ctx context.Context, name, reason string, err error) error {
+	if ctx.Err() == nil {
+		st.facts.wait(name, reason, err.Error())
+		st.Events.Warning(st.ref, reasonFailed, fmt.Sprintf("Error: %v", err))
+	}
+	return err
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source"
+)
+
+// podSource is a source with its name, wired to the mux.
+type podSource struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// podSources makes the configured sources and the mux that expects them.
+func podSources(cfg *config.Config, events *event.Recorder, log *slog.Logger) ([]podSource, *source.Mux, error) {
+	type runner interface {
+		Run(ctx context.Context, set func(context.Context, []*v1.Pod)) error
+	}
+	var names []string
+	var runners []runner
+	if path := cfg.Kubelet.StaticPodPath; path != "" {
+		file, err := source.NewFile(source.FileConfig{Path: path, NodeName: cfg.NodeName, Log: log, Events: events})
+		if err != nil {
+			return nil, nil, err
+		}
+		names, runners = append(names, pod.SourceFile), append(runners, file)
+	}
+	if url := cfg.Kubelet.StaticPodURL; url != "" {
+		web, err := source.NewHTTP(source.HTTPConfig{
+			URL: url, Header: http.Header(cfg.Kubelet.StaticPodURLHeader), NodeName: cfg.NodeName,
+			Period: cfg.Kubelet.HTTPCheckFrequency.Duration, Log: log, Events: events,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		names, runners = append(names, pod.SourceHTTP), append(runners, web)
+	}
+	mux := source.NewMux(events, names...)
+	sources := make([]podSource, len(names))
+	for i, r := range runners {
+		name := names[i]
+		set := func(ctx context.Context, pods []*v1.Pod) { mux.Set(ctx, name, pods) }
+		sources[i] = podSource{name: name, run: func(ctx context.Context) error { return r.Run(ctx, set) }}
+	}
+	if len(sources) == 0 {
+		log.Warn("no pod source is configured, nothing will be started or removed: set staticPodPath or staticPodURL")
+	}
+	return sources, mux, nil
+}
+
+// healthzAddress is where healthz is answered, or "" if it is switched off.
+func healthzAddress(cfg *config.Config) string {
+	port := *cfg.Kubelet.HealthzPort
+	if port == 0 {
+		return ""
+	}
+	return net.JoinHostPort(cfg.Kubelet.HealthzBindAddress, strconv.Itoa(int(port)))
+}
+
+// maxBackoff is the longest crash-loop wait; 0 is the default.
+func maxBackoff(cfg *config.Config) time.Duration {
+	if p := cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; p != nil {
+		return p.Duration
+	}
+	return 0
+}

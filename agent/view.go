@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// view shows the pods to whoever asks at the board. Memory is read from the
+// cgroups then, and never else.
+type view struct {
+	statuses *status.Store
+	workers  *worker.Set
+	tree     *cgroups.Tree
+	node     *nodeFacts
+}
+
+func (v *view) pods(context.Context) []local.Pod {
+	node, _ := v.node.peek() // without it pods are shown without memory
+	states := v.workers.Known()
+	entries := v.statuses.List()
+	out := make([]local.Pod, len(entries))
+	for i, e := range entries {
+		shown := *e.Pod
+		shown.Status = *e.Status
+		out[i] = local.Pod{Pod: &shown}
+		if state, ok := states[shown.UID]; ok {
+			out[i].WorkerState = state.String()
+		}
+		v.measure(&out[i], node)
+	}
+	return out
+}
+
+// measure fills in what the status does not tell.
+func (v *view) measure(p *local.Pod, node *criconfig.Node) {
+	cgroup := ""
+	if v.tree != nil && node != nil && node.CgroupDriver == criconfig.DriverCgroupfs {
+		cgroup = criconfig.PodCgroup(p.Pod, node)
+		p.MemoryBytes = v.memory(cgroup)
+	}
+	for _, list := range [][]v1.ContainerStatus{p.Pod.Status.InitContainerStatuses, p.Pod.Status.ContainerStatuses} {
+		for i := range list {
+			_, id, _ := strings.Cut(list[i].ContainerID, "://")
+			if id == "" {
+				continue
+			}
+			c := local.Container{Name: list[i].Name, ID: id, LogPath: v.logPath(p.Pod, node, &list[i])}
+			if cgroup != "" && list[i].State.Running != nil {
+				c.MemoryBytes = v.memory(cgroup + "/" + id)
+			}
+			p.Containers = append(p.Containers, c)
+		}
+	}
+}
+
+func (v *view) memory(cgroup string) uint64 {
+	m, err := v.tree.Memory(cgroup)
+	if err != nil {
+		return 0 // it ended meanwhile
+	}
+	return m.WorkingSet
+}
+
+func (v *view) logPath(p *v1.Pod, node *criconfig.Node, c *v1.ContainerStatus) string {
+	if node == nil {
+		return ""
+	}
+	return criconfig.LogDirectory(p, node) + "/" + criconfig.LogPath(c.Name, int(c.RestartCount))
+}
