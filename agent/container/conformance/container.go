@@ -21,14 +21,14 @@ func testContainerLife(w *world) {
 	if s.GetCreatedAt() <= 0 {
 		w.Errorf("created container has no creation time")
 	}
-	w.ok("StopContainer of a created container", w.Runtime.StopContainer(w.ctx, id, time.Second))
+	w.ok("StopContainer of a created container", w.Runtime.StopContainer(w.Context(), id, time.Second))
 
-	w.ok("StartContainer", w.Runtime.StartContainer(w.ctx, id))
+	w.ok("StartContainer", w.Runtime.StartContainer(w.Context(), id))
 	s = w.status(id)
 	if s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || s.GetStartedAt() < s.GetCreatedAt() || s.GetFinishedAt() > 0 {
 		w.Errorf("started container is %v, started %d, finished %d", s.GetState(), s.GetStartedAt(), s.GetFinishedAt())
 	}
-	if err := w.Runtime.StartContainer(w.ctx, id); err == nil {
+	if err := w.Runtime.StartContainer(w.Context(), id); err == nil {
 		w.Error("a running container was started again")
 	}
 
@@ -37,13 +37,13 @@ func testContainerLife(w *world) {
 		w.Errorf("ended container: code %d, reason %q, created %d, started %d, finished %d",
 			s.GetExitCode(), s.GetReason(), s.GetCreatedAt(), s.GetStartedAt(), s.GetFinishedAt())
 	}
-	if err := w.Runtime.StartContainer(w.ctx, id); err == nil {
+	if err := w.Runtime.StartContainer(w.Context(), id); err == nil {
 		w.Error("an ended container was started again")
 	}
-	w.ok("StopContainer of an ended container", w.Runtime.StopContainer(w.ctx, id, time.Second))
+	w.ok("StopContainer of an ended container", w.Runtime.StopContainer(w.Context(), id, time.Second))
 	for range 2 { // the second time is no error
-		w.ok("RemoveContainer", w.Runtime.RemoveContainer(w.ctx, id))
-		if _, err := w.Runtime.ContainerStatus(w.ctx, id); !errors.Is(err, container.ErrNotFound) {
+		w.ok("RemoveContainer", w.Runtime.RemoveContainer(w.Context(), id))
+		if _, err := w.Runtime.ContainerStatus(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
 			w.Errorf("ContainerStatus of a removed container: %v, want ErrNotFound", err)
 		}
 	}
@@ -68,12 +68,12 @@ func testExitCodes(w *world) {
 
 func testContainerUnknown(w *world) {
 	const id = "0000000000000000000000000000000000000000000000000000000000000000"
-	w.ok("StopContainer of an unknown container", w.Runtime.StopContainer(w.ctx, id, time.Second))
-	w.ok("RemoveContainer of an unknown container", w.Runtime.RemoveContainer(w.ctx, id))
-	if _, err := w.Runtime.ContainerStatus(w.ctx, id); !errors.Is(err, container.ErrNotFound) {
+	w.ok("StopContainer of an unknown container", w.Runtime.StopContainer(w.Context(), id, time.Second))
+	w.ok("RemoveContainer of an unknown container", w.Runtime.RemoveContainer(w.Context(), id))
+	if _, err := w.Runtime.ContainerStatus(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("ContainerStatus: %v, want ErrNotFound", err)
 	}
-	if err := w.Runtime.StartContainer(w.ctx, id); !errors.Is(err, container.ErrNotFound) {
+	if err := w.Runtime.StartContainer(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("StartContainer: %v, want ErrNotFound", err)
 	}
 }
@@ -83,7 +83,7 @@ func testCannotStart(w *world) {
 	c := p.containerConfig("main", "")
 	c.Command = []string{"/no/such/program"}
 	id := p.create(c)
-	if err := w.Runtime.StartContainer(w.ctx, id); err == nil {
+	if err := w.Runtime.StartContainer(w.Context(), id); err == nil {
 		w.Fatal("a program that does not exist was started")
 	}
 	s := w.exited(id)
@@ -97,7 +97,7 @@ func testContainerReserved(w *world) {
 	p := w.runPod()
 	c := p.containerConfig("main", scriptForever)
 	first := p.create(c)
-	if id, err := w.Runtime.CreateContainer(w.ctx, p.id, c, p.config); err == nil {
+	if id, err := w.Runtime.CreateContainer(w.Context(), p.id, c, p.config); err == nil {
 		w.Errorf("the same container was created twice, as %q and %q", first, id)
 	}
 	c.Metadata.Attempt++
@@ -108,18 +108,18 @@ func testCreateRefused(w *world) {
 	p := w.runPod()
 	c := p.containerConfig("main", scriptForever)
 	c.Image.Image = w.Absent
-	if id, err := w.Runtime.CreateContainer(w.ctx, p.id, c, p.config); err == nil {
+	if id, err := w.Runtime.CreateContainer(w.Context(), p.id, c, p.config); err == nil {
 		w.Errorf("a container of an absent image was created as %q", id)
 	}
 	created := p.create(p.containerConfig("early", scriptForever))
-	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.ctx, p.id))
+	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
 	// containerd 2.0 creates it, but does not start it.
-	if id, err := w.Runtime.CreateContainer(w.ctx, p.id, p.containerConfig("late", scriptForever), p.config); err == nil {
-		if err := w.Runtime.StartContainer(w.ctx, id); err == nil {
+	if id, err := w.Runtime.CreateContainer(w.Context(), p.id, p.containerConfig("late", scriptForever), p.config); err == nil {
+		if err := w.Runtime.StartContainer(w.Context(), id); err == nil {
 			w.Errorf("container %q was created and started in a stopped sandbox", id)
 		}
 	}
-	if err := w.Runtime.StartContainer(w.ctx, created); err == nil {
+	if err := w.Runtime.StartContainer(w.Context(), created); err == nil {
 		w.Error("a container was started in a stopped sandbox")
 	}
 }
@@ -130,7 +130,7 @@ func testStopHonoured(w *world) {
 	p.ready("main")
 	grace := w.Patience + 30*time.Second
 	begun := time.Now()
-	w.ok("StopContainer", w.Runtime.StopContainer(w.ctx, id, grace))
+	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, grace))
 	if took := time.Since(begun); took >= grace {
 		w.Errorf("the stop took %v, the whole grace period", took)
 	}
@@ -146,7 +146,7 @@ func testStopKills(w *world) {
 	p.ready("main")
 	const grace = 1500 * time.Millisecond
 	begun := time.Now()
-	w.ok("StopContainer", w.Runtime.StopContainer(w.ctx, id, grace))
+	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, grace))
 	if took := time.Since(begun); took < grace {
 		w.Errorf("the stop took %v, less than the grace period of %v", took, grace)
 	}
@@ -160,7 +160,7 @@ func testStopAtOnce(w *world) {
 	p := w.runPod()
 	id := p.start("main", scriptTrap)
 	p.ready("main")
-	w.ok("StopContainer", w.Runtime.StopContainer(w.ctx, id, 0))
+	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, 0))
 	if s := w.exited(id); s.GetExitCode() != 137 {
 		w.Errorf("exit code is %d, want 137: no grace is no signal", s.GetExitCode())
 	}
@@ -169,15 +169,15 @@ func testStopAtOnce(w *world) {
 func testRemoveRunning(w *world) {
 	p := w.runPod()
 	id := p.start("main", scriptForever)
-	w.ok("RemoveContainer", w.Runtime.RemoveContainer(w.ctx, id))
-	if _, err := w.Runtime.ContainerStatus(w.ctx, id); !errors.Is(err, container.ErrNotFound) {
+	w.ok("RemoveContainer", w.Runtime.RemoveContainer(w.Context(), id))
+	if _, err := w.Runtime.ContainerStatus(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("ContainerStatus: %v, want ErrNotFound", err)
 	}
 }
 
 func testCancelled(w *world) {
 	p := w.runPod()
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.Context())
 	cancel()
 	if _, err := w.Runtime.PodSandboxStatus(ctx, p.id); !errors.Is(err, context.Canceled) {
 		w.Errorf("a call with a cancelled context: %v, want context.Canceled", err)
@@ -185,13 +185,13 @@ func testCancelled(w *world) {
 
 	id := p.start("main", scriptReady)
 	p.ready("main")
-	ctx, cancel = context.WithTimeout(w.ctx, time.Second)
+	ctx, cancel = context.WithTimeout(w.Context(), time.Second)
 	defer cancel()
 	err := w.Runtime.StopContainer(ctx, id, time.Hour)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, container.ErrTimeout) {
 		w.Errorf("a stop beyond the caller's deadline: %v, want ErrTimeout and context.DeadlineExceeded", err)
 	}
 	// A later stop with less grace is heard.
-	w.ok("StopContainer", w.Runtime.StopContainer(w.ctx, id, time.Second))
+	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, time.Second))
 	w.exited(id)
 }

@@ -26,7 +26,7 @@ type listener struct {
 // are on it; what is not ours is ignored.
 func (w *world) listen() *listener {
 	w.Helper()
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.Context())
 	l := &listener{w: w, cancel: cancel, done: make(chan error, 1), seen: map[string]bool{}}
 	connected := make(chan struct{})
 	go func() {
@@ -91,14 +91,14 @@ func testEvents(w *world) {
 	l.want(p, p.id, created, started)
 	id := p.start("main", `exit 3`)
 	l.want(p, id, created, started, stopped)
-	w.ok("RemoveContainer", w.Runtime.RemoveContainer(w.ctx, id))
+	w.ok("RemoveContainer", w.Runtime.RemoveContainer(w.Context(), id))
 	l.want(p, id, deleted)
 
 	last := p.start("last", scriptForever)
-	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.ctx, p.id))
+	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
 	l.want(p, last, stopped)
 	l.want(p, p.id, stopped)
-	w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.ctx, p.id))
+	w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.Context(), p.id))
 	l.want(p, last, deleted)
 	// containerd 1.7 forgets the sandbox before it tells, and so cannot name
 	// the pod: the subscriber must know whose it was.
@@ -143,7 +143,7 @@ func (w *world) provoke(l *listener) {
 			if l.has(p.uid, id, created) {
 				return
 			}
-			time.Sleep(w.Patience / 200)
+			w.pause(w.Patience / 200)
 		}
 	}
 	w.Fatal("no event comes over the stream")
@@ -171,7 +171,7 @@ func testRestart(w *world) {
 		w.Error("the stream survived the runtime's restart")
 	}
 	w.eventually("the runtime's return", func() error {
-		_, err := w.Runtime.Version(w.ctx)
+		_, err := w.Runtime.Version(w.Context())
 		return err
 	})
 	after := w.status(forever)
@@ -183,10 +183,10 @@ func testRestart(w *world) {
 	if s := w.exited(ends); s.GetExitCode() != 4 && (s.GetExitCode() != 255 || s.GetReason() != "Unknown") {
 		w.Errorf("the container that ended has code %d and reason %q, want 4, or 255 and Unknown", s.GetExitCode(), s.GetReason())
 	}
-	w.ok("StartContainer of one that was created before", w.Runtime.StartContainer(w.ctx, idle))
+	w.ok("StartContainer of one that was created before", w.Runtime.StartContainer(w.Context(), idle))
 
 	again := w.listen()
 	w.provoke(again)
-	w.ok("StopContainer", w.Runtime.StopContainer(w.ctx, forever, 0))
+	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), forever, 0))
 	again.want(p, forever, stopped)
 }

@@ -34,10 +34,10 @@ func testObserve(w *world) {
 	c.Metadata.Attempt = 3
 	c.Image.UserSpecifiedImage = w.Image
 	id := p.create(c)
-	w.ok("StartContainer", w.Runtime.StartContainer(w.ctx, id))
+	w.ok("StartContainer", w.Runtime.StartContainer(w.Context(), id))
 	p.ready("main")
 
-	o, err := container.Observe(w.ctx, w.Runtime, types.UID(p.uid))
+	o, err := container.Observe(w.Context(), w.Runtime, types.UID(p.uid))
 	w.ok("Observe", err)
 	want := &container.Observed{
 		UID: types.UID(p.uid), Namespace: "default", Name: "conformance",
@@ -72,7 +72,7 @@ func testObserve(w *world) {
 		w.Errorf("the log's time: %v", err)
 	}
 
-	nobody, err := container.Observe(w.ctx, w.Runtime, "nobody")
+	nobody, err := container.Observe(w.Context(), w.Runtime, "nobody")
 	w.ok("Observe of an unknown pod", err)
 	if len(nobody.Sandboxes)+len(nobody.Containers) > 0 || nobody.Running() {
 		w.Errorf("an unknown pod is %+v", nobody)
@@ -84,19 +84,19 @@ func testListFilter(w *world) {
 	a, b := one.create(one.containerConfig("main", scriptForever)), two.create(two.containerConfig("main", scriptForever))
 
 	selector := map[string]string{container.LabelPodUID: two.uid}
-	sandboxes, err := w.Runtime.ListPodSandbox(w.ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
+	sandboxes, err := w.Runtime.ListPodSandbox(w.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: selector})
 	w.ok("ListPodSandbox", err)
 	if len(sandboxes) != 1 || sandboxes[0].GetId() != two.id || sandboxes[0].GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		w.Errorf("sandboxes of the second pod: %v", sandboxes)
 	}
-	containers, err := w.Runtime.ListContainers(w.ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
+	containers, err := w.Runtime.ListContainers(w.Context(), &runtimeapi.ContainerFilter{LabelSelector: selector})
 	w.ok("ListContainers", err)
 	if len(containers) != 1 || containers[0].GetId() != b || containers[0].GetPodSandboxId() != two.id ||
 		containers[0].GetState() != runtimeapi.ContainerState_CONTAINER_CREATED {
 		w.Errorf("containers of the second pod: %v", containers)
 	}
 
-	all, err := w.Runtime.ListContainers(w.ctx, nil)
+	all, err := w.Runtime.ListContainers(w.Context(), nil)
 	w.ok("ListContainers of all", err)
 	found := map[string]bool{}
 	for _, c := range all {
@@ -105,7 +105,7 @@ func testListFilter(w *world) {
 	if !found[a] || !found[b] {
 		w.Errorf("the list of all lacks one of %q, %q", a, b)
 	}
-	every, err := w.Runtime.ListPodSandbox(w.ctx, nil)
+	every, err := w.Runtime.ListPodSandbox(w.Context(), nil)
 	w.ok("ListPodSandbox of all", err)
 	if len(every) < 2 {
 		w.Errorf("the list of all sandboxes has %d", len(every))

@@ -11,12 +11,12 @@ import (
 )
 
 func testNode(w *world) {
-	version, err := w.Runtime.Version(w.ctx)
+	version, err := w.Runtime.Version(w.Context())
 	w.ok("Version", err)
 	if version.GetRuntimeName() == "" || version.GetRuntimeVersion() == "" {
 		w.Errorf("Version lacks a name or a version: %v", version)
 	}
-	status, err := w.Runtime.Status(w.ctx)
+	status, err := w.Runtime.Status(w.Context())
 	w.ok("Status", err)
 	seen := map[string]bool{}
 	for _, c := range status.GetConditions() {
@@ -25,27 +25,27 @@ func testNode(w *world) {
 	if !seen[runtimeapi.RuntimeReady] || !seen[runtimeapi.NetworkReady] {
 		w.Errorf("Status lacks RuntimeReady or NetworkReady: %v", status)
 	}
-	if _, err := w.Runtime.RuntimeConfig(w.ctx); err != nil && !errors.Is(err, container.ErrUnsupported) {
+	if _, err := w.Runtime.RuntimeConfig(w.Context()); err != nil && !errors.Is(err, container.ErrUnsupported) {
 		w.Errorf("RuntimeConfig: %v", err)
 	}
 }
 
 func testImages(w *world) {
-	img, err := w.Runtime.ImageStatus(w.ctx, &runtimeapi.ImageSpec{Image: w.Image})
+	img, err := w.Runtime.ImageStatus(w.Context(), &runtimeapi.ImageSpec{Image: w.Image})
 	w.ok("ImageStatus", err)
 	if img.GetId() == "" {
 		w.Fatalf("image %q has no ID: is it present?", w.Image)
 	}
-	byID, err := w.Runtime.ImageStatus(w.ctx, &runtimeapi.ImageSpec{Image: img.GetId()})
+	byID, err := w.Runtime.ImageStatus(w.Context(), &runtimeapi.ImageSpec{Image: img.GetId()})
 	w.ok("ImageStatus by ID", err)
 	if byID.GetId() != img.GetId() {
 		w.Errorf("ImageStatus by ID is %q, want %q", byID.GetId(), img.GetId())
 	}
-	absent, err := w.Runtime.ImageStatus(w.ctx, &runtimeapi.ImageSpec{Image: w.Absent})
+	absent, err := w.Runtime.ImageStatus(w.Context(), &runtimeapi.ImageSpec{Image: w.Absent})
 	if absent != nil || err != nil {
 		w.Errorf("ImageStatus of an absent image is %v, %v; want nil, nil", absent, err)
 	}
-	if ref, err := w.Runtime.PullImage(w.ctx, &runtimeapi.ImageSpec{Image: w.Absent}, nil, nil); err == nil {
+	if ref, err := w.Runtime.PullImage(w.Context(), &runtimeapi.ImageSpec{Image: w.Absent}, nil, nil); err == nil {
 		w.Errorf("PullImage of %q answered %q", w.Absent, ref)
 	}
 }
@@ -54,7 +54,7 @@ func testSandboxLife(w *world) {
 	before := time.Now().Add(-time.Second)
 	p := w.runPod()
 
-	s, err := w.Runtime.PodSandboxStatus(w.ctx, p.id)
+	s, err := w.Runtime.PodSandboxStatus(w.Context(), p.id)
 	w.ok("PodSandboxStatus", err)
 	if s.GetId() != p.id || s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		w.Errorf("sandbox is %q, %v", s.GetId(), s.GetState())
@@ -73,20 +73,20 @@ func testSandboxLife(w *world) {
 	}
 
 	for range 2 { // the second time is no error
-		w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.ctx, p.id))
-		s, err = w.Runtime.PodSandboxStatus(w.ctx, p.id)
+		w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
+		s, err = w.Runtime.PodSandboxStatus(w.Context(), p.id)
 		w.ok("PodSandboxStatus after the stop", err)
 		if s.GetState() != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
 			w.Errorf("stopped sandbox is %v", s.GetState())
 		}
 	}
 	for range 2 {
-		w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.ctx, p.id))
-		if _, err := w.Runtime.PodSandboxStatus(w.ctx, p.id); !errors.Is(err, container.ErrNotFound) {
+		w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.Context(), p.id))
+		if _, err := w.Runtime.PodSandboxStatus(w.Context(), p.id); !errors.Is(err, container.ErrNotFound) {
 			w.Errorf("PodSandboxStatus of a removed sandbox: %v, want ErrNotFound", err)
 		}
 	}
-	w.ok("StopPodSandbox of a removed sandbox", w.Runtime.StopPodSandbox(w.ctx, p.id))
+	w.ok("StopPodSandbox of a removed sandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
 
 	// The name is free again.
 	p.run()
@@ -94,22 +94,22 @@ func testSandboxLife(w *world) {
 
 func testSandboxUnknown(w *world) {
 	const id = "0000000000000000000000000000000000000000000000000000000000000000"
-	w.ok("StopPodSandbox of an unknown sandbox", w.Runtime.StopPodSandbox(w.ctx, id))
-	w.ok("RemovePodSandbox of an unknown sandbox", w.Runtime.RemovePodSandbox(w.ctx, id))
-	if _, err := w.Runtime.PodSandboxStatus(w.ctx, id); !errors.Is(err, container.ErrNotFound) {
+	w.ok("StopPodSandbox of an unknown sandbox", w.Runtime.StopPodSandbox(w.Context(), id))
+	w.ok("RemovePodSandbox of an unknown sandbox", w.Runtime.RemovePodSandbox(w.Context(), id))
+	if _, err := w.Runtime.PodSandboxStatus(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("PodSandboxStatus: %v, want ErrNotFound", err)
 	}
 	c := w.newPod().containerConfig("main", scriptForever)
-	if _, err := w.Runtime.CreateContainer(w.ctx, id, c, w.newPod().config); !errors.Is(err, container.ErrNotFound) {
+	if _, err := w.Runtime.CreateContainer(w.Context(), id, c, w.newPod().config); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("CreateContainer in an unknown sandbox: %v, want ErrNotFound", err)
 	}
 }
 
 func testSandboxReserved(w *world) {
 	p := w.runPod()
-	if id, err := w.Runtime.RunPodSandbox(w.ctx, p.config, ""); err == nil {
+	if id, err := w.Runtime.RunPodSandbox(w.Context(), p.config, ""); err == nil {
 		w.Errorf("the same sandbox ran twice, as %q and %q", p.id, id)
-		w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.ctx, id))
+		w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.Context(), id))
 	}
 	p.config.Metadata.Attempt++
 	p.run()
@@ -118,7 +118,7 @@ func testSandboxReserved(w *world) {
 func testStopSandbox(w *world) {
 	p := w.runPod()
 	id := p.start("main", scriptForever)
-	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.ctx, p.id))
+	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
 	if s := w.exited(id); s.GetExitCode() != 137 {
 		w.Errorf("exit code is %d, want 137", s.GetExitCode())
 	}
@@ -128,14 +128,14 @@ func testRemoveSandbox(w *world) {
 	p := w.runPod()
 	running := p.start("running", scriptForever)
 	created := p.create(p.containerConfig("created", scriptForever))
-	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.ctx, p.id))
-	w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.ctx, p.id))
+	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
+	w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.Context(), p.id))
 	for _, id := range []string{running, created} {
-		if _, err := w.Runtime.ContainerStatus(w.ctx, id); !errors.Is(err, container.ErrNotFound) {
+		if _, err := w.Runtime.ContainerStatus(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
 			w.Errorf("container %q after its sandbox: %v, want ErrNotFound", id, err)
 		}
 	}
-	left, err := w.Runtime.ListContainers(w.ctx, &runtimeapi.ContainerFilter{LabelSelector: map[string]string{container.LabelPodUID: p.uid}})
+	left, err := w.Runtime.ListContainers(w.Context(), &runtimeapi.ContainerFilter{LabelSelector: map[string]string{container.LabelPodUID: p.uid}})
 	w.ok("ListContainers", err)
 	if len(left) > 0 {
 		w.Errorf("containers are left: %v", left)

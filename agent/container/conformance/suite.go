@@ -75,7 +75,7 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 			if env.Patience == 0 {
 				env.Patience = 10 * time.Second
 			}
-			part.test(&world{T: t, Env: env, ctx: t.Context()})
+			part.test(&world{T: t, Env: env})
 		})
 	}
 }
@@ -84,7 +84,6 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 type world struct {
 	*testing.T
 	Env
-	ctx context.Context
 }
 
 // pod is a sandbox under test.
@@ -137,7 +136,7 @@ func (w *world) runPod() *pod {
 
 func (p *pod) run() {
 	p.w.Helper()
-	id, err := p.w.Runtime.RunPodSandbox(p.w.ctx, p.config, "")
+	id, err := p.w.Runtime.RunPodSandbox(p.w.Context(), p.config, "")
 	if err != nil {
 		p.w.Fatalf("RunPodSandbox: %v", err)
 	}
@@ -179,7 +178,7 @@ func (p *pod) containerConfig(name, script string) *runtimeapi.ContainerConfig {
 
 func (p *pod) create(c *runtimeapi.ContainerConfig) string {
 	p.w.Helper()
-	id, err := p.w.Runtime.CreateContainer(p.w.ctx, p.id, c, p.config)
+	id, err := p.w.Runtime.CreateContainer(p.w.Context(), p.id, c, p.config)
 	if err != nil {
 		p.w.Fatalf("CreateContainer: %v", err)
 	}
@@ -193,7 +192,7 @@ func (p *pod) create(c *runtimeapi.ContainerConfig) string {
 func (p *pod) start(name, script string) string {
 	p.w.Helper()
 	id := p.create(p.containerConfig(name, script))
-	if err := p.w.Runtime.StartContainer(p.w.ctx, id); err != nil {
+	if err := p.w.Runtime.StartContainer(p.w.Context(), id); err != nil {
 		p.w.Fatalf("StartContainer: %v", err)
 	}
 	return id
@@ -222,7 +221,7 @@ func (p *pod) ready(name string) {
 
 func (w *world) status(containerID string) *runtimeapi.ContainerStatus {
 	w.Helper()
-	s, err := w.Runtime.ContainerStatus(w.ctx, containerID)
+	s, err := w.Runtime.ContainerStatus(w.Context(), containerID)
 	if err != nil {
 		w.Fatalf("ContainerStatus: %v", err)
 	}
@@ -255,7 +254,17 @@ func (w *world) eventually(what string, check func() error) {
 		if time.Now().After(deadline) {
 			w.Fatalf("waited %v for %s: %v", w.Patience, what, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		w.pause(20 * time.Millisecond)
+	}
+}
+
+// pause lets d pass, or less if the test is over.
+func (w *world) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.Context().Done():
+	case <-timer.C:
 	}
 }
 

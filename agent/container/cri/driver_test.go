@@ -233,7 +233,7 @@ func TestErrors(t *testing.T) {
 			d := serveScripted(t, &scripted{err: status.Error(tt.code, "the runtime's words")})
 			err := d.StartContainer(t.Context(), "c1")
 			for _, kind := range kinds {
-				if errors.Is(err, kind) != (kind == tt.want) {
+				if errors.Is(err, kind) != errors.Is(tt.want, kind) {
 					t.Errorf("%v is %v: %v", err, kind, errors.Is(err, kind))
 				}
 			}

@@ -11,6 +11,14 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
+// kinds are the codes that callers tell apart.
+var kinds = map[codes.Code]error{
+	codes.NotFound:         container.ErrNotFound,
+	codes.Unavailable:      container.ErrUnavailable,
+	codes.DeadlineExceeded: container.ErrTimeout,
+	codes.Unimplemented:    container.ErrUnsupported,
+}
+
 // wrap says what was attempted and maps err to the errors of package
 // container. ctx is the caller's own, without the driver's limit: its end is
 // told apart from the runtime's silence.
@@ -20,22 +28,9 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 	}
 	what := fmt.Sprintf(format, args...)
 	st := status.Convert(err)
-	var kind error
-	switch st.Code() {
-	case codes.NotFound:
-		kind = container.ErrNotFound
-	case codes.Unavailable:
-		kind = container.ErrUnavailable
-	case codes.DeadlineExceeded:
-		kind = container.ErrTimeout
-	case codes.Unimplemented:
-		kind = container.ErrUnsupported
-	case codes.Canceled:
-		// Either the caller gave up, or the driver was closed.
-		if ctx.Err() == nil {
-			kind = container.ErrUnavailable
-		}
-	default:
+	kind := kinds[st.Code()]
+	if st.Code() == codes.Canceled && ctx.Err() == nil {
+		kind = container.ErrUnavailable // the driver was closed
 	}
 	if cause := ctx.Err(); cause != nil {
 		if errors.Is(cause, context.DeadlineExceeded) {
