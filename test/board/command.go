@@ -36,28 +36,28 @@ type Process struct {
 }
 
 // Start starts a program. When ctx ends the program's process group is
-// killed. Start may be called concurrently, as all methods of VM. The caller
-// must call Wait.
+// killed. The caller must call Wait.
 func (vm *VM) Start(ctx context.Context, c Cmd) (*Process, error) {
-	id, call, err := vm.control.open(wire.Exec, wire.Command{Argv: c.Argv, Env: c.Env, Dir: c.Dir})
+	said := func(err error) error { return fmt.Errorf("run %q in the board: %w", c.Argv, err) }
+	id, answers, err := vm.control.open(ctx, wire.Exec, wire.Command{Argv: c.Argv, Env: c.Env, Dir: c.Dir})
 	if err != nil {
-		return nil, fmt.Errorf("run %q in the board: %w", c.Argv, err)
+		return nil, said(err)
 	}
 	p := &Process{done: make(chan struct{})}
+	inner, cancel := context.WithCancelCause(ctx)
+	go func() {
+		// Not waited for: a read of input that the caller gave may block for ever.
+		if err := vm.control.feed(inner, id, c.Stdin); err != nil {
+			cancel(err) // without effect after the program's end
+		}
+	}()
 	go func() {
 		defer close(p.done)
-		fed := make(chan struct{})
-		go func() {
-			defer close(fed)
-			_ = vm.control.feed(id, c.Stdin) // a lost board shows in finish, which ends first
-		}()
-		res, err := vm.control.finish(ctx, id, call, orDiscard(c.Stdout), orDiscard(c.Stderr))
+		defer cancel(nil)
+		res, err := vm.control.finish(inner, id, answers, orDiscard(c.Stdout), orDiscard(c.Stderr))
 		p.exit = res.Exit
 		if err != nil {
-			p.err = fmt.Errorf("run %q in the board: %w", c.Argv, err)
-		}
-		if c.Stdin == nil {
-			<-fed // input that the caller gave may block for ever
+			p.err = said(err)
 		}
 	}()
 	return p, nil
@@ -113,28 +113,37 @@ func (vm *VM) Shell(ctx context.Context, script string) (string, error) {
 }
 
 // Put writes a file in the board. It appears whole or not at all; its folder
-// is made if needed.
+// is made if needed. A read from r that blocks is not interrupted when ctx
+// ends: r may be read once more after Put has returned.
 func (vm *VM) Put(ctx context.Context, path string, r io.Reader, mode fs.FileMode) error {
-	id, call, err := vm.control.open(wire.Put, wire.File{Path: path, Mode: uint32(mode.Perm())})
+	said := func(err error) error { return fmt.Errorf("put %s into the board: %w", path, err) }
+	id, answers, err := vm.control.open(ctx, wire.Put, wire.File{Path: path, Mode: uint32(mode.Perm())})
 	if err != nil {
-		return fmt.Errorf("put %s into the board: %w", path, err)
+		return said(err)
 	}
-	if err := vm.control.feed(id, r); err != nil {
-		return fmt.Errorf("put %s into the board: %w", path, err)
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		if err := vm.control.feed(inner, id, r); err != nil {
+			cancel(err) // without effect after the end
+		}
+	}()
+	if _, err = vm.control.finish(inner, id, answers, io.Discard, io.Discard); err != nil {
+		return said(err)
 	}
-	_, err = vm.control.finish(ctx, id, call, io.Discard, io.Discard)
-	return err
+	return nil
 }
 
 // Get reads a file of the board.
 func (vm *VM) Get(ctx context.Context, path string) ([]byte, error) {
-	id, call, err := vm.control.open(wire.Get, wire.File{Path: path})
+	said := func(err error) error { return fmt.Errorf("get %s from the board: %w", path, err) }
+	id, answers, err := vm.control.open(ctx, wire.Get, wire.File{Path: path})
 	if err != nil {
-		return nil, fmt.Errorf("get %s from the board: %w", path, err)
+		return nil, said(err)
 	}
 	var b bytes.Buffer
-	if _, err := vm.control.finish(ctx, id, call, &b, io.Discard); err != nil {
-		return nil, fmt.Errorf("get from the board: %w", err)
+	if _, err := vm.control.finish(ctx, id, answers, &b, io.Discard); err != nil {
+		return nil, said(err)
 	}
 	return b.Bytes(), nil
 }

@@ -17,12 +17,12 @@ type console struct {
 
 	mu   sync.Mutex
 	out  io.Writer
-	conn net.Conn
+	conn io.Writer
 }
 
 func newConsole(out io.Writer) *console { return &console{out: orDiscard(out)} }
 
-func (c *console) run(conn net.Conn) {
+func (c *console) run(conn io.ReadWriteCloser) {
 	c.mu.Lock()
 	c.conn = conn
 	c.mu.Unlock()
@@ -42,31 +42,44 @@ func (c *console) run(conn net.Conn) {
 	}
 }
 
+// show sends what the board prints to out instead, until back is called.
+func (c *console) show(out io.Writer) (back func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.out
+	c.out = out
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.out = before
+	}
+}
+
+// typed sends what in has to the board until in ends or the board does.
+func (c *console) typed(in io.Reader) error {
+	c.mu.Lock()
+	conn := c.conn
+	c.mu.Unlock()
+	if conn == nil {
+		return ErrGone
+	}
+	_, err := io.Copy(conn, in)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
+}
+
 // ConsoleLog returns the last 64 KiB that the board printed on its console.
 func (vm *VM) ConsoleLog() string { return vm.console.log.String() }
 
 // AttachConsole sends what in has to the board's console and what the board
 // prints to out, until in ends or the board does. A read from in that blocks
-// is not interrupted: AttachConsole returns after it.
+// is not interrupted: AttachConsole returns after it. For a person at a
+// terminal there is Interact.
 func (vm *VM) AttachConsole(in io.Reader, out io.Writer) error {
-	c := vm.console
-	c.mu.Lock()
-	conn, before := c.conn, c.out
-	c.out = out
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		c.out = before
-		c.mu.Unlock()
-	}()
-	if conn == nil {
-		return ErrGone
-	}
-	_, err := io.Copy(conn, in)
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
+	defer vm.console.show(out)()
+	return vm.console.typed(in)
 }
 
 // tailBuffer keeps the last bytes written to it.

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
+	"time"
 
 	"github.com/tinylet/tinylet/test/board/wire"
 )
@@ -17,78 +17,102 @@ var ErrGone = errors.New("board is gone")
 
 // control is the host's end of the control stream.
 type control struct {
-	conn net.Conn
-	out  sync.Mutex // one frame at a time
+	out     chan wire.Frame // in the order of their operations
+	cancels chan wire.Frame // overtake input that the board does not take
+	ended   chan struct{}   // closed when the stream is gone
 
 	mu    sync.Mutex
-	calls map[uint32]*call
+	calls map[uint32]*queue // answers of the operations under way
 	last  uint32
 	gone  error
 	hello chan wire.Greeting // has the first greeting
 }
 
-// call is one operation under way.
-type call struct {
-	queue *queue
-}
-
 func newControl() *control {
-	return &control{calls: map[uint32]*call{}, hello: make(chan wire.Greeting, 1)}
+	return &control{
+		out: make(chan wire.Frame), cancels: make(chan wire.Frame), ended: make(chan struct{}),
+		calls: map[uint32]*queue{}, hello: make(chan wire.Greeting, 1),
+	}
 }
 
-// run reads the stream until it ends, then fails what is under way.
-func (c *control) run(conn net.Conn) {
-	c.mu.Lock()
-	c.conn = conn
-	c.mu.Unlock()
+// run serves the stream until it ends, then fails what is under way. It closes
+// conn.
+func (c *control) run(conn io.ReadWriteCloser) {
+	var writer sync.WaitGroup
+	writer.Go(func() { c.write(conn) })
+	err := c.read(conn)
+	c.fail(fmt.Errorf("%w: control stream: %w", ErrGone, err))
+	_ = conn.Close()
+	writer.Wait()
+}
+
+func (c *control) read(r io.Reader) error {
 	for {
-		f, err := wire.Read(conn)
+		f, err := wire.Read(r)
 		if err != nil {
-			c.fail(fmt.Errorf("%w: control stream: %w", ErrGone, err))
-			return
+			return err
 		}
 		if f.Kind == wire.Hello {
-			c.greet(f.Payload)
+			if err := c.greet(f.Payload); err != nil {
+				return err
+			}
 			continue
 		}
 		c.mu.Lock()
-		k := c.calls[f.ID]
+		q := c.calls[f.ID]
 		if f.Kind == wire.Done {
 			delete(c.calls, f.ID)
 		}
 		c.mu.Unlock()
-		if k != nil {
-			k.queue.add(f)
+		if q != nil {
+			q.add(f)
 		}
 	}
 }
 
-func (c *control) greet(payload []byte) {
+// write sends frames until the stream is gone. The reader notices that too.
+func (c *control) write(w io.Writer) {
+	for {
+		var f wire.Frame
+		select {
+		case f = <-c.cancels:
+		case f = <-c.out:
+		case <-c.ended:
+			return
+		}
+		if wire.Write(w, f) != nil {
+			<-c.ended
+			return
+		}
+	}
+}
+
+func (c *control) greet(payload []byte) error {
 	var g wire.Greeting
 	if err := json.Unmarshal(payload, &g); err != nil {
-		c.fail(fmt.Errorf("%w: greeting: %w", ErrGone, err))
-		return
+		return fmt.Errorf("greeting: %w", err)
 	}
 	select {
 	case c.hello <- g:
 	default: // the control program was started again
 	}
+	return nil
 }
 
+// fail ends the stream for its users, once.
 func (c *control) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone == nil {
-		c.gone = err
-	}
-	for id, k := range c.calls {
-		k.queue.end(c.gone)
+	c.gone = err
+	close(c.ended)
+	for id, q := range c.calls {
+		q.end(c.gone)
 		delete(c.calls, id)
 	}
 }
 
-// open starts an operation.
-func (c *control) open(k wire.Kind, v any) (uint32, *call, error) {
+// open starts an operation. The caller must call finish if there is no error.
+func (c *control) open(ctx context.Context, k wire.Kind, v any) (uint32, *queue, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return 0, nil, fmt.Errorf("encode operation: %w", err)
@@ -99,57 +123,66 @@ func (c *control) open(k wire.Kind, v any) (uint32, *call, error) {
 		return 0, nil, c.gone
 	}
 	c.last++
-	id, call := c.last, &call{queue: newQueue()}
-	c.calls[id] = call
+	id, q := c.last, newQueue()
+	c.calls[id] = q
 	c.mu.Unlock()
-	return id, call, c.send(wire.Frame{Kind: k, ID: id, Payload: b})
+	if err := c.send(ctx, c.out, wire.Frame{Kind: k, ID: id, Payload: b}); err != nil {
+		c.forget(id)
+		return 0, nil, err
+	}
+	return id, q, nil
 }
 
-func (c *control) send(f wire.Frame) error {
-	c.out.Lock()
-	defer c.out.Unlock()
-	if err := wire.Write(c.conn, f); err != nil {
-		return fmt.Errorf("%w: %w", ErrGone, err)
+func (c *control) forget(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, id)
+}
+
+// send hands a frame to the writer. Without error the writer has it.
+func (c *control) send(ctx context.Context, to chan<- wire.Frame, f wire.Frame) error {
+	select {
+	case to <- f:
+		return nil
+	case <-c.ended:
+		return c.gone // not changed any more
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return nil
 }
 
 // feed sends an operation's input to its end.
-func (c *control) feed(id uint32, r io.Reader) error {
-	if r != nil {
+func (c *control) feed(ctx context.Context, id uint32, r io.Reader) error {
+	for r != nil {
 		buf := make([]byte, wire.MaxPayload)
-		for {
-			n, err := r.Read(buf)
-			if n > 0 {
-				if err := c.send(wire.Frame{Kind: wire.Input, ID: id, Payload: buf[:n]}); err != nil {
-					return err
-				}
-			}
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return errors.Join(fmt.Errorf("read input: %w", err), c.send(wire.Frame{Kind: wire.Cancel, ID: id}))
+		n, err := r.Read(buf)
+		if n > 0 {
+			if err := c.send(ctx, c.out, wire.Frame{Kind: wire.Input, ID: id, Payload: buf[:n]}); err != nil {
+				return err
 			}
 		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read input: %w", err)
+		}
 	}
-	return c.send(wire.Frame{Kind: wire.InputEnd, ID: id})
+	return c.send(ctx, c.out, wire.Frame{Kind: wire.InputEnd, ID: id})
 }
+
+// cancelTime bounds the wait for a board that takes nothing any more.
+const cancelTime = 5 * time.Second
 
 // finish copies an operation's output until it is done. When ctx ends first
 // the operation is cancelled and not waited for.
-func (c *control) finish(ctx context.Context, id uint32, k *call, stdout, stderr io.Writer) (wire.Result, error) {
-	stop := context.AfterFunc(ctx, func() { k.queue.end(context.Cause(ctx)) })
+func (c *control) finish(ctx context.Context, id uint32, q *queue, stdout, stderr io.Writer) (wire.Result, error) {
+	stop := context.AfterFunc(ctx, func() { q.end(context.Cause(ctx)) })
 	defer stop()
 	for {
-		f, err := k.queue.next()
+		f, err := q.next()
 		if err != nil {
-			if !errors.Is(err, ErrGone) {
-				c.mu.Lock()
-				delete(c.calls, id)
-				c.mu.Unlock()
-				err = errors.Join(err, c.send(wire.Frame{Kind: wire.Cancel, ID: id}))
-			}
+			c.cancel(ctx, id)
 			return wire.Result{}, err
 		}
 		switch f.Kind {
@@ -168,9 +201,17 @@ func (c *control) finish(ctx context.Context, id uint32, k *call, stdout, stderr
 			return res, nil
 		}
 		if err != nil {
-			k.queue.end(fmt.Errorf("copy output: %w", err))
+			q.end(fmt.Errorf("copy output: %w", err))
 		}
 	}
+}
+
+// cancel stops an operation whose answers nobody reads any more.
+func (c *control) cancel(ctx context.Context, id uint32) {
+	c.forget(id)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	defer stop()
+	_ = c.send(ctx, c.cancels, wire.Frame{Kind: wire.Cancel, ID: id}) // a lost board needs no word
 }
 
 // queue holds an operation's answers without bound, so that a slow reader of
@@ -191,8 +232,10 @@ func newQueue() *queue {
 func (q *queue) add(f wire.Frame) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.frames = append(q.frames, f)
-	q.ready.Broadcast()
+	if q.err == nil {
+		q.frames = append(q.frames, f)
+		q.ready.Broadcast()
+	}
 }
 
 func (q *queue) end(err error) {
@@ -204,7 +247,8 @@ func (q *queue) end(err error) {
 	q.ready.Broadcast()
 }
 
-// next blocks for an answer. An error comes after the answers before it.
+// next blocks for an answer. An error comes after the answers before it; what
+// is added later is dropped.
 func (q *queue) next() (wire.Frame, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -175,30 +175,60 @@ func (d *debs) download(ctx context.Context) (packages, error) {
 	if kernel == "" {
 		return packages{}, fmt.Errorf("find the kernel that package %s depends on", d.arch.kernel)
 	}
-	out, err = d.apt(ctx, "apt-get", append([]string{"-qq", "-y", "--print-uris", "install"}, userPackages...)...)
+	install := append([]string{"-qq", "-y", "install"}, userPackages...)
+	user, err := d.names(ctx, install...)
 	if err != nil {
 		return packages{}, err
 	}
-	var p packages
-	for line := range strings.Lines(string(out)) {
-		if f := strings.Fields(line); len(f) >= 3 && strings.HasSuffix(f[1], ".deb") {
-			p.User = append(p.User, filepath.Join(d.archives(), f[1]))
-		}
+	kernels, err := d.names(ctx, "-qq", "download", kernel)
+	if err != nil {
+		return packages{}, err
 	}
-	slices.Sort(p.User)
-	d.say.printf("downloading %s and %d packages of user space", kernel, len(p.User))
-	if _, err := d.apt(ctx, "apt-get", append([]string{"-qq", "-y", "--download-only", "install"}, userPackages...)...); err != nil {
+	if len(kernels) != 1 || len(user) == 0 {
+		return packages{}, fmt.Errorf("find packages: %d kernels and %d of user space", len(kernels), len(user))
+	}
+	d.say.printf("downloading %s and %d packages of user space", kernel, len(user))
+	if _, err := d.apt(ctx, "apt-get", append([]string{"--download-only"}, install...)...); err != nil {
 		return packages{}, err
 	}
 	if _, err := d.apt(ctx, "apt-get", "-qq", "download", kernel); err != nil {
 		return packages{}, err
 	}
-	found, err := filepath.Glob(filepath.Join(d.archives(), kernel+"_*.deb"))
-	if err != nil || len(found) == 0 {
-		return packages{}, fmt.Errorf("find downloaded package %s: %w", kernel, errors.Join(err, fs.ErrNotExist))
+	p := packages{Kernel: kernels[0], User: user}
+	return p, d.prune(p)
+}
+
+// names returns the sorted paths that an apt-get command would download to.
+func (d *debs) names(ctx context.Context, args ...string) ([]string, error) {
+	out, err := d.apt(ctx, "apt-get", append([]string{"--print-uris"}, args...)...)
+	if err != nil {
+		return nil, err
 	}
-	p.Kernel = found[len(found)-1]
-	return p, nil
+	var paths []string
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) >= 3 && strings.HasSuffix(f[1], ".deb") {
+			paths = append(paths, filepath.Join(d.archives(), filepath.Base(f[1])))
+		}
+	}
+	slices.Sort(paths)
+	return paths, nil
+}
+
+// prune deletes the archives of earlier downloads.
+func (d *debs) prune(keep packages) error {
+	found, err := filepath.Glob(filepath.Join(d.archives(), "*.deb"))
+	if err != nil {
+		return fmt.Errorf("list packages: %w", err)
+	}
+	for _, f := range found {
+		if f == keep.Kernel || slices.Contains(keep.User, f) {
+			continue
+		}
+		if err := os.Remove(f); err != nil {
+			return fmt.Errorf("delete old package: %w", err)
+		}
+	}
+	return nil
 }
 
 // writeFile replaces a file at once.

@@ -10,16 +10,17 @@ import (
 // firstBootTime bounds the first start of a new image.
 const firstBootTime = 5 * time.Minute
 
-// firstBoot starts a new image once and keeps what it did, so that no later
-// boot imports the container images again.
-func firstBoot(ctx context.Context, im *Image, disk string, say *progress) error {
+// firstBoot starts a new image once on the disk raw and makes the image's disk
+// of the outcome, so that no later boot imports the container images again.
+func firstBoot(ctx context.Context, im *Image, raw string, say *progress) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstBootTime, fmt.Errorf("first boot takes more than %v", firstBootTime))
 	defer cancel()
 	say.printf("booting it once to import the container images")
-	if err := NewDisk(ctx, im, disk); err != nil {
+	layer := raw + ".first"
+	if err := newLayer(ctx, raw, "raw", layer); err != nil {
 		return err
 	}
-	vm, err := Boot(ctx, im, VMOptions{Disk: disk})
+	vm, err := Boot(ctx, im, VMOptions{Disk: layer})
 	if err != nil {
 		return err
 	}
@@ -27,10 +28,10 @@ func firstBoot(ctx context.Context, im *Image, disk string, say *progress) error
 	if err := settle(ctx, vm); err != nil {
 		return fmt.Errorf("first boot: %w\nconsole: %s", err, tail(vm.ConsoleLog(), 3000))
 	}
-	if _, err := run(ctx, "", nil, "qemu-img", "commit", "-q", disk); err != nil {
+	if _, err := run(ctx, "", nil, "qemu-img", "convert", "-q", "-O", "qcow2", layer, im.Disk); err != nil {
 		return fmt.Errorf("keep the first boot: %w", err)
 	}
-	return os.Remove(disk)
+	return os.Remove(layer)
 }
 
 // settle waits for the images, stops the agent, which is not there yet, and

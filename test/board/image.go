@@ -17,17 +17,19 @@ import (
 const diskSize = "2G"
 
 // Image is a board ready to boot. Its files are shared and must not be
-// changed; they stay valid while the process that prepared it runs.
+// changed; they stay while the process that prepared it runs.
 type Image struct {
 	Arch   Arch
 	Kernel string // bootable kernel
 	Initrd string // initial file system
-	Disk   string // raw root disk
+	Disk   string // root disk in QEMU's qcow2 format
+
+	use *os.File // keeps prune away as long as it is open
 }
 
 // Prepare makes a board, or finds it in the cache. Making one takes minutes
-// the first time, seconds after a change of the overlay. Callers in several
-// processes wait for each other. It needs the programs of HostPackages and,
+// the first time, half a minute after a change of the overlay. Callers in
+// several processes wait for each other. It needs the programs of HostPackages and,
 // unless the cache has the parts, a Debian mirror and the Go module proxy.
 func Prepare(ctx context.Context, o Options) (*Image, error) {
 	o, err := o.withDefaults()
@@ -67,13 +69,23 @@ func lock(dir string) (unlock func(), err error) {
 
 func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	a := arches[o.Arch]
+	containerd := containerdDir(o.CacheDir, o.Arch)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	built := make(chan error, 1)
+	go func() { // the network and the processor at the same time
+		err := buildContainerd(ctx, o.Arch, containerd, say)
+		if err != nil {
+			cancel(err)
+		}
+		built <- err
+	}()
 	pkgs, err := (&debs{arch: a, dir: filepath.Join(o.CacheDir, "debian-"+a.debian), say: say}).fetch(ctx)
 	if err != nil {
-		return nil, err
+		cancel(err)
 	}
-	containerd := containerdDir(o.CacheDir, o.Arch)
-	if err := buildContainerd(ctx, o.Arch, containerd, say); err != nil {
-		return nil, err
+	if builderr := <-built; builderr != nil || err != nil {
+		return nil, context.Cause(ctx)
 	}
 	guest := filepath.Join(o.CacheDir, "guest-"+string(o.Arch))
 	if err := buildGuest(ctx, o.Arch, o.Repo, guest); err != nil {
@@ -89,16 +101,21 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	}
 	dir := filepath.Join(o.CacheDir, "image", string(o.Arch)+"-"+key)
 	im := imageIn(o.Arch, dir)
-	if _, err := os.Stat(dir); err == nil {
-		return im, nil
+	if _, err := os.Stat(dir); err != nil {
+		if err := makeImage(ctx, o.Arch, parts, dir, say); err != nil {
+			return nil, err
+		}
 	}
-	return im, makeImage(ctx, o.Arch, parts, dir, say)
+	if im.use, err = use(dir); err != nil {
+		return nil, err
+	}
+	return im, prune(o.CacheDir, o.Arch, containerd)
 }
 
 func imageIn(a Arch, dir string) *Image {
 	return &Image{
 		Arch: a, Kernel: filepath.Join(dir, "kernel"),
-		Initrd: filepath.Join(dir, "initrd"), Disk: filepath.Join(dir, "root.ext4"),
+		Initrd: filepath.Join(dir, "initrd"), Disk: filepath.Join(dir, "root.qcow2"),
 	}
 }
 
@@ -136,16 +153,17 @@ func makeImage(ctx context.Context, a Arch, p rootParts, dir string, say *progre
 	if err := os.Rename(p.kernel.image, filepath.Join(tmp, "kernel")); err != nil {
 		return err
 	}
-	if err := makeDisk(ctx, root, filepath.Join(tmp, "root.ext4")); err != nil {
+	raw := filepath.Join(tmp, "root.ext4")
+	if err := makeDisk(ctx, root, raw); err != nil {
 		return err
 	}
-	for _, d := range []string{root, p.kernel.dir} {
+	if err := firstBoot(ctx, imageIn(a, tmp), raw, say); err != nil {
+		return err
+	}
+	for _, d := range []string{root, p.kernel.dir, raw} {
 		if err := os.RemoveAll(d); err != nil {
 			return err
 		}
-	}
-	if err := firstBoot(ctx, imageIn(a, tmp), filepath.Join(tmp, "first.qcow2"), say); err != nil {
-		return err
 	}
 	return os.Rename(tmp, dir)
 }
@@ -197,7 +215,8 @@ func hashDir(h io.Writer, dir string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(h, "%q %v\n", rel, info.Mode())
+		// The tree takes no more of the permissions, which depend on the umask.
+		fmt.Fprintf(h, "%q %v %v\n", rel, info.Mode().Type(), info.Mode()&0o100)
 		switch {
 		case info.Mode().IsRegular():
 			return hashFile(h, p)

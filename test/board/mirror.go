@@ -97,8 +97,10 @@ func deb822Mirror(s string) string {
 	return check()
 }
 
+// usable tells a mirror of a whole release from archives of updates. uri
+// becomes a word of a sources.list.
 func usable(uri string, suites, components []string) bool {
 	web := strings.HasPrefix(uri, "http://") || strings.HasPrefix(uri, "https://")
-	return web && slices.Contains(components, "main") &&
+	return web && !strings.ContainsAny(uri, "[]#") && slices.Contains(components, "main") &&
 		slices.ContainsFunc(suites, func(s string) bool { return slices.Contains(debianSuites, s) })
 }

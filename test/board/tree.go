@@ -50,10 +50,35 @@ func (t *tree) dir(name string, perm fs.FileMode) error {
 	if name == "" {
 		return nil
 	}
-	if err := t.root.MkdirAll(name, 0o755); err != nil {
-		return fmt.Errorf("make folder %s: %w", name, err)
+	if err := t.parents(path.Join(name, "x")); err != nil {
+		return err
 	}
 	return t.root.Chmod(name, perm)
+}
+
+// parents makes the folders that lead to name, with 0755 whatever the umask.
+func (t *tree) parents(name string) error {
+	dir := path.Dir(name)
+	if dir == "." || dir == "/" {
+		return nil
+	}
+	if _, err := t.root.Stat(dir); err == nil {
+		return nil
+	}
+	if err := t.parents(dir); err != nil {
+		return err
+	}
+	err := t.root.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	if err == nil {
+		err = t.root.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		return fmt.Errorf("make folder of %s: %w", name, err)
+	}
+	return nil
 }
 
 func (t *tree) file(name string, perm fs.FileMode, r io.Reader) error {
@@ -91,8 +116,8 @@ func (t *tree) link(name, target string) error {
 
 // clear makes way for name and makes its parents.
 func (t *tree) clear(name string) error {
-	if err := t.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return fmt.Errorf("make folder of %s: %w", name, err)
+	if err := t.parents(name); err != nil {
+		return err
 	}
 	if err := t.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("make way for %s: %w", name, err)

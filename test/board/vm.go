@@ -76,7 +76,11 @@ func Boot(ctx context.Context, im *Image, o VMOptions) (_ *VM, err error) {
 // NewDisk makes a disk for VMOptions.Disk in a new file: a layer over the
 // image's, so that it is small and needs the image.
 func NewDisk(ctx context.Context, im *Image, path string) error {
-	if _, err := run(ctx, "", nil, "qemu-img", "create", "-q", "-f", "qcow2", "-b", im.Disk, "-F", "raw", path); err != nil {
+	return newLayer(ctx, im.Disk, "qcow2", path)
+}
+
+func newLayer(ctx context.Context, base, format, path string) error {
+	if _, err := run(ctx, "", nil, "qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", format, path); err != nil {
 		return fmt.Errorf("make disk %s: %w", path, err)
 	}
 	return nil
@@ -91,7 +95,7 @@ func (vm *VM) start(im *Image, o VMOptions) error {
 	}
 	serve := []struct {
 		socket string
-		run    func(net.Conn)
+		run    func(io.ReadWriteCloser)
 	}{{"control", vm.control.run}, {"console", vm.console.run}}
 	for _, s := range serve {
 		l, err := net.Listen("unix", filepath.Join(vm.dir, s.socket))
@@ -188,6 +192,12 @@ func qemuArgs(x arch, im *Image, o VMOptions, dir, initrd string) []string {
 // WaitBooted blocks until the board's init has started all services.
 func (vm *VM) WaitBooted(ctx context.Context) error {
 	_, err := vm.Shell(ctx, "until [ -e /run/board/booted ]; do sleep 0.2; done")
+	return err
+}
+
+// WaitContainerd blocks until containerd answers.
+func (vm *VM) WaitContainerd(ctx context.Context) error {
+	_, err := vm.Shell(ctx, "until ctr version > /dev/null 2>&1; do sleep 0.5; done")
 	return err
 }
 

@@ -1,4 +1,4 @@
-package main
+package guest
 
 import (
 	"errors"
@@ -7,15 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
-	"time"
 
 	"github.com/tinylet/tinylet/test/board/wire"
 )
-
-// outputGrace is how long a finished program's children may still hold its
-// output before the operation ends without them.
-const outputGrace = 500 * time.Millisecond
 
 var environment = []string{
 	"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
@@ -34,42 +30,71 @@ func execute(c wire.Command, o *op, stdout, stderr io.Writer) (int, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(append([]string{}, environment...), c.Env...)
 	cmd.Dir = c.Dir
-	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = outputGrace
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return 0, fmt.Errorf("run %q: %w", c.Argv[0], err)
 	}
-	if err := cmd.Start(); err != nil {
+	outputs, err := start(cmd, stdout, stderr)
+	if err != nil {
+		_ = stdin.Close()
 		return 0, fmt.Errorf("run: %w", err)
 	}
-	done, fed := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(fed)
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		_, _ = io.Copy(stdin, o.input) // a program need not read its input
 		_ = stdin.Close()
-	}()
-	killed := make(chan struct{})
-	go func() {
-		defer close(killed)
+	})
+	for _, d := range outputs {
+		wg.Go(d.run)
+	}
+	done := make(chan struct{})
+	wg.Go(func() {
 		select {
 		case <-o.cancel:
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		case <-done:
 		}
-	}()
+	})
 	err = cmd.Wait()
 	close(done)
 	o.input.end()
-	<-killed
-	<-fed
+	for _, d := range outputs {
+		d.finish()
+	}
+	wg.Wait()
 	return exitCode(cmd.ProcessState, err)
+}
+
+// start starts cmd with a pipe for each of its outputs.
+func start(cmd *exec.Cmd, stdout, stderr io.Writer) (_ []*drain, err error) {
+	var opened []*os.File
+	defer func() {
+		for i, f := range opened {
+			if err != nil || i%2 == 1 { // the program has the writing ends
+				_ = f.Close()
+			}
+		}
+	}()
+	var drains []*drain
+	for _, to := range []io.Writer{stdout, stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		opened = append(opened, r, w)
+		drains = append(drains, &drain{from: r, to: to})
+	}
+	cmd.Stdout, cmd.Stderr = opened[1], opened[3]
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return drains, nil
 }
 
 func exitCode(ps *os.ProcessState, err error) (int, error) {
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+	if err != nil && !errors.As(err, &exit) {
 		return 0, err
 	}
 	if ws, ok := ps.Sys().(syscall.WaitStatus); ok && ws.Signaled() {

@@ -1,10 +1,14 @@
-package main
+// Package guest serves a simulated board to the test host over one byte
+// stream: it runs programs and moves files. It keeps no state between streams.
+package guest
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,11 +32,13 @@ type op struct {
 	once   sync.Once
 }
 
-func newServer(rw io.ReadWriter) *server {
-	return &server{rw: rw, ops: map[uint32]*op{}}
+// Serve greets the host and blocks until the stream ends; it returns why that
+// was. What still runs then is killed.
+func Serve(rw io.ReadWriter) error {
+	s := &server{rw: rw, ops: map[uint32]*op{}}
+	return s.serve()
 }
 
-// serve greets the host and blocks until the stream ends.
 func (s *server) serve() error {
 	if err := s.send(wire.Hello, 0, wire.Greeting{BootID: bootID(), Now: time.Now()}); err != nil {
 		return err
@@ -199,4 +205,12 @@ func (b *inbox) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return b.buf.Read(p)
+}
+
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -20,11 +19,12 @@ const usage = `usage:
   board packages              name the missing distribution packages
   board build [flags]         make the board's image
   board boot [flags] [COMMAND ARG...]
-                              boot it and run a command, or show its console
+                              boot it and run a command, or join its console,
+                              which Ctrl-] leaves
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	code, err := run(ctx, os.Args[1:])
 	stop()
 	if err != nil {
@@ -40,6 +40,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	}
 	fs := flag.NewFlagSet("board "+args[0], flag.ContinueOnError)
 	arch := fs.String("arch", "arm64", "kind of board: arm64 or armv7")
+	cache := fs.String("cache", "", "cache folder (default: .cache/board in the checkout)")
 	overlay := fs.String("overlay", "", "root file system overlay (default: the product's)")
 	memory := fs.Int("memory", 512, "memory in MB")
 	cpus := fs.Int("cpus", 2, "processors")
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err := fs.Parse(args[1:]); err != nil {
 		return 2, err
 	}
-	opts := board.Options{Arch: board.Arch(*arch), Overlay: *overlay, Progress: os.Stderr}
+	opts := board.Options{Arch: board.Arch(*arch), CacheDir: *cache, Overlay: *overlay, Progress: os.Stderr}
 	switch args[0] {
 	case "packages":
 		fmt.Println(strings.Join(board.MissingPackages(), " "))
@@ -102,29 +103,11 @@ func boot(ctx context.Context, o board.Options, v board.VMOptions, console bool,
 	}
 	fmt.Fprintf(o.Progress, "booted after %.1f s\n", time.Since(start).Seconds())
 	if len(argv) == 0 {
-		return 0, interact(ctx, vm)
+		return 0, board.Interact(ctx, vm)
 	}
 	p, err := vm.Start(ctx, board.Cmd{Argv: argv, Stdin: strings.NewReader(""), Stdout: os.Stdout, Stderr: os.Stderr})
 	if err != nil {
 		return 0, err
 	}
 	return p.Wait()
-}
-
-// interact joins the terminal to the console until the board ends.
-func interact(ctx context.Context, vm *board.VM) error {
-	failed := make(chan error, 1)
-	go func() {
-		err := vm.AttachConsole(os.Stdin, os.Stdout)
-		if !errors.Is(err, io.EOF) {
-			failed <- err
-		}
-	}()
-	select {
-	case err := <-failed:
-		return err
-	case <-vm.Ended():
-	case <-ctx.Done():
-	}
-	return nil
 }

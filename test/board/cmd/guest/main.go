@@ -1,6 +1,5 @@
 // Command guest is the control program in a simulated board. The board's init
-// starts it; it serves the test host over a virtio serial port: runs programs
-// and moves files. It keeps no state.
+// starts it; it serves the test host over a virtio serial port.
 package main
 
 import (
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tinylet/tinylet/test/board/guest"
 )
 
 // portName is the name that the host gives to the control port.
@@ -29,7 +30,7 @@ func run() error {
 		return err
 	}
 	defer port.Close()
-	return newServer(port).serve()
+	return guest.Serve(port)
 }
 
 // openPort waits up to half a minute for the control port. The file is opened
@@ -55,12 +56,4 @@ func openPort(sysDir, devDir string) (*os.File, error) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	return nil, errors.New("no virtio port named " + portName)
-}
-
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }

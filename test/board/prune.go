@@ -1,0 +1,98 @@
+package board
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// keepImages is how many images of each kind of board prune leaves: those used
+// last.
+const keepImages = 2
+
+// use marks an image as in use now, for as long as the file stays open.
+func use(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "use"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("use image: %w", err)
+	}
+	now := time.Now()
+	err = errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_SH), os.Chtimes(f.Name(), now, now))
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("use image: %w", err)
+	}
+	return f, nil
+}
+
+// prune deletes from the cache what no board of kind a needs any more. The
+// caller holds the cache's lock, so no image is under way.
+func prune(cache string, a Arch, containerd string) error {
+	images, err := ofArch(filepath.Join(cache, "image"), a)
+	if err != nil {
+		return err
+	}
+	used := map[string]time.Time{} // an unfinished one was never used
+	for _, dir := range images {
+		info, err := os.Stat(filepath.Join(dir, "use"))
+		if err == nil {
+			used[dir] = info.ModTime()
+		}
+	}
+	slices.SortFunc(images, func(x, y string) int {
+		return cmp.Or(used[y].Compare(used[x]), cmp.Compare(x, y))
+	})
+	for i, dir := range images {
+		if _, finished := used[dir]; finished && (i < keepImages || inUse(dir)) {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("delete old image: %w", err)
+		}
+	}
+	builds, err := ofArch(filepath.Join(cache, "containerd"), a)
+	if err != nil {
+		return err
+	}
+	for _, dir := range builds {
+		if dir == containerd {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("delete old build of containerd: %w", err)
+		}
+	}
+	return nil
+}
+
+// inUse tells whether a process uses an image. On doubt it does.
+func inUse(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, "use"))
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
+}
+
+// ofArch lists the entries of a folder that are named after a kind of board.
+func ofArch(dir string, a Arch) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look into the cache: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), string(a)+"-") {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, nil
+}

@@ -1,0 +1,75 @@
+package board
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPrune(t *testing.T) {
+	cache := t.TempDir()
+	make := func(dir string, used time.Duration) string {
+		t.Helper()
+		path := filepath.Join(cache, dir)
+		if err := os.MkdirAll(filepath.Join(path, "sub"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if used == 0 {
+			return path
+		}
+		f, err := use(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+		at := time.Now().Add(-used)
+		if err := os.Chtimes(filepath.Join(path, "use"), at, at); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	make("image/arm64-a", 4*time.Hour)
+	make("image/arm64-b", 1*time.Hour)
+	make("image/arm64-c", 3*time.Hour)
+	busy := make("image/arm64-d", 5*time.Hour)
+	make("image/arm64-e.new", 0)
+	make("image/armv7-a", 9*time.Hour)
+	make("containerd/arm64-old", 0)
+	make("containerd/armv7-old", 0)
+	now := make("containerd/arm64-now", 0)
+	lock, err := use(busy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	at := time.Now().Add(-5 * time.Hour)
+	if err := os.Chtimes(lock.Name(), at, at); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := prune(cache, ARM64, now); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, dir := range []string{"image", "containerd"} {
+		entries, err := os.ReadDir(filepath.Join(cache, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			left = append(left, dir+"/"+e.Name())
+		}
+	}
+	want := []string{
+		"image/arm64-b", "image/arm64-c", "image/arm64-d", "image/armv7-a", "containerd/arm64-now", "containerd/armv7-old",
+	}
+	if d := cmp.Diff(want, left); d != "" {
+		t.Error(d)
+	}
+	if err := prune(filepath.Join(cache, "none"), ARM64, now); err != nil {
+		t.Errorf("empty cache: %v", err)
+	}
+}
