@@ -49,12 +49,12 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w; `tinylet check` tells more", err), driver.Close())
 	}
-	return errors.Join(run(ctx, cfg, driver, tree, log), driver.Close())
+	return errors.Join(run(ctx, cfg, driver, driver.Calls, tree, log), driver.Close())
 }
 
-// run is Run on any runtime and any cgroup tree; tree may be nil.
-func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, tree *cgroups.Tree, log *slog.Logger) error {
-	a, err := assemble(cfg, runtime, tree, log)
+// run is Run on any runtime and any cgroup tree; calls and tree may be nil.
+func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) error {
+	a, err := assemble(cfg, runtime, calls, tree, log)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ type parts struct {
 }
 
 // assemble builds everything and starts nothing.
-func assemble(cfg *config.Config, runtime container.Runtime, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
+func assemble(cfg *config.Config, runtime container.Runtime, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
 	events := event.NewRecorder(log)
 	statuses := status.NewStore()
 	sources, mux, err := podSources(cfg, events, log)
@@ -143,7 +143,8 @@ func assemble(cfg *config.Config, runtime container.Runtime, tree *cgroups.Tree,
 			{Name: "syncloop", Healthy: func(time.Time) error { return alive(p.loop) }},
 			{Name: "runtime", Healthy: p.pleg.Healthy},
 		},
-		Log: log,
+		RuntimeCalls: calls,
+		Log:          log,
 	})
 	return p, err
 }

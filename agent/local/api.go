@@ -23,6 +23,8 @@ const (
 	PathEvents = "/v1/events"
 	// PathVersion answers a Version.
 	PathVersion = "/v1/version"
+	// PathStatus answers a Status.
+	PathStatus = "/v1/status"
 )
 
 // Pod is one pod as the agent knows it.
@@ -61,6 +63,17 @@ type Version struct {
 	OS      string    `json:"os"`
 	Arch    string    `json:"arch"`
 	PID     int       `json:"pid"`
+}
+
+// Status is how the running agent does.
+type Status struct {
+	Version
+	// Started is when the agent started.
+	Started time.Time `json:"started"`
+	// RuntimeCalls is how often it has called the container runtime.
+	RuntimeCalls uint64 `json:"runtimeCalls"`
+	// Health has what is wrong, by the name of the check; empty is healthy.
+	Health map[string]string `json:"health,omitempty"`
 }
 
 // Error is the body of every answer that is not 200.

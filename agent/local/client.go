@@ -92,6 +92,13 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 	return v, err
 }
 
+// Status says how the running agent does.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var st Status
+	err := c.get(ctx, PathStatus, &st)
+	return st, err
+}
+
 func (c *Client) get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
 	defer cancel()

@@ -29,7 +29,10 @@ type Config struct {
 	Events func() []event.Event
 	// Checks are what /healthz goes by, in this order.
 	Checks []Check
-	Log    *slog.Logger
+	// RuntimeCalls is how often the container runtime was called; nil is not
+	// known.
+	RuntimeCalls func() uint64
+	Log          *slog.Logger
 }
 
 // Check is one condition of the agent's health.
@@ -46,8 +49,9 @@ var ErrOtherAgent = errors.New("another agent runs on this node")
 
 // Server answers local questions. It runs nothing while nobody asks.
 type Server struct {
-	config Config
-	lock   *os.File // held from Claim to the end of Run
+	config  Config
+	started time.Time
+	lock    *os.File // held from Claim to the end of Run
 }
 
 // New checks the configuration. It starts nothing.
@@ -63,7 +67,7 @@ func New(c Config) (*Server, error) {
 			return nil, fmt.Errorf("local server: health check %q is incomplete", check.Name)
 		}
 	}
-	return &Server{config: c}, nil
+	return &Server{config: c, started: time.Now()}, nil
 }
 
 // Run answers until ctx ends, then returns nil when everything that it

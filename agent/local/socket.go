@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,6 +70,9 @@ func (s *Server) socket() http.Handler {
 	mux.HandleFunc("GET "+PathVersion, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, thisVersion())
 	})
+	mux.HandleFunc("GET "+PathStatus, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, s.status(time.Now()))
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
 			answer(w, http.StatusForbidden, Error{"only root may ask the agent"})
@@ -90,6 +94,22 @@ func named(pods []Pod, text string) []Pod {
 		}
 	}
 	return out
+}
+
+func (s *Server) status(now time.Time) Status {
+	st := Status{Version: thisVersion(), Started: s.started}
+	if s.config.RuntimeCalls != nil {
+		st.RuntimeCalls = s.config.RuntimeCalls()
+	}
+	for _, check := range s.config.Checks {
+		if err := check.Healthy(now); err != nil {
+			if st.Health == nil {
+				st.Health = make(map[string]string)
+			}
+			st.Health[check.Name] = err.Error()
+		}
+	}
+	return st
 }
 
 func thisVersion() Version {

@@ -62,15 +62,15 @@ func goList(t *testing.T, args ...string) []listed {
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/..."},
-	1: {"agent/pod", "agent/store", "agent/version"},
-	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/criconfig"},
-	3: {
+	1: {"agent/pod", "agent/version"},
+	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs"},
+	3: {"agent/criconfig"},
+	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
-		"agent/admit", "agent/local", "agent/check",
+		"agent/admit", "agent/local", "agent/check", "agent/worker",
 		"agent/container/cri", "agent/container/fake",
 	},
-	4: {"agent/worker", "agent/podsync", "agent/container/conformance"},
-	5: {"agent/syncloop"},
+	5: {"agent/podsync", "agent/syncloop", "agent/container/conformance"},
 	6: {"agent"},
 	7: {"cmd/..."},
 }

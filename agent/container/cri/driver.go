@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -47,6 +48,7 @@ type Config struct {
 type Driver struct {
 	timeout time.Duration
 	log     *slog.Logger
+	calls   atomic.Uint64
 	conns   []*grpc.ClientConn
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
@@ -130,6 +132,7 @@ func (d *Driver) connect(path string) (*grpc.ClientConn, error) {
 		grpc.WithDisableHealthCheck(),
 		grpc.WithIdleTimeout(0), // the event stream keeps it open anyway
 		grpc.WithNoProxy(),
+		grpc.WithChainUnaryInterceptor(d.count),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prepare connection to %q: %w", path, err)
@@ -137,6 +140,15 @@ func (d *Driver) connect(path string) (*grpc.ClientConn, error) {
 	d.conns = append(d.conns, conn)
 	return conn, nil
 }
+
+// count counts the calls with one answer: those that repeat.
+func (d *Driver) count(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	d.calls.Add(1)
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+// Calls is how many calls were made so far; streams do not count.
+func (d *Driver) Calls() uint64 { return d.calls.Load() }
 
 // dial connects to the socket. Its errors reach the callers of the methods.
 func (d *Driver) dial(ctx context.Context, path string) (net.Conn, error) {

@@ -1,5 +1,5 @@
 // Package cli is the commands of someone at the board: ps, describe, logs,
-// events and check. They ask the running agent over its socket and print
+// events, status and check. They ask the running agent over its socket and print
 // tables for people or, with -o json, documents for programs; logs and check
 // work without an agent too.
 //
@@ -64,7 +64,7 @@ func Commands() []*cobra.Command {
 }
 
 func (s *system) commands() []*cobra.Command {
-	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.events(), s.check()}
+	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.events(), s.status(), s.check()}
 }
 
 // system is what the commands take from around them.

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tinylet/tinylet/agent/local"
+)
+
+// StatusDocument is what status -o json prints.
+type StatusDocument = local.Status
+
+func (s *system) status() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status [flags]",
+		Short: "show how the agent does",
+		Long: `Show which agent runs, since when, whether it is healthy, and how often it has
+called the container runtime. The exit code is 1 if it is not healthy.`,
+		Example: `  tinylet status
+  tinylet status -o json`,
+		Args: cobra.NoArgs,
+	}
+	socket, form := addSocket(cmd), addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		st, err := local.NewClient(*socket).Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if *form == outputJSON {
+			err = printJSON(cmd.OutOrStdout(), st)
+		} else {
+			err = s.statusTable(&st).write(cmd.OutOrStdout())
+		}
+		if err == nil && len(st.Health) > 0 {
+			err = &ExitError{Code: 1}
+		}
+		return err
+	}
+	return command(cmd)
+}
+
+func (s *system) statusTable(st *local.Status) *table {
+	var t table
+	t.add("VERSION", st.Kubelet+" ("+st.OS+"/"+st.Arch+", "+st.Go+")")
+	t.add("PID", fmt.Sprint(st.PID))
+	t.add("RUNS FOR", age(st.Started, s.now(), s.uptime()))
+	t.add("RUNTIME CALLS", fmt.Sprint(st.RuntimeCalls))
+	if len(st.Health) == 0 {
+		t.add("HEALTH", "ok")
+	}
+	for _, name := range slices.Sorted(maps.Keys(st.Health)) {
+		t.add("HEALTH", name+": "+clean(st.Health[name]))
+	}
+	return &t
+}
