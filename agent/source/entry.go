@@ -28,10 +28,11 @@ type entry struct {
 	name, path string
 	cpath      cpath
 
-	listed  uint64 // the look that found it last
-	missing bool   // the last look did not find it
-	touched bool   // inotify told of it
-	pending bool   // not read as it is now
+	listed   uint64 // the look that found it last
+	missing  bool   // the last look did not find it
+	vanished bool   // the last look found its name only
+	touched  bool   // inotify told of it
+	pending  bool   // not read as it is now
 
 	sig     signature
 	sum     [sha256.Size]byte // of the content parsed last

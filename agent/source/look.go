@@ -170,10 +170,18 @@ func (f *File) lookAt(e *entry, r *result) {
 	sig, err := e.cpath.stat()
 	if err != nil {
 		e.pending = true
+		if errors.Is(err, unix.ENOENT) && !e.vanished {
+			// It was deleted since the folder was listed, or its link leads
+			// nowhere: the next look tells.
+			e.vanished = true
+			r.unsettled = true
+			return
+		}
 		f.trouble(e, err)
 		r.retry = true
 		return
 	}
+	e.vanished = false
 	switch {
 	case sig.folder():
 		f.skipFolder(e, sig, r)

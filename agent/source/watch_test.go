@@ -3,7 +3,9 @@ package source
 import (
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -32,6 +34,25 @@ func TestRelevance(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := relevance(tt.name, folder, links); got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, tt := range []struct {
+		name, message string
+		want          int
+	}{
+		{"short", "ä", 2},
+		{"just", strings.Repeat("a", maxMessage), maxMessage},
+		{"long", strings.Repeat("a", 10*maxMessage), maxMessage},
+		{"within a rune", strings.Repeat("ä", maxMessage), maxMessage - 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := clip(tt.message)
+			if len(got) != tt.want || !utf8.ValidString(got) {
+				t.Errorf("%d bytes, want %d: %q", len(got), tt.want, got)
 			}
 		})
 	}
