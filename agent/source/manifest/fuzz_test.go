@@ -4,15 +4,48 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tinylet/tinylet/agent/source/manifest"
 )
 
-var safeUID = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9-]*\z`)
+var safeUID = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9-]{0,62}\z`)
+
+// component says whether a name is one component of a path, not more and
+// none that leads elsewhere.
+func component(name string) bool {
+	return filepath.IsLocal(name) && filepath.Base(name) == name && name != "." &&
+		len(name) <= 255 && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
+// checkPaths sees that no folder or file that is named after a pod leads out
+// of where it belongs.
+func checkPaths(t *testing.T, p *v1.Pod) {
+	t.Helper()
+	names := []string{string(p.UID), p.Name, p.Namespace, p.Namespace + "_" + p.Name + "_" + string(p.UID)}
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		names = append(names, c.Name)
+		for _, m := range c.VolumeMounts {
+			if m.SubPath != "" && !filepath.IsLocal(m.SubPath) {
+				t.Errorf("unsafe subPath %q", m.SubPath)
+			}
+		}
+	}
+	for _, v := range p.Spec.Volumes {
+		names = append(names, v.Name)
+	}
+	for _, name := range names {
+		if !component(name) {
+			t.Errorf("%q is no name of a folder", name)
+		}
+	}
+}
 
 func FuzzManifest(f *testing.F) {
 	inputs, err := filepath.Glob("testdata/*.in.yaml")
@@ -28,6 +61,7 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add([]byte(webYAML + "---\n" + webYAML))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"../x"},"spec":{"containers":[{"name":"a","image":"a"}]}}]}`))
+	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a/../b, namespace: '..', uid: ..}\nspec: {containers: [{name: ../a, image: a}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := manifest.Parse(data, board)
 		if len(m.Pods) == 0 && len(m.Problems) == 0 && !strings.Contains(string(data), "List") {
@@ -62,6 +96,7 @@ func FuzzManifest(f *testing.F) {
 			if len(validation.IsDNS1123Subdomain(p.Name)) > 0 {
 				t.Errorf("unsafe name %q", p.Name)
 			}
+			checkPaths(t, p)
 			if len(p.Spec.Containers) == 0 {
 				t.Error("no container")
 			}

@@ -69,9 +69,10 @@ func identify(p *v1.Pod, uid types.UID, origin Origin) error {
 	if p.Namespace == "" {
 		p.Namespace = metav1.NamespaceDefault
 	}
-	p.GenerateName, p.ResourceVersion, p.Generation, p.SelfLink = "", "", 0, ""
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = nil, nil
-	p.ManagedFields, p.OwnerReferences, p.Finalizers = nil, nil, nil
+	p.ObjectMeta = metav1.ObjectMeta{
+		Name: p.Name, Namespace: p.Namespace, UID: p.UID,
+		Labels: p.Labels, Annotations: p.Annotations, CreationTimestamp: p.CreationTimestamp,
+	}
 	p.Status = v1.PodStatus{Phase: v1.PodPending}
 	p.Spec.NodeName = origin.NodeName
 

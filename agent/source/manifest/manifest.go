@@ -23,6 +23,13 @@ const MaxSize = 10 << 20
 // takes in one request. It bounds what the YAML parser can allocate.
 const maxDocument = 3 << 20
 
+// maxPods is how many documents, and how many pods in lists, a manifest may
+// have: ten times what a node runs. It bounds what is kept of one text, be it
+// pods or problems.
+const maxPods = 1000
+
+var errTooMany = fmt.Errorf("it has more than %d documents or pods", maxPods)
+
 // Errors of a whole manifest.
 var (
 	// ErrEmpty says that there is no document in it.
@@ -47,6 +54,8 @@ type Manifest struct {
 	Pods []*v1.Pod
 	// Problems are in the order of the text.
 	Problems []Problem
+
+	objects int // seen so far, good or bad
 }
 
 // Problem is what is wrong with one document.
@@ -111,6 +120,10 @@ func (m *Manifest) parseDocument(document []byte, place string, origin Origin) {
 	objects, err := podsIn(text)
 	if err != nil {
 		m.Problems = append(m.Problems, Problem{Place: place, Pod: refOf(text, origin), Err: err})
+		return
+	}
+	if m.objects += len(objects); m.objects > maxPods {
+		m.Problems = append(m.Problems, Problem{Place: place, Err: errTooMany})
 		return
 	}
 	if warning != nil {

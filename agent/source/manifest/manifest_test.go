@@ -214,6 +214,8 @@ func TestText(t *testing.T) {
 		{"many values in JSON", `{"kind":"Pod","a":[` + strings.Repeat("0,", 100001) + "0]}", nil, []string{"more than 100000 values"}, false},
 		{"many values by aliases", "kind: Pod\na: &a [" + strings.Repeat("b,", 1999) + "b]\nc: [" + strings.Repeat("*a,", 59) + "*a]\n", nil, []string{"more than 100000 values"}, false},
 		{"many containers", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[` + strings.Repeat("{},", 4096) + "{}]}}", nil, []string{"spec.containers: Too many"}, false},
+		{"many documents", strings.Repeat("---\nkind\n", 1001), nil, []string{"more than 1000 documents"}, false},
+		{"many pods", "apiVersion: v1\nkind: List\nitems:\n" + item(webYAML) + "---\n" + `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Repeat("{},", 999) + "{}]}", []string{"web"}, []string{"document 2: it has more than 1000"}, false},
 		{"many items", `{"apiVersion":"v1","kind":"List","items":[` + strings.Repeat("{},", 4096) + "{}]}", nil, []string{"items: Too many"}, false},
 		{"alias bomb", "kind: Pod\napiVersion: v1\na: &a [x,x,x,x,x,x,x,x,x]\n" + bomb(), nil, []string{"parse YAML"}, false},
 		{"deep", "kind: " + strings.Repeat("[", 20000), nil, []string{"parse YAML"}, false},

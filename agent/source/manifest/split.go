@@ -19,6 +19,9 @@ func split(data []byte) ([][]byte, error) {
 	for start := 0; start < len(data); {
 		end := nextMarker(data, start)
 		if document := data[start:end]; !blank(document) {
+			if len(documents) == maxPods {
+				return nil, errTooMany
+			}
 			// "..." ends a document and cannot begin one.
 			documents = append(documents, bytes.TrimPrefix(document, []byte("...")))
 		}
