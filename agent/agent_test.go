@@ -101,11 +101,12 @@ func TestKilledAtEveryStep(t *testing.T) {
 			t.Run(fmt.Sprintf("call %d late=%v", n, late), func(t *testing.T) {
 				bubble(t, func(t *testing.T, l *lab) {
 					l.want(wanted(t)...)
-					l.runtime.Inject("*", fake.Fault{Hang: true, Late: late, Skip: n, Times: 1})
+					remove := l.runtime.Inject("*", fake.Fault{Hang: true, Late: late, Skip: n, Times: 1})
 					l.start()
 					l.settle(10 * time.Second)
 					before := l.running()
 					l.kill()
+					remove() // it is for the first life only
 					l.start()
 					l.settle(time.Minute)
 					wantAdopted(t, l, before)

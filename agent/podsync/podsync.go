@@ -118,7 +118,8 @@ func (s *Syncer) Submitted(p *v1.Pod) {
 // rounds waits for its next turn.
 const maxRounds = 16
 
-// imageRetry is when a container is tried again whose image is not there.
+// imageRetry is the shortest time after which a container is tried again
+// whose image is not there.
 const imageRetry = 10 * time.Second
 
 // Sync implements worker.Syncer.

@@ -79,9 +79,10 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	}
 	var errs []error
 	for i := range a.Start {
+		var bad *image.Error
 		switch err := st.startContainer(ctx, &a.Start[i]); {
-		case errors.As(err, new(*image.Error)):
-			retry = s.now().Add(imageRetry)
+		case errors.As(err, &bad):
+			retry = sooner(retry, s.now().Add(max(bad.RetryAfter, imageRetry)))
 		case err != nil:
 			errs = append(errs, err)
 		default:
@@ -92,6 +93,14 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 		}
 	}
 	return retry, errors.Join(errs...)
+}
+
+// sooner is the earlier of two times; zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // prepare makes what the pod needs on the host before its sandbox.

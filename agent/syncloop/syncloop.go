@@ -82,6 +82,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // update dispatches one update, and then what it may have made ready.
 func (l *Loop) update(ctx context.Context, u source.Update) {
 	for _, p := range u.Pods {
+		l.cfg.Log.Info("pod update", "op", u.Op.String(), "pod", pod.RefOf(p).String(), "podUID", p.UID, "source", u.Source)
 		switch u.Op {
 		case source.ADD, source.UPDATE, source.RECONCILE, source.DELETE, source.RESTORE:
 			l.cfg.Workers.Submit(ctx, p)

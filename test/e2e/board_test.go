@@ -1,0 +1,252 @@
+//go:build board
+
+package e2e
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tinylet/tinylet/cmd/tinylet/cli"
+	"github.com/tinylet/tinylet/test/board"
+)
+
+// TestBoard boots one board and tests it step by step: booting is what costs.
+func TestBoard(t *testing.T) {
+	n := boot(t, board.VMOptions{})
+	for _, step := range []struct {
+		name string
+		test func(node)
+	}{
+		{"three pods", threePods},
+		{"manifests change", manifestsChange},
+		{"bad manifests", badManifests},
+		{"agent killed", agentKilled},
+		{"agent ends by SIGTERM", agentEnds},
+		{"containerd stopped, restarted, hung", containerdFaults},
+		{"disk full", diskFull},
+		{"clock jumps", clockJumps},
+		{"image missing and invalid command", cannotStart},
+		{"budgets", budgets},
+	} {
+		if !t.Run(step.name, func(t *testing.T) {
+			n := n.with(t)
+			step.test(n)
+			n.clear()
+		}) {
+			break // the next steps would only fail for the same reason
+		}
+	}
+}
+
+// threePods is the demo's manifests: two containers behind an init container,
+// a crash loop, and one that completes.
+func threePods(n node) {
+	files, err := filepath.Glob("../demo/manifests/*.yaml")
+	if err != nil || len(files) != 3 {
+		n.Fatalf("%d manifests: %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			n.Fatal(err)
+		}
+		n.put(filepath.Base(file), string(text))
+	}
+	pods := n.eventually(2*time.Minute, "three pods in their states", func(pods map[string]cli.PodDocument) string {
+		return statuses(map[string]string{"web": "Running", "crashing": "CrashLoopBackOff", "once": "Completed"})(pods)
+	})
+	if web := pods["web"]; web.Ready != 2 || web.Total != 2 || web.PodIP == "" || web.MemoryBytes == 0 {
+		n.Errorf("web: %+v", web)
+	}
+	if once := pods["once"]; once.Phase != "Succeeded" || once.Restarts != 0 {
+		n.Errorf("once: %+v", once)
+	}
+	if crashing := pods["crashing"]; crashing.Restarts < 1 || crashing.Containers[0].Reason != "CrashLoopBackOff" {
+		n.Errorf("crashing: %+v", crashing)
+	}
+	if got := n.sh("tinylet logs web -c server --tail 1"); got != "serving /www on port 8080" {
+		n.Errorf("log of web's server: %q", got)
+	}
+	if got := n.sh("wget -q -O - http://%s:8080/", pods["web"].PodIP); got != "hello from a board" {
+		n.Errorf("the pod serves %q", got)
+	}
+	if got := n.sh("wget -q -O - http://127.0.0.1:10248/healthz"); got != "ok" {
+		n.Errorf("healthz: %q", got)
+	}
+	if got := n.sh("tinylet describe crashing"); !strings.Contains(got, "BackOff") || !strings.Contains(got, "exit") {
+		n.Errorf("describe crashing:\n%s", got)
+	}
+	n.Log("\n" + n.sh("tinylet ps; tinylet status"))
+}
+
+// update is a line that the sync loop logs for each update of a pod.
+var update = regexp.MustCompile(`time=(\S+) .*msg="pod update" op=(\w+) pod=default/(\S+)-board`)
+
+// reaction is how long after the board's time t0 the agent dispatched op.
+func (n node) reaction(t0 time.Time, op, name string) time.Duration {
+	n.Helper()
+	for limit := time.Now().Add(slow(30 * time.Second)); time.Now().Before(limit); time.Sleep(time.Second) {
+		for line := range strings.Lines(n.tail(60)) {
+			m := update.FindStringSubmatch(line)
+			if m == nil || m[2] != op || m[3] != name {
+				continue
+			}
+			if at, err := time.Parse(time.RFC3339, m[1]); err == nil && !at.Before(t0) {
+				return at.Sub(t0)
+			}
+		}
+	}
+	n.Fatalf("the agent did not see %s of %s", op, name)
+	return 0
+}
+
+// now is the board's clock.
+func (n node) now() time.Time {
+	n.Helper()
+	text := n.sh("touch /tmp/now && TZ=UTC stat -c %%y /tmp/now") // BusyBox's date has no fractions
+	now, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", text)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return now
+}
+
+// manifestsChange prints how soon the agent acts on a change: within 2 s of
+// the board's time, the runtime's own time apart.
+func manifestsChange(n node) {
+	react := func(what, op, name string, t0 time.Time) {
+		d := n.reaction(t0, op, name)
+		n.Logf("manifest %s: dispatched after %d ms of the board's time (budget 2000)", what, d.Milliseconds())
+		if d > slow(2*time.Second) {
+			n.Errorf("manifest %s: the agent took %v", what, d)
+		}
+	}
+	t0 := n.now()
+	n.put("a.yaml", sleeper("a", 1))
+	react("added", "ADD", "a", t0)
+	n.put("b.yaml", sleeper("b", 1))
+	before := n.eventually(time.Minute, "two pods run", statuses(map[string]string{"a": "Running", "b": "Running"}))
+
+	t0 = n.now()
+	n.sh("sed -i s/1000000/2000000/ %s/a.yaml", manifestDir)
+	react("edited", "ADD", "a", t0)
+	after := n.eventually(time.Minute, "the edited pod runs anew", func(pods map[string]cli.PodDocument) string {
+		if pods["a"].UID == before["a"].UID {
+			return "it is still the old one"
+		}
+		return statuses(map[string]string{"a": "Running", "b": "Running"})(pods)
+	})
+	if after["b"].Containers[0].ID != before["b"].Containers[0].ID {
+		n.Error("the other pod was restarted")
+	}
+	t0 = n.now()
+	n.sh("rm %s/a.yaml", manifestDir)
+	react("removed", "REMOVE", "a", t0)
+	n.eventually(time.Minute, "the removed pod is gone", statuses(map[string]string{"b": "Running"}))
+}
+
+// badManifests puts every bad file beside a good one.
+func badManifests(n node) {
+	n.put("good.yaml", sleeper("good", 1))
+	good := n.eventually(time.Minute, "the good pod runs", statuses(map[string]string{"good": "Running"}))
+	n.sh(`cd %s
+head -c 200 good.yaml > half.yaml
+head -c 11000000 /dev/zero > huge.yaml
+head -c 4096 /dev/urandom > binary.yaml
+: > empty.yaml
+mkfifo pipe.yaml
+mkdir folder.yaml
+ln -s /nonexistent link.yaml
+echo '{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"}}' > service.json
+printf 'apiVersion: v1\nkind: Pod\nmetadata: {}\nspec: {containers: [{name: c, image: x}]}\n' > noname.yaml
+printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: ../../etc}\nspec: {containers: [{name: c, image: x}]}\n' > path.yaml
+sed s/sleep/true/ good.yaml > clash.yaml
+printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: odd}\nspec: {hostPID: true, containers: [{name: c, image: "localhost/busybox:1"}]}\n' > odd.yaml
+`, manifestDir)
+	pods := n.eventually(time.Minute, "only the odd pod is taken, and rejected", func(pods map[string]cli.PodDocument) string {
+		if pods["odd"].Phase != "Failed" {
+			return "the odd pod is not rejected"
+		}
+		return statuses(map[string]string{"good": "Running", "odd": pods["odd"].Status})(pods)
+	})
+	if pods["good"].Containers[0].ID != good["good"].Containers[0].ID {
+		n.Error("the good pod was restarted")
+	}
+	events := n.sh("tinylet events")
+	for _, want := range []string{"half.yaml", "huge.yaml", "binary.yaml", "service.json", "noname.yaml", "path.yaml", "DuplicatePod", "spec.hostPID"} {
+		if !strings.Contains(events, want) {
+			n.Errorf("no event tells of %s:\n%s", want, events)
+		}
+	}
+	// A good pod survives its file being broken and mended.
+	n.sh("cd %s && cp good.yaml /tmp/good && echo '{{{' > good.yaml && sleep 3 && cp /tmp/good good.yaml && sleep 2", manifestDir)
+	if now := n.eventually(time.Minute, "the good pod still runs", func(pods map[string]cli.PodDocument) string {
+		if pods["good"].Status != "Running" {
+			return pods["good"].Status
+		}
+		return ""
+	}); now["good"].Containers[0].ID != good["good"].Containers[0].ID {
+		n.Error("the good pod was restarted by a broken edit")
+	}
+}
+
+// agentKilled kills the agent with SIGKILL ten times while six containers
+// start; what runs keeps its ID and its process, and nothing runs twice.
+func agentKilled(n node) {
+	n.sh("/etc/init.d/S50tinylet stop")
+	names := map[string]string{}
+	for _, name := range []string{"k1", "k2", "k3"} {
+		n.put(name+".yaml", sleeper(name, 2))
+		names[name] = "Running"
+	}
+	running := map[string]string{}
+	for i := range 10 {
+		// Ever later, so that the kills hit every stage of the starts.
+		n.sh(`tinylet --config /etc/tinylet/config.yaml >> %s 2>&1 &
+pid=$!; sleep %d.%d; kill -9 $pid; wait $pid 2>/dev/null; true`, agentLog, 1+i/2, i*37%10)
+		now := n.tasks()
+		for id, pid := range running {
+			if now[id] != pid {
+				n.Errorf("kill %d: container %s ran as %s and is now %q", i, id, pid, now[id])
+			}
+		}
+		running = now
+	}
+	n.Logf("%d tasks ran after ten kills", len(running))
+	n.sh("/etc/init.d/S50tinylet start")
+	n.eventually(3*time.Minute, "all run after ten kills", statuses(names))
+	now := n.tasks()
+	for id, pid := range running {
+		if now[id] != pid {
+			n.Errorf("container %s ran as %s and is now %q", id, pid, now[id])
+		}
+	}
+	if len(now) != 3+6 {
+		n.Errorf("%d tasks for three sandboxes and six containers: %v", len(now), slices.Sorted(maps.Keys(now)))
+	}
+}
+
+// agentEnds stops the agent as init does and starts it again.
+func agentEnds(n node) {
+	n.put("s.yaml", sleeper("s", 1))
+	n.eventually(time.Minute, "the pod runs", statuses(map[string]string{"s": "Running"}))
+	before := n.tasks()
+	n.sh("/etc/init.d/S50tinylet stop")
+	if got := n.tasks(); !maps.Equal(got, before) {
+		n.Errorf("SIGTERM to the agent changed what runs: %v, now %v", before, got)
+	}
+	if out, err := n.vm.Run(n.ctx, "tinylet", "ps"); err != nil || out.Exit != 3 || !strings.Contains(string(out.Stderr), "does not run") {
+		n.Errorf("ps without an agent: exit %d, %s, %v", out.Exit, out.Stderr, err)
+	}
+	n.sh("/etc/init.d/S50tinylet start")
+	n.eventually(time.Minute, "the pod is adopted", statuses(map[string]string{"s": "Running"}))
+	if got := n.tasks(); !maps.Equal(got, before) {
+		n.Errorf("the next agent changed what runs: %v, now %v", before, got)
+	}
+}

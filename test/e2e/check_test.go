@@ -1,0 +1,54 @@
+//go:build board
+
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tinylet/tinylet/test/board"
+)
+
+// TestWithoutMemoryController boots a board as Raspberry Pi OS leaves it.
+func TestWithoutMemoryController(t *testing.T) {
+	n := boot(t, board.VMOptions{ExtraCmdline: "cgroup_disable=memory", MemoryMB: 256})
+	out, err := n.vm.Run(n.ctx, "tinylet", "check")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", out.Stdout)
+	if out.Exit != 1 {
+		t.Errorf("exit code %d, want 1", out.Exit)
+	}
+	for _, want := range []string{"memory", "cgroup_disable=memory", "cgroup_enable=memory"} {
+		if !strings.Contains(string(out.Stdout), want) {
+			t.Errorf("the finding does not say %q", want)
+		}
+	}
+}
+
+// TestPowerCut cuts the power of a board with running pods and boots its disk
+// again, without a network: everything comes back.
+func TestPowerCut(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk.qcow2")
+	if err := board.NewDisk(t.Context(), prepare(t), disk); err != nil {
+		t.Fatal(err)
+	}
+	n := boot(t, board.VMOptions{Disk: disk, DiskCache: "none"})
+	n.put("a.yaml", sleeper("a", 2))
+	n.put("once.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: once}, spec: {restartPolicy: Never, containers: [{name: c, image: "localhost/busybox:1", command: ["true"]}]}}`)
+	want := statuses(map[string]string{"a": "Running", "once": "Completed"})
+	n.eventually(2*time.Minute, "the pods run", want)
+	n.sh("cp /usr/bin/tinylet /usr/bin/.t && mv /usr/bin/.t /usr/bin/tinylet; sync")
+	n.put("late.yaml", sleeper("late", 1)) // cut while it starts
+	n.sh("sync; sleep 1")
+	n.vm.Kill()
+
+	n = bootDisk(t, board.VMOptions{Disk: disk, DiskCache: "none"})
+	n.eventually(3*time.Minute, "the pods are back after a power cut", statuses(map[string]string{"a": "Running", "once": "Completed", "late": "Running"}))
+	if got := len(n.tasks()); got != 2+3 {
+		t.Errorf("%d tasks for two sandboxes and three containers", got)
+	}
+}

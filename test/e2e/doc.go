@@ -1,0 +1,5 @@
+// Package e2e tests tinylet on simulated boards: a real kernel, containerd,
+// crun and CNI plugins, with the agent as the board's init scripts start it.
+// The tests need the build tag board; BOARD_ARCH (arm64 or armv7) chooses the
+// board, and bin/tinylet-$BOARD_ARCH is what is tested.
+package e2e

@@ -1,0 +1,137 @@
+//go:build board
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/tinylet/tinylet/cmd/tinylet/cli"
+)
+
+// containerdFaults stops, restarts and hangs containerd while pods start.
+func containerdFaults(n node) {
+	n.put("r0.yaml", sleeper("r0", 1))
+	n.eventually(time.Minute, "the first pod runs", statuses(map[string]string{"r0": "Running"}))
+	first := n.tasks()
+	want := map[string]string{"r0": "Running"}
+	for i, fault := range []struct{ name, script string }{
+		{"restarted", "/etc/init.d/S40containerd restart"},
+		{"killed", "kill -9 $(pidof containerd)"},
+		{"hung", "kill -STOP $(pidof containerd); sleep 15; kill -CONT $(pidof containerd)"},
+		{"stopped", "/etc/init.d/S40containerd stop; sleep 10; /etc/init.d/S40containerd start"},
+	} {
+		name := fmt.Sprintf("r%d", i+1)
+		n.put(name+".yaml", sleeper(name, 1))
+		n.sh("sleep 1; %s", fault.script)
+		want[name] = "Running"
+		n.eventually(2*time.Minute, "containerd "+fault.name+" while a pod starts: it runs", statuses(want))
+	}
+	now := n.tasks()
+	for id, pid := range first {
+		if now[id] != pid {
+			n.Errorf("container %s of the first pod did not survive containerd: %s, now %q", id, pid, now[id])
+		}
+	}
+	if len(now) != 2*len(want) {
+		n.Errorf("%d tasks for %d pods", len(now), len(want))
+	}
+}
+
+// diskFull fills the disk for state and logs while a pod is to start.
+func diskFull(n node) {
+	n.put("ok.yaml", sleeper("ok", 1))
+	n.eventually(time.Minute, "a pod runs", statuses(map[string]string{"ok": "Running"}))
+	before := n.tasks()
+	n.sh(`mkdir -p /var/lib/kubelet/pods /tmp/keep
+mount -t tmpfs -o size=64k tmpfs /mnt
+cp %s /tmp/keep/log 2>/dev/null
+head -c 60000 /dev/zero > /mnt/fill; head -c 60000 /dev/zero >> /mnt/fill 2>/dev/null
+mv /var/lib/kubelet/pods /var/lib/kubelet/pods.kept
+ln -s /mnt /var/lib/kubelet/pods`, agentLog)
+	n.put("full.yaml", strings.Replace(sleeper("full", 1), "  containers:", "  volumes: [{name: v, emptyDir: {}}]\n  containers:", 1))
+	n.eventually(time.Minute, "the next pod waits and says why", func(pods map[string]cli.PodDocument) string {
+		if pods["ok"].Status != "Running" {
+			return "the first pod is " + pods["ok"].Status
+		}
+		if events := n.sh("tinylet events"); !strings.Contains(events, "no space left") {
+			return "no event tells of the full disk"
+		}
+		return ""
+	})
+	n.sh(`rm /var/lib/kubelet/pods && mv /var/lib/kubelet/pods.kept /var/lib/kubelet/pods && umount /mnt`)
+	n.eventually(2*time.Minute, "both run once there is space", statuses(map[string]string{"ok": "Running", "full": "Running"}))
+	now := n.tasks()
+	for id, pid := range before {
+		if now[id] != pid {
+			n.Errorf("the first pod was restarted: %v, now %v", before, now)
+		}
+	}
+}
+
+// clockJumps sets the board's clock back to 1970 and forth by years.
+func clockJumps(n node) {
+	n.put("c.yaml", sleeper("c", 1))
+	n.put("crash.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: crash}, spec: {containers: [{name: c, image: "localhost/busybox:1", command: [sh, -c, "exit 1"]}]}}`)
+	n.eventually(time.Minute, "one pod runs, one crashes", func(pods map[string]cli.PodDocument) string {
+		if pods["c"].Status != "Running" || pods["crash"].Restarts < 1 {
+			return fmt.Sprintf("%s, %d restarts", pods["c"].Status, pods["crash"].Restarts)
+		}
+		return ""
+	})
+	before := n.tasks()
+	now := n.now()
+	restarts := 0
+	for _, when := range []time.Time{time.Unix(60, 0), now.AddDate(9, 0, 0), now} {
+		n.sh("date -u -s @%d", when.Unix())
+		pods := n.eventually(2*time.Minute, fmt.Sprintf("the clock jumped to %d: the crash loop goes on", when.UTC().Year()), func(pods map[string]cli.PodDocument) string {
+			if pods["crash"].Restarts <= restarts {
+				return fmt.Sprintf("still %d restarts", restarts)
+			}
+			return ""
+		})
+		restarts = pods["crash"].Restarts
+	}
+	if restarts > 12 {
+		n.Errorf("%d restarts: a clock jump set off a storm", restarts)
+	}
+	after := n.tasks()
+	for id, pid := range before {
+		if after[id] != pid {
+			n.Errorf("a clock jump restarted a container: %v, now %v", slicesOf(before), slicesOf(after))
+		}
+	}
+	if got := n.sh("wget -q -O - http://127.0.0.1:10248/healthz"); got != "ok" {
+		n.Errorf("healthz after the jumps: %q", got)
+	}
+}
+
+func slicesOf(m map[string]string) string {
+	var b strings.Builder
+	for k, v := range maps.All(m) {
+		fmt.Fprintf(&b, "%.12s:%s ", k, v)
+	}
+	return b.String()
+}
+
+// cannotStart runs pods whose image is not there or whose command is not.
+func cannotStart(n node) {
+	n.put("absent.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: absent}, spec: {containers: [{name: c, image: "localhost/absent:1"}]}}`)
+	n.put("never.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: never}, spec: {containers: [{name: c, image: "localhost/absent:1", imagePullPolicy: Never}]}}`)
+	n.put("bad.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: [{name: c, image: "localhost/busybox:1", command: [/no/such/program]}]}}`)
+	n.put("name.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: name}, spec: {containers: [{name: c, image: "UPPER/case:1"}]}}`)
+	pods := n.eventually(2*time.Minute, "each says why it does not run", func(pods map[string]cli.PodDocument) string {
+		for name, want := range map[string][]string{
+			"absent": {"ErrImagePull", "ImagePullBackOff"}, "never": {"ErrImageNeverPull"},
+			"bad": {"CrashLoopBackOff", "StartError", "RunContainerError"}, "name": {"InvalidImageName"},
+		} {
+			if status := pods[name].Status; !strings.Contains(" "+strings.Join(want, " ")+" ", " "+status+" ") || status == "" {
+				return fmt.Sprintf("%s is %q", name, status)
+			}
+		}
+		return ""
+	})
+	n.Logf("absent %s, never %s, bad %s, name %s", pods["absent"].Status, pods["never"].Status, pods["bad"].Status, pods["name"].Status)
+}

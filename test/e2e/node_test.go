@@ -1,0 +1,233 @@
+//go:build board
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tinylet/tinylet/cmd/tinylet/cli"
+	"github.com/tinylet/tinylet/test/board"
+)
+
+const (
+	manifestDir = "/etc/kubernetes/manifests"
+	agentLog    = "/var/log/tinylet.log"
+)
+
+// arch is the board that this run tests.
+func arch() board.Arch {
+	if a := os.Getenv("BOARD_ARCH"); a != "" {
+		return board.Arch(a)
+	}
+	return board.ARM64
+}
+
+// slow stretches limits: the armv7 board is emulated at half the speed.
+func slow(d time.Duration) time.Duration {
+	if arch() == board.ARMv7 {
+		return 2 * d
+	}
+	return d
+}
+
+// node is a running board as the tests use it.
+type node struct {
+	*testing.T
+	ctx context.Context
+	vm  *board.VM
+}
+
+// with is the node for a subtest.
+func (n node) with(t *testing.T) node { n.T = t; return n }
+
+var image *board.Image
+
+func prepare(t *testing.T) *board.Image {
+	t.Helper()
+	if image == nil {
+		made, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Progress: os.Stderr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		image = made
+	}
+	return image
+}
+
+// boot starts a board with the agent in it and waits until its services run.
+func boot(t *testing.T, o board.VMOptions) node {
+	t.Helper()
+	binary, err := filepath.Abs(filepath.Join("..", "..", "bin", "tinylet-"+string(arch())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatalf("%v: run `make build-%s` first", err, arch())
+	}
+	if o.MemoryMB == 0 {
+		o.MemoryMB = 512
+	}
+	o.Files = append(o.Files, board.TinyletFiles(binary)...)
+	return bootDisk(t, o)
+}
+
+// bootDisk is boot without putting anything into the board.
+func bootDisk(t *testing.T, o board.VMOptions) node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
+	t.Cleanup(cancel)
+	vm, err := board.Boot(ctx, prepare(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := node{T: t, ctx: ctx, vm: vm}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", n.tail(150))
+		}
+		if err := vm.Close(); err != nil {
+			t.Logf("close board: %v", err)
+		}
+	})
+	if err := vm.WaitBooted(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n node) tail(lines int) string {
+	out, err := n.vm.Shell(n.ctx, fmt.Sprintf("tail -n %d %s", lines, agentLog))
+	if err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+// sh runs a script that must succeed.
+func (n node) sh(script string, args ...any) string {
+	n.Helper()
+	out, err := n.vm.Shell(n.ctx, fmt.Sprintf(script, args...))
+	if err != nil {
+		n.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// put writes a manifest as an editor does that replaces the file.
+func (n node) put(name, text string) {
+	n.Helper()
+	if err := n.vm.Put(n.ctx, path.Join(manifestDir, name), strings.NewReader(text), 0o644); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// pods is what `tinylet ps -o json` prints, by name without the node's.
+func (n node) pods() (map[string]cli.PodDocument, error) {
+	out, err := n.vm.Run(n.ctx, "tinylet", "ps", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	if out.Exit != 0 {
+		return nil, fmt.Errorf("tinylet ps ended with %d: %s", out.Exit, out.Stderr)
+	}
+	var doc cli.PodsDocument
+	if err := json.Unmarshal(out.Stdout, &doc); err != nil {
+		return nil, fmt.Errorf("tinylet ps: %w", err)
+	}
+	pods := make(map[string]cli.PodDocument, len(doc.Pods))
+	for _, p := range doc.Pods {
+		name, _, _ := strings.Cut(p.Name, "-board")
+		pods[name] = p
+	}
+	return pods, nil
+}
+
+// eventually asks until cond answers "", for at most limit.
+func (n node) eventually(limit time.Duration, what string, cond func(pods map[string]cli.PodDocument) string) map[string]cli.PodDocument {
+	n.Helper()
+	limit = slow(limit)
+	start := time.Now()
+	for {
+		pods, err := n.pods()
+		wrong := ""
+		if err != nil {
+			wrong = err.Error()
+		} else {
+			wrong = cond(pods)
+		}
+		if wrong == "" {
+			n.Logf("%s: after %.1f s", what, time.Since(start).Seconds())
+			return pods
+		}
+		if time.Since(start) > limit {
+			table, _ := n.vm.Run(n.ctx, "tinylet", "ps")
+			n.Fatalf("%s: not within %s: %s\n%s", what, limit, wrong, table.Stdout)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-n.ctx.Done():
+			n.Fatal(context.Cause(n.ctx))
+		}
+	}
+}
+
+// statuses is a condition on the word that ps shows for each pod.
+func statuses(want map[string]string) func(map[string]cli.PodDocument) string {
+	return func(pods map[string]cli.PodDocument) string {
+		var wrong []string
+		for name, status := range want {
+			if got := pods[name].Status; got != status {
+				wrong = append(wrong, fmt.Sprintf("%s is %q, not %q", name, got, status))
+			}
+		}
+		if len(pods) != len(want) {
+			wrong = append(wrong, fmt.Sprintf("%d pods, not %d", len(pods), len(want)))
+		}
+		return strings.Join(wrong, ", ")
+	}
+}
+
+// clear removes all manifests and waits until nothing of them is left.
+func (n node) clear() {
+	n.Helper()
+	n.sh("rm -rf %s/*", manifestDir)
+	n.eventually(90*time.Second, "all pods gone", func(pods map[string]cli.PodDocument) string {
+		if len(pods) > 0 {
+			return fmt.Sprintf("%d pods are left", len(pods))
+		}
+		return ""
+	})
+	if left := n.sh("ctr -n k8s.io c ls -q; ls /var/lib/kubelet/pods /var/log/pods /var/log/containers"); strings.Contains(left, "_") || len(strings.Fields(left)) > 3 {
+		n.Errorf("removed pods left behind: %s", left)
+	}
+}
+
+// tasks are the processes that containerd runs: container ID to PID.
+func (n node) tasks() map[string]string {
+	n.Helper()
+	out := map[string]string{}
+	for line := range strings.Lines(n.sh("ctr -n k8s.io t ls")) {
+		if f := strings.Fields(line); len(f) == 3 && f[2] == "RUNNING" {
+			out[f[0]] = f[1]
+		}
+	}
+	return out
+}
+
+// sleeper is a manifest of a pod whose containers run until they are stopped.
+func sleeper(name string, containers int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n", name)
+	for i := range containers {
+		fmt.Fprintf(&b, "  - {name: c%d, image: %q, command: [sleep, \"1000000\"]}\n", i, board.BusyboxImage)
+	}
+	return b.String()
+}
