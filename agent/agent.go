@@ -62,6 +62,9 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, cal
 		return err
 	}
 	log.Info("tinylet starts", "version", version.Kubelet(), "node", cfg.NodeName, "runtime", cfg.Kubelet.ContainerRuntimeEndpoint)
+	if cfg.Kubeconfig != "" || cfg.BootstrapKubeconfig != "" {
+		log.Warn("joining a cluster is not built yet: kubeconfig is ignored, and only pods from manifests run")
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
