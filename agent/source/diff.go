@@ -43,8 +43,8 @@ func (r refusal) message() string {
 }
 
 // resolve picks, among all claims in their order, those that may run: one
-// for each full name and UID. A source that has the name already keeps it,
-// also with a changed pod; else the first claim wins.
+// for each full name and UID. A pod that is live stays; a source that has the
+// name already keeps it, also with a changed pod; else the first claim wins.
 func resolve(claims []claim, live map[types.UID]*livePod) (winners []claim, refused []refusal) {
 	owner := make(map[string]string, len(live))
 	for _, l := range live {
@@ -52,7 +52,7 @@ func resolve(claims []claim, live map[types.UID]*livePod) (winners []claim, refu
 	}
 	ordered := slices.Clone(claims)
 	slices.SortStableFunc(ordered, func(a, b claim) int {
-		return incumbent(owner, b) - incumbent(owner, a)
+		return incumbency(b, owner, live) - incumbency(a, owner, live)
 	})
 	names := make(map[string]claim, len(claims))
 	uids := make(map[types.UID]claim, len(claims))
@@ -72,11 +72,16 @@ func resolve(claims []claim, live map[types.UID]*livePod) (winners []claim, refu
 	return winners, refused
 }
 
-func incumbent(owner map[string]string, c claim) int {
-	if owner[pod.RefOf(c.pod).FullName()] == c.source {
+func incumbency(c claim, owner map[string]string, live map[types.UID]*livePod) int {
+	l := live[c.pod.UID]
+	switch {
+	case l != nil && l.source == c.source && pod.RefOf(l.pod) == pod.RefOf(c.pod):
+		return 2
+	case owner[pod.RefOf(c.pod).FullName()] == c.source:
 		return 1
+	default:
+		return 0
 	}
-	return 0
 }
 
 // change is an Update and what it makes of the live pods.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -19,9 +20,12 @@ import (
 //
 //	          new, changed or touched
 //	              v
-//	settling --- the same at the next look ---> read ---> pods, or trouble
-//	   ^                                          |
-//	   +------- changed while being read ---------+
+//	settling --- the same at the next look ---> read ---> pods
+//	   ^                                         | |
+//	   +------- changed while being read --------+ | bad
+//	   ^                                           v
+//	   +------- changed ------------------------ doubted --- the same for
+//	                                             doubtTime ---> pods, event
 //
 // It leaves the folder's pods when two looks in a row do not find it.
 type entry struct {
@@ -33,8 +37,10 @@ type entry struct {
 	vanished bool   // the last look found its name only
 	touched  bool   // inotify told of it
 	pending  bool   // not read as it is now
+	doubted  bool   // read as it is now, and bad: it may be half-written
 
 	sig     signature
+	since   time.Time         // sig is as it is
 	sum     [sha256.Size]byte // of the content parsed last
 	parsed  bool              // there is such a content
 	pods    []*v1.Pod
@@ -56,15 +62,27 @@ func (e *entry) next(sig signature, calm bool) step {
 	changed := e.touched || sig != e.sig
 	e.sig, e.touched = sig, false
 	if changed {
-		e.pending = true
-		if !calm {
-			return stepWait
+		e.pending, e.doubted = true, false
+		e.since = time.Now()
+		if calm {
+			e.since = time.Time{}
 		}
 	}
-	if e.pending {
+	switch {
+	case !e.pending:
+		return stepNothing
+	case changed && !calm, e.doubted && time.Since(e.since) < doubtTime:
+		return stepWait
+	default:
 		return stepRead
 	}
-	return stepNothing
+}
+
+// doubt says that bad content is not worth telling yet, because it is new.
+func (e *entry) doubt() bool {
+	e.doubted = time.Since(e.since) < doubtTime
+	e.pending = e.doubted
+	return e.doubted
 }
 
 // errTooLarge is for a file over manifest.MaxSize.

@@ -22,12 +22,16 @@ const (
 	// a manifest acts about 100 ms after its writer is done with it, and one
 	// that is still being written is not read at all.
 	settleTime = 50 * time.Millisecond
+	// doubtTime is how long bad content must stay as it is before it counts:
+	// a slow writer empties a file first.
+	doubtTime = 500 * time.Millisecond
 	// settledAge is the age from which a file is not waited for at start.
 	settledAge = 2 * time.Second
 	// startLimit is how long the first set waits for files that are being
 	// written or cannot be read just now.
 	startLimit = 10 * time.Second
-	// retryTime is when what could not be read is tried again.
+	// retryTime is when what could not be read is tried again; after each
+	// time in vain it is twice as long, up to that of a rescan.
 	retryTime = 5 * time.Second
 	// unwatchedRescan is the rescan while inotify does not work.
 	unwatchedRescan = 10 * time.Second
@@ -76,6 +80,7 @@ type File struct {
 	looks   uint64
 	started time.Time
 	sent    bool // the first set is out
+	retries int  // in a row since then
 
 	refused map[string]struct{} // refusals that had their event
 }
@@ -147,16 +152,27 @@ func (f *File) waits(result result) bool {
 	return result.failed || ((result.unsettled || result.retry) && time.Since(f.started) < startLimit)
 }
 
+// next is the time to the next look.
 func (f *File) next(result result) time.Duration {
+	again := result.failed || result.retry
+	if !again || !f.sent {
+		f.retries = 0
+	}
+	rescan := f.rescan
+	if !result.watched {
+		rescan = min(unwatchedRescan, rescan)
+	}
 	switch {
 	case result.unsettled:
 		return settleTime
-	case result.failed || result.retry:
-		return min(retryTime, f.rescan)
-	case !result.watched:
-		return jittered(min(unwatchedRescan, f.rescan))
+	case again:
+		wait := min(retryTime<<f.retries, rescan)
+		if wait < rescan {
+			f.retries++
+		}
+		return wait
 	default:
-		return jittered(f.rescan)
+		return jittered(rescan)
 	}
 }
 

@@ -177,9 +177,10 @@ func (h *HTTP) take(data []byte, etag string) (changed bool, err error) {
 	return changed, nil
 }
 
-// redirect lets a server move the manifest, but not learn for another host
-// what the headers say.
+// redirect lets a server move the manifest, but another host not learn what
+// the headers or the URL say.
 func (h *HTTP) redirect(request *http.Request, via []*http.Request) error {
+	request.Header.Del("Referer") // the URL with its query
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
 	}

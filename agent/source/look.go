@@ -41,7 +41,7 @@ func (f *File) look(w *watcher) result {
 	if relist && !gone {
 		if err := f.list(root, w); err != nil {
 			f.rootTrouble(err)
-			return result{failed: true}
+			return result{failed: true, watched: told.watched}
 		}
 	}
 	f.root, f.rootErr = root, ""
@@ -125,10 +125,14 @@ func (f *File) list(root signature, w *watcher) error {
 	return nil
 }
 
-// linkTargets is the real path behind a symbolic link, if there is one.
+// linkTargets is the real path behind a symbolic link, if there is one and
+// it is a file's: no manifest needs a watch on /dev.
 func linkTargets(path string) []string {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil || target == path {
+		return nil
+	}
+	if info, err := os.Stat(target); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
 	return []string{target}
@@ -231,15 +235,20 @@ func (f *File) read(e *entry, r *result) {
 		return
 	}
 	e.pending = false
-	e.trouble = ""
 	sum := sha256.Sum256(data)
 	if e.parsed && sum == e.sum {
+		e.trouble = ""
 		return
 	}
-	e.sum, e.parsed = sum, true
 	origin := f.origin
 	origin.Location = e.path
 	m := manifest.Parse(data, origin)
+	if !m.Complete() && e.doubt() {
+		r.unsettled = true
+		return
+	}
+	e.trouble = ""
+	e.sum, e.parsed = sum, true
 	report(f.events, e.path, m.Problems)
 	pods := merge(e.pods, m)
 	if !slices.Equal(pods, e.pods) {

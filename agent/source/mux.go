@@ -86,7 +86,7 @@ func (m *Mux) Ready() bool {
 // received every change, or ctx ends; the next Set of any source continues
 // from what was received. The consumer must not call it. The pods belong to
 // the mux from now on and are shared with the consumer: nobody changes them.
-// The order of pods decides which of two with one name runs.
+// Of two pods with one name or UID the one that is live runs, else the first.
 func (m *Mux) Set(ctx context.Context, source string, pods []*v1.Pod) {
 	select {
 	case <-m.turn:

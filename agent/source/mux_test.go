@@ -119,6 +119,17 @@ func TestMux(t *testing.T) {
 			{"file", []*v1.Pod{newPod("a", "1", "x"), newPod("b", "1", "y")}, []string{"ADD file: 1=x"}, 1},
 			{"file", []*v1.Pod{newPod("b", "1", "y")}, []string{"REMOVE file: 1=x", "ADD file: 1=y"}, 1},
 		}},
+		{"a UID that another source has", []set{
+			{"http", []*v1.Pod{newPod("b", "2", "x")}, []string{"ADD http: 2=x"}, 0},
+			{"file", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD file: 1=x"}, 0},
+			{"http", []*v1.Pod{newPod("b", "1", "x")}, []string{"REMOVE http: 2=x"}, 1},
+			{"file", nil, []string{"REMOVE file: 1=x", "ADD http: 1=x"}, 1},
+		}},
+		{"a new order in one source", []set{
+			{"http", []*v1.Pod{newPod("a", "1", "x"), newPod("a", "2", "y")}, []string{"ADD http: 1=x"}, 1},
+			{"http", []*v1.Pod{newPod("a", "2", "y"), newPod("a", "1", "x")}, nil, 1},
+			{"http", []*v1.Pod{newPod("a", "3", "z"), newPod("a", "2", "y")}, []string{"REMOVE http: 1=x", "ADD http: 3=z"}, 1},
+		}},
 		{"one name in two sources", []set{
 			{"http", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD http: 1=x"}, 0},
 			{"file", []*v1.Pod{newPod("a", "2", "y")}, []string{"ADD file:"}, 1},

@@ -98,10 +98,17 @@ func clip(message string) string {
 	return message[:cut] + "..."
 }
 
+// maxReported is how many problems of one manifest have their own event.
+const maxReported = 20
+
 // report tells of a manifest's problems, each by one event. The recorder
 // writes each to the log.
 func report(events *event.Recorder, location string, problems []manifest.Problem) {
-	for _, problem := range problems {
+	for i, problem := range problems {
+		if i == maxReported {
+			events.Warning(pod.Ref{}, ReasonInvalidManifest, clip(fmt.Sprintf("%s: %d problems more", location, len(problems)-i)))
+			return
+		}
 		reason := ReasonInvalidManifest
 		if problem.Warning {
 			reason = ReasonUnknownField
