@@ -1,0 +1,54 @@
+package podsync
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+func TestLogsOfAPod(t *testing.T) {
+	dir := t.TempDir()
+	s := &Syncer{Config: Config{LogLinks: filepath.Join(dir, "links")}}
+	n := &criconfig.Node{PodLogsDir: filepath.Join(dir, "pods")}
+	l := s.logsOf(pod.Ref{UID: "u1", Namespace: "default", Name: "web"}, n)
+	other := s.logsOf(pod.Ref{UID: "u2", Namespace: "default", Name: "web"}, n)
+	for _, x := range []logs{l, other} {
+		if err := x.prepare("c"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(x.path("c", 3), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // it is idempotent
+			if err := x.link("c", "id-"+string(x.ref.UID), 3); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, tc := range []struct{ count, want int }{{0, 4}, {3, 4}, {4, 4}, {9, 9}} {
+		if got := l.nextCount("c", tc.count); got != tc.want {
+			t.Errorf("count %d becomes %d, want %d", tc.count, got, tc.want)
+		}
+	}
+	if got := l.nextCount("new", 2); got != 2 {
+		t.Errorf("of a container without logs: %d", got)
+	}
+	// A leftover is known by its UID alone.
+	if err := s.logsOf(pod.Ref{UID: "u1"}, n).remove(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{filepath.Join(s.LogLinks, "web_default_c-id-u2.log"), other.dir}
+	if len(left) != 2 || left[0] != want[0] || left[1] != want[1] {
+		t.Errorf("left: %v, want %v", left, want)
+	}
+	if err := s.logsOf(pod.Ref{UID: "u1"}, n).remove(); err != nil {
+		t.Errorf("removing what is gone: %v", err)
+	}
+}
