@@ -18,13 +18,39 @@ import (
 // not touched. It deletes what it can before it fails; the caller tries
 // again. It stops when ctx ends.
 func (v *Volumes) Teardown(ctx context.Context, uid types.UID) error {
-	if err := v.teardown(ctx, string(uid)); err != nil {
+	err := v.takeDown(ctx, string(uid), func(pods *os.File) error {
+		return removeTree(ctx, pods, string(uid))
+	})
+	if err != nil {
 		return fmt.Errorf("tear down directory of pod %q: %w", uid, v.advise(err))
 	}
 	return nil
 }
 
-func (v *Volumes) teardown(ctx context.Context, uid string) error {
+// Release unmounts and deletes the volumes of a pod that has ended, and keeps
+// its termination messages until Teardown. It makes the promises of Teardown.
+func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
+	err := v.takeDown(ctx, string(uid), func(pods *os.File) error {
+		fd, err := unix.Openat(int(pods.Fd()), string(uid), unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		dir := os.NewFile(uintptr(fd), string(uid))
+		defer dir.Close()
+		return removeTree(ctx, dir, dirVolumes)
+	})
+	if err != nil {
+		return fmt.Errorf("release volumes of pod %q: %w", uid, v.advise(err))
+	}
+	return nil
+}
+
+// takeDown unmounts all in the pod's directory and has remove delete, given
+// the directory of all pods.
+func (v *Volumes) takeDown(ctx context.Context, uid string, remove func(pods *os.File) error) error {
 	if err := component(uid); err != nil {
 		return err
 	}
@@ -42,7 +68,7 @@ func (v *Volumes) teardown(ctx context.Context, uid string) error {
 	}
 	defer pods.Close()
 	unmounted := v.unmountBelow(ctx, filepath.Join(dir, uid))
-	return errors.Join(unmounted, removeTree(ctx, pods, uid))
+	return errors.Join(unmounted, remove(pods))
 }
 
 // unmountBelow takes down the last mounted first, and looks again, since one

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -40,19 +39,24 @@ func containerdFaults(n node) {
 	}
 }
 
-// diskFull fills the disk for state and logs while a pod is to start.
+// diskFull fills the disk for state, then that for logs, while a pod is to
+// start.
 func diskFull(n node) {
+	full(n, "state", "/var/lib/kubelet/pods", "size=64k")
+	full(n, "logs", "/var/log/pods", "nr_inodes=1")
+}
+
+// full puts a full file system in the place of dir.
+func full(n node, name, dir, limit string) {
 	n.put("ok.yaml", sleeper("ok", 1))
-	n.eventually(time.Minute, "a pod runs", statuses(map[string]string{"ok": "Running"}))
+	running := map[string]string{"ok": "Running"}
+	n.eventually(time.Minute, "a pod runs", statuses(running))
 	before := n.tasks()
-	n.sh(`mkdir -p /var/lib/kubelet/pods /tmp/keep
-mount -t tmpfs -o size=64k tmpfs /mnt
-cp %s /tmp/keep/log 2>/dev/null
-head -c 60000 /dev/zero > /mnt/fill; head -c 60000 /dev/zero >> /mnt/fill 2>/dev/null
-mv /var/lib/kubelet/pods /var/lib/kubelet/pods.kept
-ln -s /mnt /var/lib/kubelet/pods`, agentLog)
+	n.sh(`mkdir -p /mnt && mount -t tmpfs -o %[2]s tmpfs /mnt
+head -c 200000 /dev/zero > /mnt/fill 2>/dev/null
+mv %[1]s %[1]s.kept && ln -s /mnt %[1]s`, dir, limit)
 	n.put("full.yaml", strings.Replace(sleeper("full", 1), "  containers:", "  volumes: [{name: v, emptyDir: {}}]\n  containers:", 1))
-	n.eventually(time.Minute, "the next pod waits and says why", func(pods map[string]cli.PodDocument) string {
+	n.eventually(time.Minute, "disk full for "+name+": the next pod waits and says why", func(pods map[string]cli.PodDocument) string {
 		if pods["ok"].Status != "Running" {
 			return "the first pod is " + pods["ok"].Status
 		}
@@ -61,7 +65,7 @@ ln -s /mnt /var/lib/kubelet/pods`, agentLog)
 		}
 		return ""
 	})
-	n.sh(`rm /var/lib/kubelet/pods && mv /var/lib/kubelet/pods.kept /var/lib/kubelet/pods && umount /mnt`)
+	n.sh(`rm %[1]s && mv %[1]s.kept %[1]s && umount /mnt`, dir)
 	n.eventually(2*time.Minute, "both run once there is space", statuses(map[string]string{"ok": "Running", "full": "Running"}))
 	now := n.tasks()
 	for id, pid := range before {
@@ -69,6 +73,7 @@ ln -s /mnt /var/lib/kubelet/pods`, agentLog)
 			n.Errorf("the first pod was restarted: %v, now %v", before, now)
 		}
 	}
+	n.clear()
 }
 
 // clockJumps sets the board's clock back to 1970 and forth by years.
@@ -100,20 +105,12 @@ func clockJumps(n node) {
 	after := n.tasks()
 	for id, pid := range before {
 		if after[id] != pid {
-			n.Errorf("a clock jump restarted a container: %v, now %v", slicesOf(before), slicesOf(after))
+			n.Errorf("a clock jump restarted a container: %v, now %v", before, after)
 		}
 	}
 	if got := n.sh("wget -q -O - http://127.0.0.1:10248/healthz"); got != "ok" {
 		n.Errorf("healthz after the jumps: %q", got)
 	}
-}
-
-func slicesOf(m map[string]string) string {
-	var b strings.Builder
-	for k, v := range maps.All(m) {
-		fmt.Fprintf(&b, "%.12s:%s ", k, v)
-	}
-	return b.String()
 }
 
 // cannotStart runs pods whose image is not there or whose command is not.
