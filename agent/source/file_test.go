@@ -39,19 +39,22 @@ type running struct {
 	t      *testing.T
 	path   string
 	events *event.Recorder
+	log    logged
 
 	mu   sync.Mutex
 	sets [][]string // each set as "name=tag"
 	uids map[string]string
 	news chan struct{}
+	hold sync.Mutex // while it is held, a set is not taken
 }
 
 // start runs a File whose rescan takes an hour: what the tests see is
 // inotify's work, unless change says otherwise.
 func start(t *testing.T, path string, change ...func(*source.FileConfig)) *running {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	r := &running{t: t, path: path, events: event.NewRecorder(log), uids: map[string]string{}, news: make(chan struct{}, 1)}
+	r := &running{t: t, path: path, uids: map[string]string{}, news: make(chan struct{}, 1)}
+	log := r.log.logger()
+	r.events = event.NewRecorder(log)
 	config := source.FileConfig{Path: path, NodeName: "n", Rescan: time.Hour, Log: log, Events: r.events}
 	for _, c := range change {
 		c(&config)
@@ -74,6 +77,8 @@ func start(t *testing.T, path string, change ...func(*source.FileConfig)) *runni
 }
 
 func (r *running) set(_ context.Context, pods []*v1.Pod) {
+	r.hold.Lock()
+	defer r.hold.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
@@ -103,9 +108,9 @@ func (r *running) last() ([]string, int) {
 // limit is how long a test waits for what must come.
 const limit = 20 * time.Second
 
-// quiet is how long a test waits for what must not come: several times what
-// a File takes to act.
-const quiet = 400 * time.Millisecond
+// quiet is how long a test waits for what must not come: longer than a File
+// takes to act, or to complain.
+const quiet = 800 * time.Millisecond
 
 // want waits until the last set is just this.
 func (r *running) want(pods ...string) {
@@ -134,7 +139,7 @@ func (r *running) still(sets int) {
 }
 
 // warned waits for one event after another, each with a part of its text,
-// and sees that there are no more.
+// and a log line for each, and sees that there are no more.
 func (r *running) warned(parts ...string) {
 	r.t.Helper()
 	deadline := time.Now().Add(limit)
@@ -145,6 +150,9 @@ func (r *running) warned(parts ...string) {
 	got := warnings(r.events)
 	if len(got) != len(parts) {
 		r.t.Fatalf("events %q, want %d", got, len(parts))
+	}
+	if n := r.log.events(); n != len(parts) {
+		r.t.Errorf("%d log lines, want %d:\n%s", n, len(parts), r.log.String())
 	}
 	for i, part := range parts {
 		if !strings.Contains(got[i], part) {
@@ -274,9 +282,8 @@ func TestFileKeepsPodsOfABadFile(t *testing.T) {
 			write(t, path, bad.text)
 			want = append(want, bad.want)
 			r.warned(want...)
-			write(t, path, bad.text) // the same again
+			write(t, path, bad.text) // the same again, which the next row would count
 			must(t, os.Chmod(path, 0o600))
-			r.warned(want...)
 			if _, n := r.last(); n != 1 {
 				t.Errorf("%d sets", n)
 			}
@@ -364,6 +371,24 @@ func TestFileFollowsAWriter(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	r.want("a=1")
+}
+
+func TestFileWithASlowConsumer(t *testing.T) {
+	t.Parallel()
+	r := start(t, t.TempDir())
+	r.want()
+	func() {
+		r.hold.Lock()
+		defer r.hold.Unlock()
+		r.write("a.yaml", manifestText("a", "1"))
+		time.Sleep(quiet) // the set of it waits to be taken
+		r.write("b.yaml", manifestText("b", "1"))
+		time.Sleep(quiet)
+		r.write("c.yaml", manifestText("c", "1"))
+		r.write("b.yaml", manifestText("b", "2"))
+	}()
+	r.want("a=1", "b=2", "c=1")
+	r.still(3) // none, the first that waited, and one for all the rest
 }
 
 func TestFileFollowsAVolume(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,21 +26,56 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func answer(status int, body string) func(*http.Request) (*http.Response, error) {
-	return func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
-	}
+// reply is one answer of a server.
+type reply struct {
+	status int
+	body   string
+	etag   string
+	err    error // instead of an answer
+	hangs  bool  // after the body, or at once if there is no status
 }
 
-func fail(err error) func(*http.Request) (*http.Response, error) {
-	return func(*http.Request) (*http.Response, error) { return nil, err }
+// hanging is a body that does not end before its request does.
+type hanging struct{ request *http.Request }
+
+func (h hanging) Read([]byte) (int, error) {
+	<-h.request.Context().Done()
+	return 0, h.request.Context().Err()
 }
+
+func (p reply) to(r *http.Request) (*http.Response, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	if p.status == 0 {
+		return hanging{r}.none()
+	}
+	var body io.Reader = strings.NewReader(p.body)
+	if p.hangs {
+		body = io.MultiReader(body, hanging{r})
+	}
+	header := http.Header{}
+	if p.etag != "" {
+		header.Set("ETag", p.etag)
+	}
+	return &http.Response{StatusCode: p.status, Header: header, Body: io.NopCloser(body), Request: r}, nil
+}
+
+func (h hanging) none() (*http.Response, error) {
+	_, err := h.Read(nil)
+	return nil, err
+}
+
+func answer(status int, body string) reply { return reply{status: status, body: body} }
+
+func fail(err error) reply { return reply{err: err} }
 
 // ask runs an HTTP source until its transport calls over, and answers what
 // the source handed over as "name=tag".
 func ask(t *testing.T, config source.HTTPConfig, transport func(r *http.Request, over func()) (*http.Response, error), set func([]string)) []string {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	var lines logged
+	log := lines.logger()
 	events := event.NewRecorder(log)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the test is over")
@@ -65,16 +101,17 @@ func ask(t *testing.T, config source.HTTPConfig, transport func(r *http.Request,
 	if !errors.Is(err, stop) {
 		t.Errorf("Run ended with %v", err)
 	}
-	for _, w := range warnings(events) {
-		if strings.Contains(w, "hunter2") {
-			t.Errorf("a secret in the event %q", w)
-		}
+	if text := strings.Join(warnings(events), "\n") + lines.String(); strings.Contains(text, "hunter2") {
+		t.Errorf("a secret in the events or in the log:\n%s", text)
+	}
+	if n := lines.events(); n != len(warnings(events)) {
+		t.Errorf("%d log lines for the events %q", n, warnings(events))
 	}
 	return warnings(events)
 }
 
 // askEach lets the source see one answer in each period.
-func askEach(t *testing.T, steps []func(*http.Request) (*http.Response, error)) (sets [][]string, events []string) {
+func askEach(t *testing.T, steps []reply) (sets [][]string, events []string) {
 	t.Helper()
 	sets = make([][]string, len(steps))
 	n := 0
@@ -86,7 +123,7 @@ func askEach(t *testing.T, steps []func(*http.Request) (*http.Response, error)) 
 			over()
 			return nil, r.Context().Err()
 		}
-		return steps[n-1](r)
+		return steps[n-1].to(r)
 	}, func(pods []string) { sets[n-1] = pods })
 	periods := time.Duration(len(steps))
 	if took := time.Since(begin); took < periods*time.Minute || took > periods*77*time.Second {
@@ -101,13 +138,11 @@ func TestHTTP(t *testing.T) {
 	reset := func(port int) error {
 		return &net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: port}, Err: errors.New("connection reset by peer")}
 	}
-	steps := func(s ...func(*http.Request) (*http.Response, error)) []func(*http.Request) (*http.Response, error) {
-		return s
-	}
+	steps := func(s ...reply) []reply { return s }
 	const none = `{"apiVersion":"v1","kind":"PodList","items":[]}`
 	for _, tt := range []struct {
 		name  string
-		steps []func(*http.Request) (*http.Response, error)
+		steps []reply
 		want  [][]string
 		warn  []string
 	}{
@@ -136,10 +171,14 @@ func TestHTTP(t *testing.T) {
 			fail(x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time 1"}),
 			fail(x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time 2"})),
 			make([][]string, 2), []string{"the clock is wrong"}},
-		{"a server that never answers", steps(answer(200, a1), func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}, answer(200, a2)), [][]string{{"a=1"}, nil, {"a=2"}}, []string{"no whole answer within 10s"}},
+		{"a server that never answers", steps(answer(200, a1), reply{}, answer(200, a2)),
+			[][]string{{"a=1"}, nil, {"a=2"}}, []string{"no whole answer within 10s"}},
+		{"a server that stops in the midst", steps(answer(200, a1), reply{status: 200, body: a2, hangs: true}, answer(200, a2)),
+			[][]string{{"a=1"}, nil, {"a=2"}}, []string{"no whole answer within 10s"}},
+		{"a server that never stops", steps(answer(200, a1), reply{status: 200, body: strings.Repeat("#", 10<<20+1), hangs: true}),
+			[][]string{{"a=1"}, nil}, []string{"larger than"}},
+		{"a thousand bad documents", steps(answer(200, strings.Repeat("---\nkind\n", 1000))), [][]string{nil},
+			append(slices.Repeat([]string{"is not an object"}, 20), "pods: 980 problems more")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,6 +211,45 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestHTTPAsksForWhatIsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a1, a2 := manifestText("a", "1"), manifestText("a", "2")
+		steps := []struct {
+			condition string // of the request
+			reply     reply
+			want      []string
+		}{
+			{"", reply{status: 200, body: a1, etag: "one"}, []string{"a=1"}},
+			{"one", reply{status: 304}, nil},
+			{"one", reply{status: 500}, nil},
+			{"one", reply{status: 200, etag: "empty"}, nil},
+			{"one", reply{status: 200, body: a2[:60], etag: "half"}, nil},
+			{"half", reply{status: 304}, nil},
+			{"half", reply{status: 200, body: a2, etag: "two"}, []string{"a=2"}},
+			{"two", reply{status: 200, body: a1}, []string{"a=1"}},
+			{"", reply{status: 304}, nil},
+		}
+		n := 0
+		sets := make([][]string, len(steps))
+		ask(t, source.HTTPConfig{URL: "http://example.com"}, func(r *http.Request, over func()) (*http.Response, error) {
+			if n == len(steps) {
+				over()
+				return nil, r.Context().Err()
+			}
+			if got := r.Header.Get("If-None-Match"); got != steps[n].condition {
+				t.Errorf("request %d: If-None-Match is %q, want %q", n, got, steps[n].condition)
+			}
+			n++
+			return steps[n-1].reply.to(r)
+		}, func(pods []string) { sets[n-1] = pods })
+		for i, s := range steps {
+			if d := cmp.Diff(s.want, sets[i]); d != "" {
+				t.Errorf("set %d: -want +got:\n%s", i, d)
+			}
+		}
+	})
+}
+
 // TestHTTPServer is against real servers: what Go's client does by itself.
 func TestHTTPServer(t *testing.T) {
 	var requests []*http.Request
@@ -198,23 +276,24 @@ func TestHTTPServer(t *testing.T) {
 
 	for _, tt := range []struct {
 		name   string
-		path   string
+		url    string
 		header http.Header
 		paths  []string // of the requests with a manifest as the answer
 		sets   [][]string
 		warn   string
 	}{
-		{"twice", "/pods", http.Header{"X-Token": {"hunter2"}}, []string{"/pods", "/pods"}, [][]string{{"a=1"}}, ""},
-		{"moved on the host", "/here", http.Header{"X-Token": {"hunter2"}}, []string{"/pods", "/pods"}, [][]string{{"a=1"}}, ""},
-		{"moved to another host", "/there", nil, []string{"/", "/"}, [][]string{{"other=1"}}, ""},
-		{"moved to another host, with headers", "/there", http.Header{"X-Token": {"hunter2"}}, nil, nil, "is not followed with the headers"},
-		{"moved for ever", "/round", nil, nil, nil, "more than 5 redirects"},
+		{"twice", server.URL + "/pods", http.Header{"X-Token": {"hunter2"}}, []string{"/pods", "/pods"}, [][]string{{"a=1"}}, ""},
+		{"moved on the host", server.URL + "/here", http.Header{"X-Token": {"hunter2"}}, []string{"/pods", "/pods"}, [][]string{{"a=1"}}, ""},
+		{"moved to another host", server.URL + "/there?token=hunter2", nil, []string{"/", "/"}, [][]string{{"other=1"}}, ""},
+		{"moved to another host, with a password", withUser(server.URL) + "/there", nil, nil, nil, "is not followed with the headers"},
+		{"moved to another host, with headers", server.URL + "/there", http.Header{"X-Token": {"hunter2"}}, nil, nil, "is not followed with the headers"},
+		{"moved for ever", server.URL + "/round", nil, nil, nil, "more than 5 redirects"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			requests = nil
 			var sets [][]string
 			asked := 0
-			events := ask(t, source.HTTPConfig{URL: server.URL + tt.path, Header: tt.header, Period: 10 * time.Millisecond},
+			events := ask(t, source.HTTPConfig{URL: tt.url, Header: tt.header, Period: 10 * time.Millisecond},
 				func(r *http.Request, over func()) (*http.Response, error) {
 					if r.Response == nil { // no redirect
 						asked++
@@ -228,6 +307,9 @@ func TestHTTPServer(t *testing.T) {
 			var paths []string
 			for _, r := range requests {
 				paths = append(paths, r.URL.Path)
+				if r.Referer() != "" {
+					t.Errorf("the server was told of %q", r.Referer())
+				}
 				if want := tt.header.Get("X-Token"); r.Header.Get("X-Token") != want {
 					t.Errorf("token %q, want %q", r.Header.Get("X-Token"), want)
 				}
@@ -243,6 +325,11 @@ func TestHTTPServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withUser is a URL with a user and a password.
+func withUser(url string) string {
+	return strings.Replace(url, "://", "://user:hunter2@", 1)
 }
 
 func TestNewHTTPRefuses(t *testing.T) {

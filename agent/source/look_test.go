@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,6 +40,28 @@ func idle(tb testing.TB) (*File, *watcher) {
 	return f, w
 }
 
+// told waits until inotify has told of all that was written so far: it tells
+// in order, of the last manifest's mode at last. That one counts as changed.
+func told(t *testing.T, f *File, w *watcher) {
+	t.Helper()
+	path := f.entries[29].path
+	w.mu.Lock()
+	delete(w.notes.names, path)
+	w.mu.Unlock()
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		_, noted := w.notes.names[path]
+		w.mu.Unlock()
+		if noted {
+			return
+		}
+	}
+	t.Fatal("inotify tells nothing")
+}
+
 // TestLookWaitsForAWriter looks at a folder in which one file grows and
 // another one is finished.
 func TestLookWaitsForAWriter(t *testing.T) {
@@ -49,6 +72,7 @@ func TestLookWaitsForAWriter(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		told(t, f, w)
 	}
 	look := func() (result, int) {
 		r := f.look(w)
@@ -75,6 +99,124 @@ func TestLookWaitsForAWriter(t *testing.T) {
 	}
 	if events := f.events.Recent(); len(events) != 0 {
 		t.Errorf("events %v", events)
+	}
+}
+
+// TestLookDoubtsBadContent writes a file in two steps with a pause between
+// them, first a short and then a long one.
+func TestLookDoubtsBadContent(t *testing.T) {
+	f, w := idle(t)
+	e := f.entries[0]
+	before := e.pods[0]
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(e.path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		told(t, f, w)
+	}
+	settle := func() result {
+		f.look(w)
+		return f.look(w)
+	}
+	events := func(want int) {
+		t.Helper()
+		if got := f.events.Recent(); len(got) != want {
+			t.Fatalf("events %v, want %d", got, want)
+		}
+		if e.pods[0] != before {
+			t.Fatal("the pod did not stay")
+		}
+	}
+	good := fmt.Sprintf(podText, "pod0", "2")
+
+	write("")
+	if r := settle(); !r.unsettled || r.changed {
+		t.Fatalf("look at an empty file: %+v", r)
+	}
+	events(0)
+	write(good[:50])
+	if r := settle(); !r.unsettled || r.changed {
+		t.Fatalf("look at half a file: %+v", r)
+	}
+	events(0)
+	e.since = e.since.Add(-doubtTime)
+	if r := f.look(w); r.unsettled || r.changed {
+		t.Fatalf("look at half a file after a pause: %+v", r)
+	}
+	events(1)
+	settle()
+	events(1)
+	write(good)
+	if r := settle(); r.unsettled || !r.changed || e.pods[0] == before {
+		t.Fatalf("look at the whole file: %+v", r)
+	}
+}
+
+func TestNextLook(t *testing.T) {
+	idle := result{watched: true}
+	bad := result{watched: true, retry: true}
+	failed := result{failed: true}
+	writing := result{watched: true, retry: true, unsettled: true}
+	const s = time.Second
+	for _, tt := range []struct {
+		name   string
+		rescan time.Duration
+		sent   bool
+		looks  []result
+		want   []time.Duration // at least, and up to a tenth more
+	}{
+		{"idle", 2 * time.Minute, true, []result{idle, idle}, []time.Duration{120 * s, 120 * s}},
+		{"not watched", 2 * time.Minute, true, []result{{}, idle}, []time.Duration{10 * s, 120 * s}},
+		{"not watched, with a fast rescan", 3 * s, true, []result{{}}, []time.Duration{3 * s}},
+		{"an unreadable file", 2 * time.Minute, true, []result{bad, bad, writing, bad, bad, bad, bad, bad, idle, bad},
+			[]time.Duration{5 * s, 10 * s, settleTime, 20 * s, 40 * s, 80 * s, 120 * s, 120 * s, 120 * s, 5 * s}},
+		{"an unreadable file at start", 2 * time.Minute, false, []result{bad, bad, bad}, []time.Duration{5 * s, 5 * s, 5 * s}},
+		{"an unreadable folder", 2 * time.Minute, true, []result{failed, failed, failed}, []time.Duration{5 * s, 10 * s, 10 * s}},
+		{"an unreadable file with a fast rescan", s, true, []result{bad, bad}, []time.Duration{s, s}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &File{rescan: tt.rescan, sent: tt.sent}
+			for i, r := range tt.looks {
+				if got := f.next(r); got < tt.want[i] || got > tt.want[i]+tt.want[i]/10 {
+					t.Errorf("look %d: next in %s, want %s", i, got, tt.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestLinkTargets(t *testing.T) {
+	folder := t.TempDir()
+	link := func(name, target string) string {
+		t.Helper()
+		path := filepath.Join(folder, name)
+		if err := os.Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	file := filepath.Join(folder, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, path string
+		want       []string
+	}{
+		{"a file", file, nil},
+		{"a link", link("one", "file"), []string{file}},
+		{"a link to a link", link("two", "one"), []string{file}},
+		{"a link to a device", link("null", "/dev/null"), nil},
+		{"a link to a folder", link("root", "/"), nil},
+		{"a link to nowhere", link("lost", "nowhere"), nil},
+		{"a link to itself", link("self", "self"), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := linkTargets(tt.path); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
 	}
 }
 

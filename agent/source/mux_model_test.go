@@ -47,8 +47,8 @@ func (m *model) receive(u source.Update, added *bool) {
 			m.live[p.UID], m.owner[p.UID] = p, u.Source
 		case source.REMOVE:
 			m.remove(u, p)
-		default:
-			m.t.Errorf("%s", text(u))
+		case source.RESTORE:
+			m.t.Errorf("%s, which no source gave", text(u))
 		}
 	}
 }

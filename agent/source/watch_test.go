@@ -87,9 +87,8 @@ func TestOverflow(t *testing.T) {
 			t.Errorf("%s is not read again", e.path)
 		}
 	}
-	// The watches were made anew, so there is one more look.
-	for range 5 {
-		f.look(w)
+	for r := (result{unsettled: true}); r.unsettled; {
+		r = f.look(w)
 	}
 	if pods := f.pods(); len(pods) != 29 || pods[0].UID == before {
 		t.Errorf("%d pods", len(pods))
