@@ -1,6 +1,6 @@
 // Package event keeps what happened to pods and to the node: the last
 // events in memory, counted rather than repeated, each written to the log
-// when it happens.
+// when it happens, but the same one only every ten minutes.
 package event
 
 import (
@@ -24,6 +24,8 @@ type Event struct {
 	Count   int       `json:"count"`
 	First   time.Time `json:"first"`
 	Last    time.Time `json:"last"`
+
+	logged time.Time
 }
 
 // kept is how many different events are remembered: a few minutes of a busy
@@ -56,30 +58,45 @@ func (r *Recorder) Warning(ref pod.Ref, reason, message string) {
 }
 
 func (r *Recorder) record(ref pod.Ref, kind, reason, message string) {
+	now := r.now()
+	e := Event{Pod: ref, Type: kind, Reason: reason, Message: message, First: now}
+	if !r.remember(&e, now) {
+		return
+	}
 	level := slog.LevelInfo
 	if kind == v1.EventTypeWarning {
 		level = slog.LevelWarn
 	}
-	r.log.Log(context.Background(), level, "event", "pod", ref.String(), "podUID", ref.UID, "reason", reason, "message", message)
+	r.log.Log(context.Background(), level, "event", "pod", ref.String(), "podUID", ref.UID,
+		"reason", reason, "message", message, "count", e.Count)
+}
 
-	now := r.now()
+// quiet is how long a repeated event is counted and not logged: a pod that
+// cannot start must not fill the flash.
+const quiet = 10 * time.Minute
+
+// remember counts the event in, and says whether it is to be logged.
+func (r *Recorder) remember(e *Event, now time.Time) (log bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := Event{Pod: ref, Type: kind, Reason: reason, Message: message, First: now}
 	for i := range r.events {
 		old := &r.events[i]
-		if old.Pod == ref && old.Type == kind && old.Reason == reason && old.Message == message {
-			e = *old
+		if old.Pod == e.Pod && old.Type == e.Type && old.Reason == e.Reason && old.Message == e.Message {
+			*e = *old
 			r.events = append(r.events[:i], r.events[i+1:]...)
 			break
 		}
 	}
 	e.Count++
 	e.Last = now
+	if log = e.Count == 1 || now.Sub(e.logged) >= quiet; log {
+		e.logged = now
+	}
 	if len(r.events) == kept {
 		r.events = append(r.events[:0], r.events[1:]...)
 	}
-	r.events = append(r.events, e)
+	r.events = append(r.events, *e)
+	return log
 }
 
 // Recent is a copy of the remembered events, the oldest first.

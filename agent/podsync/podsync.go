@@ -118,10 +118,6 @@ func (s *Syncer) Submitted(p *v1.Pod) {
 // rounds waits for its next turn.
 const maxRounds = 16
 
-// imageRetry is the shortest time after which a container is tried again
-// whose image is not there.
-const imageRetry = 10 * time.Second
-
 // Sync implements worker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	f := s.factsOf(p.UID)

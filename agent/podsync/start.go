@@ -82,7 +82,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 		var bad *image.Error
 		switch err := st.startContainer(ctx, &a.Start[i]); {
 		case errors.As(err, &bad):
-			retry = sooner(retry, s.now().Add(max(bad.RetryAfter, imageRetry)))
+			retry = sooner(retry, s.now().Add(retryImage(bad)))
 		case err != nil:
 			errs = append(errs, err)
 		default:
@@ -93,6 +93,23 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 		}
 	}
 	return retry, errors.Join(errs...)
+}
+
+// When a container is tried again that has no image: soon where the next pull
+// may succeed, later where only a person can help.
+const (
+	imageRetrySoon  = 10 * time.Second
+	imageRetryLater = time.Minute
+)
+
+func retryImage(err *image.Error) time.Duration {
+	switch {
+	case err.Reason == image.ReasonNeverPull, err.Reason == image.ReasonInvalidName:
+		return imageRetryLater
+	case err.RetryAfter > 0:
+		return err.RetryAfter
+	}
+	return imageRetrySoon
 }
 
 // sooner is the earlier of two times; zero is never.

@@ -215,7 +215,7 @@ func agentKilled(n node) {
 	for i := range 10 {
 		// Ever later, so that the kills hit every stage of the starts.
 		n.sh(`tinylet --config /etc/tinylet/config.yaml >> %s 2>&1 &
-pid=$!; sleep %d.%d; kill -9 $pid; wait $pid 2>/dev/null; true`, agentLog, 1+i/2, i*37%10)
+pid=$!; sleep %d.%d; kill -9 $pid; wait $pid 2>/dev/null; true`, agentLog, 2+i, i*37%10)
 		now := n.tasks()
 		for id, pid := range running {
 			if now[id] != pid {
@@ -225,6 +225,9 @@ pid=$!; sleep %d.%d; kill -9 $pid; wait $pid 2>/dev/null; true`, agentLog, 1+i/2
 		running = now
 	}
 	n.Logf("%d tasks ran after ten kills", len(running))
+	if len(running) == 0 {
+		n.Error("the kills came before anything ran: they prove nothing")
+	}
 	n.sh("/etc/init.d/S50tinylet start")
 	n.eventually(3*time.Minute, "all run after ten kills", statuses(names))
 	now := n.tasks()

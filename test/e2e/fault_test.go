@@ -80,7 +80,7 @@ mv %[1]s %[1]s.kept && ln -s /mnt %[1]s`, dir, limit)
 func clockJumps(n node) {
 	n.put("c.yaml", sleeper("c", 1))
 	n.put("crash.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: crash}, spec: {containers: [{name: c, image: "localhost/busybox:1", command: [sh, -c, "exit 1"]}]}}`)
-	n.eventually(time.Minute, "one pod runs, one crashes", func(pods map[string]cli.PodDocument) string {
+	pods := n.eventually(time.Minute, "one pod runs, one crashes", func(pods map[string]cli.PodDocument) string {
 		if pods["c"].Status != "Running" || pods["crash"].Restarts < 1 {
 			return fmt.Sprintf("%s, %d restarts", pods["c"].Status, pods["crash"].Restarts)
 		}
@@ -88,7 +88,7 @@ func clockJumps(n node) {
 	})
 	before := n.tasks()
 	now := n.now()
-	restarts := 0
+	restarts := pods["crash"].Restarts
 	for _, when := range []time.Time{time.Unix(60, 0), now.AddDate(9, 0, 0), now} {
 		n.sh("date -u -s @%d", when.Unix())
 		pods := n.eventually(2*time.Minute, fmt.Sprintf("the clock jumped to %d: the crash loop goes on", when.UTC().Year()), func(pods map[string]cli.PodDocument) string {
@@ -118,7 +118,7 @@ func cannotStart(n node) {
 	n.put("absent.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: absent}, spec: {containers: [{name: c, image: "localhost/absent:1"}]}}`)
 	n.put("never.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: never}, spec: {containers: [{name: c, image: "localhost/absent:1", imagePullPolicy: Never}]}}`)
 	n.put("bad.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: [{name: c, image: "localhost/busybox:1", command: [/no/such/program]}]}}`)
-	n.put("name.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: name}, spec: {containers: [{name: c, image: "UPPER/case:1"}]}}`)
+	n.put("name.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: name}, spec: {containers: [{name: c, image: "localhost/UPPER:1"}]}}`)
 	pods := n.eventually(2*time.Minute, "each says why it does not run", func(pods map[string]cli.PodDocument) string {
 		for name, want := range map[string][]string{
 			"absent": {"ErrImagePull", "ImagePullBackOff"}, "never": {"ErrImageNeverPull"},
