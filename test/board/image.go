@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -39,20 +40,21 @@ func Prepare(ctx context.Context, o Options) (*Image, error) {
 	if err := checkHost(); err != nil {
 		return nil, err
 	}
-	unlock, err := lock(o.CacheDir)
+	say := newProgress(o.Progress)
+	unlock, err := lock(ctx, o.CacheDir, say)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	im, err := prepare(ctx, o, newProgress(o.Progress))
+	im, err := prepare(ctx, o, say)
 	if err != nil {
 		return nil, fmt.Errorf("prepare %s board: %w", o.Arch, err)
 	}
 	return im, nil
 }
 
-// lock keeps other processes out of the cache.
-func lock(dir string) (unlock func(), err error) {
+// lock keeps other processes out of the cache; it waits for them.
+func lock(ctx context.Context, dir string, say *progress) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make cache folder: %w", err)
 	}
@@ -60,7 +62,22 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock cache folder: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		say.printf("waiting for another process that makes a board")
+		got := make(chan error, 1)
+		go func() { got <- syscall.Flock(int(f.Fd()), syscall.LOCK_EX) }()
+		select {
+		case err = <-got:
+		case <-ctx.Done():
+			go func() { // no signal reaches the wait; what it gets is given back
+				<-got
+				_ = f.Close()
+			}()
+			return nil, fmt.Errorf("lock cache folder: %w", context.Cause(ctx))
+		}
+	}
+	if err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("lock cache folder: %w", err)
 	}
@@ -109,7 +126,7 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	if im.use, err = use(dir); err != nil {
 		return nil, err
 	}
-	return im, prune(o.CacheDir, o.Arch, containerd)
+	return im, errors.Join(prune(o.CacheDir, o.Arch, containerd), sweep())
 }
 
 func imageIn(a Arch, dir string) *Image {

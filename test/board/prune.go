@@ -76,7 +76,7 @@ func prune(cache string, a Arch, containerd string) error {
 func inUse(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, "use"))
 	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
+		return !errors.Is(err, fs.ErrNotExist) // another user's
 	}
 	defer f.Close()
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
@@ -95,4 +95,33 @@ func ofArch(dir string, a Arch) ([]string, error) {
 		}
 	}
 	return paths, nil
+}
+
+// scratch makes a folder for a machine that runs. sweep leaves it as long as
+// the file is open.
+func scratch() (dir string, hold *os.File, err error) {
+	if dir, err = os.MkdirTemp("", "board-"); err != nil {
+		return "", nil, err
+	}
+	if hold, err = use(dir); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, hold, nil
+}
+
+// sweep deletes the folders of machines whose processes were killed.
+func sweep() error {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), "board-*"))
+	if err != nil {
+		return fmt.Errorf("look for old machines: %w", err)
+	}
+	for _, dir := range dirs {
+		if _, err := os.Stat(filepath.Join(dir, "use")); err != nil || inUse(dir) {
+			continue // about to be used, or somebody else's
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("delete old machine: %w", err)
+		}
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package board
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -71,5 +73,55 @@ func TestPrune(t *testing.T) {
 	}
 	if err := prune(filepath.Join(cache, "none"), ARM64, now); err != nil {
 		t.Errorf("empty cache: %v", err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	dir := t.TempDir()
+	first, err := lock(t.Context(), dir, newProgress(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("no time")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(why) })
+	if _, err := lock(ctx, dir, newProgress(nil)); !errors.Is(err, why) {
+		t.Errorf("error %v, want %v", err, why)
+	}
+	time.AfterFunc(10*time.Millisecond, first)
+	second, err := lock(t.Context(), dir, newProgress(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second()
+}
+
+func TestSweep(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dead, alive := filepath.Join(os.TempDir(), "board-1"), ""
+	if err := os.MkdirAll(dead, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(os.TempDir(), "other-1")
+	if err := os.MkdirAll(other, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := use(dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = hold.Close()
+	alive, hold, err = scratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	if err := sweep(); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{dead: false, alive: true, other: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }

@@ -30,6 +30,7 @@ type VMOptions struct {
 // VM is a running board. All methods may be called concurrently.
 type VM struct {
 	dir     string
+	hold    *os.File // marks dir as in use
 	control *control
 	console *console
 	cmd     *exec.Cmd
@@ -42,11 +43,11 @@ type VM struct {
 // before its services run: see WaitBooted. Close must be called. ctx limits
 // only the start.
 func Boot(ctx context.Context, im *Image, o VMOptions) (_ *VM, err error) {
-	dir, err := os.MkdirTemp("", "board-")
+	dir, hold, err := scratch()
 	if err != nil {
 		return nil, fmt.Errorf("boot board: %w", err)
 	}
-	vm := &VM{dir: dir, control: newControl(), console: newConsole(o.Console), ended: make(chan struct{})}
+	vm := &VM{dir: dir, hold: hold, control: newControl(), console: newConsole(o.Console), ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("boot board: %w%s", err, vm.lastWords())
@@ -230,6 +231,7 @@ func (vm *VM) Shutdown(ctx context.Context) error {
 func (vm *VM) Close() error {
 	vm.Kill()
 	vm.wg.Wait()
+	_ = vm.hold.Close()
 	if err := os.RemoveAll(vm.dir); err != nil {
 		return fmt.Errorf("remove the board's files: %w", err)
 	}
