@@ -47,12 +47,14 @@ func Sandbox(p *v1.Pod, attempt uint32, n *Node) (*runtimeapi.PodSandboxConfig, 
 	return config, nil
 }
 
-// namespaces are what the pod's containers share.
+// namespaces are what the pod's containers share. The users are the node's,
+// which is said in so many words (pkg/kubelet/userns/userns_manager.go).
 func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	o := &runtimeapi.NamespaceOption{
-		Network: runtimeapi.NamespaceMode_POD,
-		Pid:     runtimeapi.NamespaceMode_CONTAINER,
-		Ipc:     runtimeapi.NamespaceMode_POD,
+		Network:       runtimeapi.NamespaceMode_POD,
+		Pid:           runtimeapi.NamespaceMode_CONTAINER,
+		Ipc:           runtimeapi.NamespaceMode_POD,
+		UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE},
 	}
 	if p.Spec.HostNetwork {
 		o.Network = runtimeapi.NamespaceMode_NODE
