@@ -24,7 +24,11 @@ type Event struct {
 	Count   int       `json:"count"`
 	First   time.Time `json:"first"`
 	Last    time.Time `json:"last"`
+}
 
+// entry is an event and when it was last logged.
+type entry struct {
+	Event
 	logged time.Time
 }
 
@@ -39,7 +43,7 @@ type Recorder struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	events []Event // oldest Last first
+	events []entry // oldest Last first
 }
 
 // NewRecorder makes a recorder that also writes each event to log.
@@ -59,7 +63,7 @@ func (r *Recorder) Warning(ref pod.Ref, reason, message string) {
 
 func (r *Recorder) record(ref pod.Ref, kind, reason, message string) {
 	now := r.now()
-	e := Event{Pod: ref, Type: kind, Reason: reason, Message: message, First: now}
+	e := entry{Event: Event{Pod: ref, Type: kind, Reason: reason, Message: message, First: now}}
 	if !r.remember(&e, now) {
 		return
 	}
@@ -76,7 +80,7 @@ func (r *Recorder) record(ref pod.Ref, kind, reason, message string) {
 const quiet = 10 * time.Minute
 
 // remember counts the event in, and says whether it is to be logged.
-func (r *Recorder) remember(e *Event, now time.Time) (log bool) {
+func (r *Recorder) remember(e *entry, now time.Time) (log bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.events {
@@ -103,5 +107,9 @@ func (r *Recorder) remember(e *Event, now time.Time) (log bool) {
 func (r *Recorder) Recent() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Event(nil), r.events...)
+	out := make([]Event, len(r.events))
+	for i := range r.events {
+		out[i] = r.events[i].Event
+	}
+	return out
 }

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"log"
 	"regexp"
 	"slices"
 
@@ -41,6 +42,10 @@ func main() {
 		if wanted.MatchString(a.Analyzer.Name) {
 			all = append(all, a.Analyzer)
 		}
+	}
+	// A default case is an answer to every other value.
+	if err := exhaustive.Analyzer.Flags.Set("default-signifies-exhaustive", "true"); err != nil {
+		log.Fatal(err)
 	}
 	unitchecker.Main(all...)
 }
