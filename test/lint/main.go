@@ -44,7 +44,7 @@ func main() {
 		}
 	}
 	// A default case is an answer to every other value.
-	if err := exhaustive.Analyzer.Flags.Set("default-signifies-exhaustive", "true"); err != nil {
+	if err := exhaustive.Analyzer.Flags.Set("d", "true"); err != nil {
 		log.Fatal(err)
 	}
 	unitchecker.Main(all...)
