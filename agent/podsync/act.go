@@ -45,7 +45,7 @@ func (s *Syncer) kill(ctx context.Context, p *v1.Pod, kills []plan.Kill) error {
 		s.Events.Normal(pod.RefOf(p), k.Reason, k.Message)
 		wg.Go(func() {
 			if err := s.Runtime.StopContainer(ctx, k.ID, k.Grace); err != nil {
-				errs[i] = stepError("stop container", k.Name, err)
+				errs[i] = inContainer(k.Name, err)
 			}
 		})
 	}
@@ -63,7 +63,7 @@ func (s *Syncer) stopAll(ctx context.Context, ref pod.Ref, t plan.Termination, l
 			s.Events.Normal(ref, plan.ReasonKilling, "Stopping container "+c.Name)
 			wg.Go(func() {
 				if err := s.Runtime.StopContainer(ctx, c.ID, min(c.Grace, limit)); err != nil {
-					errs[i] = stepError("stop container", c.Name, err)
+					errs[i] = inContainer(c.Name, err)
 				}
 			})
 		}
@@ -74,7 +74,7 @@ func (s *Syncer) stopAll(ctx context.Context, ref pod.Ref, t plan.Termination, l
 	}
 	for _, id := range t.Sandboxes {
 		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
-			return stepError("stop sandbox", id, err)
+			return err
 		}
 	}
 	return nil
@@ -84,12 +84,12 @@ func (s *Syncer) stopAll(ctx context.Context, ref pod.Ref, t plan.Termination, l
 func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions) error {
 	for _, id := range a.StopSandboxes {
 		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
-			return stepError("stop sandbox", id, err)
+			return err
 		}
 	}
 	for _, id := range a.Remove {
 		if err := s.Runtime.RemoveContainer(ctx, id); err != nil {
-			return stepError("remove container", id, err)
+			return err
 		}
 	}
 	if err := s.dropMessages(p, o, a.Remove); err != nil {
@@ -126,10 +126,10 @@ func (s *Syncer) dropMessages(p *v1.Pod, o *container.Observed, removed []string
 // removeSandbox stops a sandbox, which releases its address, and removes it.
 func (s *Syncer) removeSandbox(ctx context.Context, id string) error {
 	if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
-		return stepError("stop sandbox", id, err)
+		return err
 	}
 	if err := s.Runtime.RemovePodSandbox(ctx, id); err != nil {
-		return stepError("remove sandbox", id, err)
+		return err
 	}
 	return nil
 }

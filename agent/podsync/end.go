@@ -92,7 +92,7 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	}
 	for _, c := range containers { // those that lost their sandbox
 		if err := s.Runtime.RemoveContainer(ctx, c.GetId()); err != nil {
-			return stepError("remove container", c.GetId(), err)
+			return err
 		}
 	}
 	if err := s.Volumes.Teardown(ctx, ref.UID); err != nil {

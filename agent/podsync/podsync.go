@@ -221,7 +221,8 @@ func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
 	s.Statuses.Set(p, status.Generate(in))
 }
 
-// stepError says which step on which pod's part failed.
-func stepError(step, what string, err error) error {
-	return fmt.Errorf("%s %q: %w", step, what, err)
+// inContainer adds which of the pod's containers an error is about. What was
+// attempted the driver has said; the pod is in the log's keys.
+func inContainer(name string, err error) error {
+	return fmt.Errorf("container %s: %w", name, err)
 }

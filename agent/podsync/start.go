@@ -62,7 +62,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	}
 	if st.sandbox, err = criconfig.Sandbox(p, a.Attempt, node); err != nil {
 		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
-		return time.Time{}, stepError("make sandbox config of pod", st.ref.String(), err)
+		return time.Time{}, fmt.Errorf("make sandbox config: %w", err)
 	}
 	if a.CreateSandbox {
 		if len(o.Sandboxes) > 0 {
@@ -125,15 +125,15 @@ func (st *starter) prepare(ctx context.Context) (err error) {
 	if st.managesCgroups(st.node) {
 		if err := st.Cgroups.Ensure(criconfig.PodCgroup(st.pod, st.node), criconfig.PodResources(st.pod, st.node)); err != nil {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
-			return stepError("make cgroup of pod", st.ref.String(), err)
+			return fmt.Errorf("make cgroup: %w", err)
 		}
 		if err := st.weighClasses(st.node); err != nil {
-			return stepError("make cgroup of pod", st.ref.String(), err)
+			return fmt.Errorf("make cgroup: %w", err)
 		}
 	}
 	if st.volumes, err = st.Volumes.Setup(ctx, st.pod); err != nil {
 		st.Events.Warning(st.ref, reasonFailedMount, err.Error())
-		return stepError("set up volumes of pod", st.ref.String(), err)
+		return err
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (st *starter) writeHosts() error {
 	}
 	content, err := criconfig.HostsFile(st.pod, st.node, st.ips, nodes)
 	if err != nil {
-		return stepError("make hosts file of pod", st.ref.String(), err)
+		return fmt.Errorf("make hosts file: %w", err)
 	}
 	st.hosts, err = st.Volumes.WriteHosts(st.ref.UID, content)
 	return err
@@ -186,7 +186,7 @@ func (st *starter) createSandbox(ctx context.Context) error {
 		if ctx.Err() == nil {
 			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
 		}
-		return stepError("run sandbox of pod", st.ref.String(), err)
+		return err
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) error {
 	}
 	name := what.Container.Name
 	if err := st.Runtime.StartContainer(ctx, id); err != nil {
-		return st.failed(ctx, name, reasonRunError, stepError("start container", name, err))
+		return st.failed(ctx, name, reasonRunError, inContainer(name, err))
 	}
 	st.Events.Normal(st.ref, reasonStarted, "Started container "+name)
 	if err := st.logs.link(name, id, count); err != nil {
@@ -221,11 +221,11 @@ func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id 
 		if bad := new(image.Error); errors.As(err, &bad) {
 			st.facts.wait(c.Name, bad.Reason, bad.Message)
 		}
-		return "", stepError("image of container", c.Name, err)
+		return "", inContainer(c.Name, err)
 	}
 	img, err := st.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref})
 	if err != nil {
-		return "", st.failed(ctx, c.Name, reasonInspectError, stepError("inspect image of container", c.Name, err))
+		return "", st.failed(ctx, c.Name, reasonInspectError, inContainer(c.Name, err))
 	}
 	message, err := st.Volumes.TerminationMessage(st.pod.UID, c.Name)
 	if err != nil {
@@ -241,14 +241,14 @@ func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id 
 		Volumes: st.volumes, HostsFile: st.hosts, TerminationMessage: message, PodIPs: st.ips,
 	})
 	if err != nil {
-		return "", st.failed(ctx, c.Name, reasonConfigError, stepError("make config of container", c.Name, err))
+		return "", st.failed(ctx, c.Name, reasonConfigError, err)
 	}
 	if err := st.logs.prepare(c.Name); err != nil {
 		return "", st.failed(ctx, c.Name, reasonCreateError, err)
 	}
 	id, err = st.Runtime.CreateContainer(ctx, st.sandboxID, config, st.sandbox)
 	if err != nil {
-		return "", st.failed(ctx, c.Name, reasonCreateError, stepError("create container", c.Name, err))
+		return "", st.failed(ctx, c.Name, reasonCreateError, inContainer(c.Name, err))
 	}
 	st.Events.Normal(st.ref, reasonCreated, "Created container "+c.Name)
 	return id, nil

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -207,15 +208,18 @@ printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: odd}\nspec: {hostPID: true, 
 func agentKilled(n node) {
 	n.sh("/etc/init.d/S50tinylet stop")
 	names := map[string]string{}
-	for _, name := range []string{"k1", "k2", "k3"} {
-		n.put(name+".yaml", sleeper(name, 2))
-		names[name] = "Running"
-	}
 	running := map[string]string{}
 	for i := range 10 {
-		// Ever later, so that the kills hit every stage of the starts.
+		// One more pod every third time, and ever later kills, so that they
+		// hit every stage of a start.
+		if i%3 == 0 && i < 9 {
+			name := fmt.Sprintf("k%d", i/3)
+			n.put(name+".yaml", sleeper(name, 2))
+			names[name] = "Running"
+		}
+		life := slow([]time.Duration{1500 * time.Millisecond, 4 * time.Second, 10 * time.Second}[i%3])
 		n.sh(`tinylet --config /etc/tinylet/config.yaml >> %s 2>&1 &
-pid=$!; sleep %d.%d; kill -9 $pid; wait $pid 2>/dev/null; true`, agentLog, 2+i, i*37%10)
+pid=$!; sleep %.1f; kill -9 $pid; wait $pid 2>/dev/null; true`, agentLog, life.Seconds())
 		now := n.tasks()
 		for id, pid := range running {
 			if now[id] != pid {
