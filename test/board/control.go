@@ -199,6 +199,8 @@ func (c *control) finish(ctx context.Context, id uint32, q *queue, stdout, stder
 				return res, errors.New(res.Error)
 			}
 			return res, nil
+		default:
+			err = fmt.Errorf("frame of kind %d is no answer: %w", f.Kind, wire.ErrFraming)
 		}
 		if err != nil {
 			q.end(fmt.Errorf("copy output: %w", err))

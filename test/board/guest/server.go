@@ -61,6 +61,7 @@ func (s *server) serve() error {
 			s.with(f.ID, func(o *op) { o.input.end() })
 		case wire.Cancel:
 			s.with(f.ID, (*op).stop)
+		default: // a newer host's wish; it gets no answer
 		}
 	}
 }
@@ -115,6 +116,8 @@ func (s *server) operate(f wire.Frame, o *op) {
 		if err = json.Unmarshal(f.Payload, &file); err == nil {
 			err = get(file, o, s.writer(f.ID, wire.Output))
 		}
+	default:
+		err = fmt.Errorf("frame of kind %d opens no operation", f.Kind)
 	}
 	if err != nil {
 		res.Error = err.Error()

@@ -29,14 +29,14 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "board:", err)
-		code = 1
+		code = max(code, 1)
 	}
 	os.Exit(code)
 }
 
 func run(ctx context.Context, args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, errors.New("no verb\n" + usage)
+		return 2, noVerb("no verb")
 	}
 	fs := flag.NewFlagSet("board "+args[0], flag.ContinueOnError)
 	arch := fs.String("arch", "arm64", "kind of board: arm64 or armv7")
@@ -79,8 +79,11 @@ func run(ctx context.Context, args []string) (int, error) {
 		}
 		return boot(ctx, opts, vm, *console, fs.Args())
 	}
-	return 0, fmt.Errorf("unknown verb %q\n%s", args[0], usage)
+	return 2, noVerb(fmt.Sprintf("unknown verb %q", args[0]))
 }
+
+// noVerb returns an error with the usage.
+func noVerb(what string) error { return fmt.Errorf("%s; %s", what, strings.TrimSpace(usage)) }
 
 func boot(ctx context.Context, o board.Options, v board.VMOptions, console bool, argv []string) (int, error) {
 	im, err := board.Prepare(ctx, o)

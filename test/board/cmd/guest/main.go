@@ -3,9 +3,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,14 +20,16 @@ import (
 const portName = "tinylet.control"
 
 func main() {
-	if err := run(); err != nil {
+	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "board control:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	port, err := openPort("/sys/class/virtio-ports", "/dev")
+func run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	port, err := openPort(ctx, "/sys/class/virtio-ports", "/dev")
+	stop() // from here on the signal ends the program
 	if err != nil {
 		return err
 	}
@@ -35,7 +39,7 @@ func run() error {
 
 // openPort waits up to half a minute for the control port. The file is opened
 // for blocking use: the port reports a hang-up to pollers while no host listens.
-func openPort(sysDir, devDir string) (*os.File, error) {
+func openPort(ctx context.Context, sysDir, devDir string) (*os.File, error) {
 	for range 300 {
 		names, err := filepath.Glob(filepath.Join(sysDir, "*", "name"))
 		if err != nil {
@@ -53,7 +57,11 @@ func openPort(sysDir, devDir string) (*os.File, error) {
 			}
 			return os.NewFile(uintptr(fd), dev), nil
 		}
-		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 	return nil, errors.New("no virtio port named " + portName)
 }
