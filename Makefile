@@ -38,6 +38,7 @@ test-unit: ## unit tests with the race detector
 test-board: test-board-arm64 test-board-armv7 ## end to end on a simulated arm64 and a simulated armv7 board
 test-board-arm64: host build-arm64
 	BOARD_ARCH=arm64 go test -tags board -count=1 -timeout 25m -v ./test/e2e
+	BOARD_ARCH=arm64 go test -tags board -count=1 -timeout 15m -v -run TestRuntimeConformance ./test/board
 test-board-armv7: host build-armv7
 	BOARD_ARCH=armv7 go test -tags board -count=1 -timeout 25m -v ./test/e2e
 

@@ -50,7 +50,42 @@ func (d *Driver) StopContainer(ctx context.Context, containerID string, grace ti
 		ContainerId: containerID,
 		Timeout:     wholeSeconds(grace),
 	})
-	return gone(wrap(ctx, err, "stop container %q", containerID))
+	if err != nil {
+		return gone(wrap(ctx, err, "stop container %q", containerID))
+	}
+	return d.awaitEnd(limited, containerID)
+}
+
+// How long the runtime is given to notice an end that it has announced.
+const (
+	endFirstWait = 20 * time.Millisecond
+	endLimit     = 5 * time.Second
+)
+
+// awaitEnd waits until the runtime shows the stopped container as ended.
+// containerd 2.4 answers StopContainer up to half a second before it does,
+// and refuses to remove the container until then. Who finds it running after
+// that looks again anyway.
+func (d *Driver) awaitEnd(ctx context.Context, containerID string) error {
+	limited, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
+	for wait := endFirstWait; ; wait *= 2 {
+		status, err := d.ContainerStatus(limited, containerID)
+		switch {
+		case limited.Err() != nil && ctx.Err() == nil:
+			return nil
+		case err != nil:
+			return gone(err)
+		case status.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING:
+			return nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-limited.Done():
+			timer.Stop()
+		}
+	}
 }
 
 // wholeSeconds rounds up; d is not negative.

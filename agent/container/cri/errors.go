@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -29,10 +30,11 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	st := status.Convert(err)
 	kind := kinds[st.Code()]
-	if st.Code() == codes.Canceled && ctx.Err() == nil {
+	cause := endOf(ctx, st.Code())
+	if st.Code() == codes.Canceled && cause == nil {
 		kind = container.ErrUnavailable // the driver was closed
 	}
-	if cause := ctx.Err(); cause != nil {
+	if cause != nil {
 		if errors.Is(cause, context.DeadlineExceeded) {
 			kind = container.ErrTimeout
 		}
@@ -47,6 +49,25 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 		return fmt.Errorf("%s: %s", what, st.Message())
 	}
 	return fmt.Errorf("%s: %w: %s", what, kind, st.Message())
+}
+
+// deadlineSlack is how much earlier than the caller's clock the server's may
+// end a call at their common deadline.
+const deadlineSlack = 50 * time.Millisecond
+
+// endOf is why ctx ended, or nil. The server knows the deadline too, and its
+// cancellation may arrive just before ours.
+func endOf(ctx context.Context, code codes.Code) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if code != codes.Canceled && code != codes.DeadlineExceeded {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < deadlineSlack {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // gone is err, or nil where the object was not there any more.
