@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -110,9 +109,8 @@ func waitForPods(ctx context.Context, vm *board.VM) error {
 	start, last := time.Now(), ""
 	for {
 		out, err := vm.Run(ctx, "tinylet", "ps")
-		if now := string(out.Stdout); err == nil && out.Exit == 0 && now != last {
-			say("after %d s:", int(time.Since(start).Seconds()))
-			_, _ = io.WriteString(os.Stdout, now)
+		if now := states(string(out.Stdout)); err == nil && out.Exit == 0 && now != last {
+			say("after %d s: %s", int(time.Since(start).Seconds()), now)
 			last = now
 			if settled(now) {
 				return nil
@@ -126,14 +124,27 @@ func waitForPods(ctx context.Context, vm *board.VM) error {
 	}
 }
 
-// settled says whether the table shows what the three manifests lead to.
-func settled(table string) bool {
-	for _, want := range []string{"Running", "CrashLoopBackOff", "Completed"} {
-		if !strings.Contains(table, want) {
+// states is the pods' states in one line.
+func states(table string) string {
+	var pods []string
+	for line := range strings.Lines(table) {
+		// A line of a pod begins with its namespace, one of a container with
+		// a blank: NAMESPACE NAME READY STATUS.
+		if f := strings.Fields(line); len(f) > 3 && line[0] != ' ' && f[0] != "NAMESPACE" {
+			pods = append(pods, f[1]+" "+f[3]+" "+f[2])
+		}
+	}
+	return strings.Join(pods, ", ")
+}
+
+// settled says whether the pods are where their manifests lead them.
+func settled(states string) bool {
+	for _, want := range []string{"web-board Running 2/2", "crashing-board CrashLoopBackOff", "once-board Completed"} {
+		if !strings.Contains(states, want) {
 			return false
 		}
 	}
-	return strings.Contains(table, "2/2")
+	return true
 }
 
 func say(format string, args ...any) { fmt.Printf("==> "+format+"\n", args...) }
