@@ -31,6 +31,8 @@ TINYLET_LICENSE = Apache-2.0
 TINYLET_LICENSE_FILES = LICENSE
 TINYLET_GOMOD = github.com/tinylet/tinylet
 TINYLET_BUILD_TARGETS = cmd/tinylet
+# Leaves out x/net/trace, as the project's own Makefile does.
+TINYLET_TAGS = grpcnotrace
 # One static binary: it does not depend on the C library of the image.
 TINYLET_GO_ENV = CGO_ENABLED=0
 TINYLET_LDFLAGS = -s -w \
