@@ -343,6 +343,35 @@ func TestUnsupportedPodIsRejected(t *testing.T) {
 	})
 }
 
+// TestUnsupportedPodThatRunsIsLeftAlone is what a restart on a board does
+// that another agent served before.
+func TestUnsupportedPodThatRunsIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		p := shell(t, "odd", "Always", "sleep infinity")
+		l.want(p)
+		l.start()
+		l.settle(10 * time.Second)
+		before := l.running()
+		l.kill()
+		p = p.DeepCopy()
+		p.Spec.HostPID = true
+		l.want(p)
+		l.start()
+		l.settle(time.Minute)
+		if diff := cmp.Diff(before, l.running()); diff != "" {
+			t.Errorf("running (-before +after):\n%s", diff)
+		}
+		if st := l.status(p.UID); st.Phase != v1.PodRunning {
+			t.Errorf("it is %s", st.Phase)
+		}
+		calls := len(l.runtime.Calls())
+		l.settle(time.Hour)
+		if n := len(l.runtime.Calls()) - calls; n > 5*60 {
+			t.Errorf("%d calls in an hour for a pod that is only watched", n)
+		}
+	})
+}
+
 // TestDiskFull stands a file where the pods' folder has to be, which fails as
 // a full disk does; the real one is a board's test.
 func TestDiskFull(t *testing.T) {

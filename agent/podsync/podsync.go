@@ -9,7 +9,6 @@ package podsync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -126,8 +125,8 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		if err != nil {
 			return worker.Result{}, err
 		}
-		if done, err := s.refuse(p, o, f); done || err != nil {
-			return worker.Result{Done: done}, err
+		if refused, done := s.refuse(p, o, f); refused {
+			return worker.Result{Done: done}, nil
 		}
 		actions := plan.Sync(plan.Input{
 			Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
@@ -156,30 +155,28 @@ func (s *Syncer) leave(ctx context.Context, p *v1.Pod, f *facts, retry time.Time
 	return worker.Result{Next: retry}, err
 }
 
-// refuse rejects a pod that asks for what is not built, unless it runs: what
-// another agent started is left as it is, and not touched.
-func (s *Syncer) refuse(p *v1.Pod, o *container.Observed, f *facts) (done bool, err error) {
+// refuse rejects a pod that asks for what is not built, for good unless it
+// runs: what another agent started is left as it is, and only watched.
+func (s *Syncer) refuse(p *v1.Pod, o *container.Observed, f *facts) (refused, done bool) {
 	problems := admit.Unsupported(p)
 	if len(problems) == 0 {
-		return false, nil
+		return false, false
 	}
 	message := problems.ToAggregate().Error()
 	if o.Running() {
 		s.Events.Warning(pod.RefOf(p), reasonUnsupported, "left running as another agent started it: "+message)
 		s.report(p, o, f)
-		return false, errAdopted
+		return true, false
 	}
 	f.rejected = &status.Reason{Reason: reasonUnsupported, Message: message}
 	s.Events.Warning(pod.RefOf(p), reasonUnsupported, message)
 	s.report(p, o, f)
-	return true, nil
+	return true, true
 }
 
 // reasonUnsupported is the kubelet's word for a pod that needs what this node
 // does not have (pkg/kubelet/lifecycle/handlers.go).
 const reasonUnsupported = "PodFeatureUnsupported"
-
-var errAdopted = errors.New("pod asks for what is not supported here and is only watched")
 
 // learn keeps what the plan says and forgets why containers waited that are
 // not to be started any more.

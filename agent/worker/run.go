@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -65,7 +66,7 @@ func (s *Set) run(ctx context.Context, w *worker) {
 		case err != nil:
 			wait := retryAfter(failures)
 			failures++
-			s.log.Warn("pod step failed, will be repeated", "pod", next.ref.String(), "podUID", next.ref.UID,
+			s.log.Log(ctx, loud(failures), "pod step failed, will be repeated", "failures", failures, "pod", next.ref.String(), "podUID", next.ref.UID,
 				"step", next.do.String(), "retryIn", wait.Round(time.Millisecond).String(), "error", err)
 			timer.Reset(wait)
 		default:
@@ -75,6 +76,16 @@ func (s *Set) run(ctx context.Context, w *worker) {
 			}
 		}
 	}
+}
+
+// loud is the level at which the n-th failure in a row is logged: the first,
+// second, fourth, eighth ... as a warning, so that a pod that fails for days
+// does not fill the flash.
+func loud(n int) slog.Level {
+	if n&(n-1) == 0 {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
 }
 
 // begin picks the step that the facts ask for and makes it interruptible.
