@@ -113,6 +113,9 @@ func (c *control) fail(err error) {
 
 // open starts an operation. The caller must call finish if there is no error.
 func (c *control) open(ctx context.Context, k wire.Kind, v any) (uint32, *queue, error) {
+	if ctx.Err() != nil {
+		return 0, nil, context.Cause(ctx)
+	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		return 0, nil, fmt.Errorf("encode operation: %w", err)
