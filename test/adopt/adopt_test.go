@@ -59,11 +59,14 @@ func TestAdoption(t *testing.T) {
 	})
 	var k *stockKubelet
 	l.step("a stock kubelet adopts them", func() {
+		l.forgetKubelet()
 		k = l.startKubelet()
 		l.kubeletSettles()
 		l.wait(kubeletMinutes)
-		l.same(byTinylet, l.inventory())
-		byTinylet = l.inventory()
+		after := l.inventory()
+		l.same(byTinylet, after)
+		k.content()
+		byTinylet = after
 	})
 	l.step("tinylet gets them back", func() {
 		k.stop()
@@ -118,11 +121,25 @@ func standing(inv *inventory.Inventory) []string {
 		}
 		out = append(out, fmt.Sprintf("%s sandbox %d %s: pid %d, ip %q, id %.12s", s.Pod, s.Attempt, state, s.PID, s.IP, s.ID))
 	}
-	for _, c := range inv.Containers {
+	for _, c := range newest(inv) {
 		if loops(c.Pod) {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s/%s %d %s: pid %d, exit code %d, id %.12s", c.Pod, c.Name, c.Attempt, c.State, c.PID, c.ExitCode, c.ID))
+	}
+	return out
+}
+
+// newest are the containers that stand for their names now: the last attempt
+// of each, and all that run. Older dead ones are evidence, of which the stock
+// kubelet keeps less than tinylet.
+func newest(inv *inventory.Inventory) []inventory.Container {
+	var out []inventory.Container
+	for i, c := range inv.Containers { // ordered by pod, name and attempt
+		last := i+1 == len(inv.Containers) || inv.Containers[i+1].Pod != c.Pod || inv.Containers[i+1].Name != c.Name
+		if last || c.State == "RUNNING" {
+			out = append(out, c)
+		}
 	}
 	return out
 }

@@ -3,8 +3,12 @@
 package adopt
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +22,7 @@ import (
 type stockKubelet struct {
 	lab     *lab
 	process *board.Process
+	log     *logBuffer
 }
 
 const kubeletPID = "/run/stock-kubelet.pid"
@@ -25,14 +30,29 @@ const kubeletPID = "/run/stock-kubelet.pid"
 func (l *lab) startKubelet() *stockKubelet {
 	l.t.Helper()
 	l.say("starting the stock kubelet")
-	p, err := l.vm.Start(l.ctx, board.Cmd{
+	log := &logBuffer{}
+	l.kubeletLogs = append(l.kubeletLogs, log)
+	p, err := l.vm.Start(l.t.Context(), board.Cmd{
 		Argv:   []string{"sh", "-c", "echo $$ > " + kubeletPID + "; exec /usr/bin/stock-kubelet --config /etc/stock-kubelet.yaml --v=3"},
-		Stdout: &l.kubeletLog, Stderr: &l.kubeletLog,
+		Stdout: log, Stderr: log,
 	})
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return &stockKubelet{lab: l, process: p}
+	return &stockKubelet{lab: l, process: p, log: log}
+}
+
+// content fails the test if the stock kubelet could not do with a pod what it
+// wanted to, or killed something.
+func (k *stockKubelet) content() {
+	k.lab.t.Helper()
+	for line := range bytes.Lines(k.log.bytes()) {
+		failed := bytes.Contains(line, []byte("Error syncing pod")) && !bytes.Contains(line, []byte("CrashLoopBackOff"))
+		if failed || bytes.Contains(line, []byte(`reason="Killing"`)) || bytes.Contains(line, []byte(`reason="SandboxChanged"`)) {
+			k.lab.t.Errorf("the stock kubelet says: %.600s", line)
+			return
+		}
+	}
 }
 
 func (k *stockKubelet) stop() {
@@ -43,6 +63,13 @@ func (k *stockKubelet) stop() {
 		k.lab.t.Fatal(err)
 	}
 	k.lab.say("the stock kubelet ended with exit code %d", exit)
+}
+
+// forgetKubelet removes what a stock kubelet keeps of pods in its own files,
+// so that the next one knows only what the runtime tells.
+func (l *lab) forgetKubelet() {
+	l.t.Helper()
+	l.shell("rm -rf /var/lib/kubelet/*_state /var/lib/kubelet/checkpoints")
 }
 
 func (l *lab) stopTinylet() {
@@ -62,7 +89,7 @@ func (l *lab) startTinylet() {
 func (l *lab) kubeletSettles() {
 	l.t.Helper()
 	l.eventually("the stock kubelet has the pods in their states", func() (string, bool) {
-		out, err := l.vm.Must(l.ctx, "wget", "-q", "-O", "-", "http://127.0.0.1:10255/pods")
+		out, err := l.vm.Must(l.t.Context(), "wget", "-q", "-O", "-", "http://127.0.0.1:10255/pods")
 		if err != nil {
 			return "it does not answer yet", false
 		}
@@ -120,12 +147,13 @@ var outcomes = map[string]outcome{
 // the sandboxes of pods that are over to be stopped.
 func (l *lab) settled(got map[string]outcome) (string, bool) {
 	var missing []string
-	for name, want := range outcomes {
-		g := got[name]
-		switch {
-		case g.phase != want.phase || g.ready != want.ready || g.restarts < want.restarts,
-			g.restarts > want.restarts && !loops(name):
-			missing = append(missing, fmt.Sprintf("%s is %q, %d ready, %d restarts", name, g.phase, g.ready, g.restarts))
+	for _, name := range slices.Sorted(maps.Keys(outcomes)) {
+		g, want := got[name], outcomes[name]
+		if loops(name) { // its one container comes and goes
+			g.ready, g.restarts = 0, min(g.restarts, want.restarts)
+		}
+		if g.phase != want.phase || g.ready != want.ready || g.restarts != want.restarts {
+			missing = append(missing, fmt.Sprintf("%s %s, %d ready, %d restarts", name, cmp.Or(g.phase, "unknown"), g.ready, g.restarts))
 		}
 	}
 	if len(missing) > 0 {
@@ -141,7 +169,7 @@ func (l *lab) settled(got map[string]outcome) (string, bool) {
 
 // ps asks tinylet for its pods.
 func (l *lab) ps() (map[string]outcome, error) {
-	out, err := l.vm.Must(l.ctx, "tinylet", "ps", "-o", "json")
+	out, err := l.vm.Must(l.t.Context(), "tinylet", "ps", "-o", "json")
 	if err != nil {
 		return nil, err
 	}
@@ -193,11 +221,10 @@ func (l *lab) nothingLeft() {
 	l.t.Helper()
 	l.eventually("nothing of the pods is left", func() (string, bool) {
 		inv := l.inventory()
-		left := l.shell("ls /var/lib/kubelet/pods /var/log/pods /var/log/containers; cd /sys/fs/cgroup && ls -d kubepods/pod* kubepods/*/pod* 2>/dev/null; mount | grep /var/lib/kubelet/pods; true")
-		left = strings.Join(strings.Fields(strings.NewReplacer(
-			"/var/lib/kubelet/pods:", "", "/var/log/pods:", "", "/var/log/containers:", "").Replace(left)), " ")
-		if n := len(inv.Sandboxes) + len(inv.Containers); n > 0 || left != "" {
-			return fmt.Sprintf("%d sandboxes, %d containers; %s", len(inv.Sandboxes), len(inv.Containers), left), false
+		left := strings.Fields(l.shell("ls -d /var/lib/kubelet/pods/* /var/log/pods/* /var/log/containers/* " +
+			"/sys/fs/cgroup/kubepods/pod* /sys/fs/cgroup/kubepods/*/pod* 2>/dev/null; awk '$2 ~ /kubelet\\/pods/ {print $2}' /proc/mounts; true"))
+		if n := len(inv.Sandboxes) + len(inv.Containers) + len(left); n > 0 {
+			return fmt.Sprintf("%d sandboxes, %d containers, %d folders and files, such as %q", len(inv.Sandboxes), len(inv.Containers), len(left), left[:min(1, len(left))]), false
 		}
 		return "", true
 	})
@@ -209,7 +236,7 @@ func (l *lab) wait(d time.Duration) {
 	l.say("leaving it alone for %v", d)
 	select {
 	case <-time.After(d):
-	case <-l.ctx.Done():
-		l.t.Fatal(l.ctx.Err())
+	case <-l.t.Context().Done():
+		l.t.Fatal(l.t.Context().Err())
 	}
 }

