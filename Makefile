@@ -42,6 +42,14 @@ test-board-arm64: host build-arm64
 test-board-armv7: host build-armv7
 	BOARD_ARCH=armv7 go test -tags board -count=1 -timeout 25m -v ./test/e2e
 
+.PHONY: stock-kubelet test-adopt
+stock-kubelet: # the stock kubelet for arm64; minutes the first time, then cached
+	@echo "building the stock kubelet v1.36.3 (about 8 minutes the first time)"
+	cd test/adopt/kubelet && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath \
+	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3" -o $(CURDIR)/.cache/kubelet/kubelet-arm64 .
+test-adopt: host build-arm64 stock-kubelet ## a stock kubelet and tinylet take over from each other on a board (slow, not in test)
+	go test -tags adopt -count=1 -timeout 25m -v ./test/adopt
+
 .PHONY: bench
 bench: ## benchmarks with allocations
 	go test -run '^$$' -bench . -benchmem ./agent/... ./cgroups/...
@@ -55,6 +63,7 @@ lint: ## gofmt, go vet and the pinned analyzers
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "not gofmt-ed: $$files"; exit 1; fi
 	go vet ./...
 	go vet -tags board ./test/...
+	go vet -tags adopt ./test/adopt/...
 	cd test/lint && go build -o ../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 

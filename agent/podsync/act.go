@@ -92,7 +92,7 @@ func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 			return err
 		}
 	}
-	if err := s.dropMessages(p, o, a.Remove); err != nil {
+	if err := s.dropTraces(ctx, p, o, a.Remove); err != nil {
 		return err
 	}
 	for _, id := range a.RemoveSandboxes {
@@ -103,13 +103,25 @@ func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	return nil
 }
 
-// dropMessages removes the termination messages of removed containers.
-func (s *Syncer) dropMessages(p *v1.Pod, o *container.Observed, removed []string) error {
+// dropTraces removes the logs and termination messages of removed containers:
+// a crash loop would else leave some for each start.
+func (s *Syncer) dropTraces(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string) error {
+	if len(removed) == 0 {
+		return nil
+	}
+	node, err := s.Node(ctx)
+	if err != nil {
+		return err
+	}
+	logs := s.logsOf(pod.RefOf(p), node)
 	for i := range o.Containers {
 		if !slices.Contains(removed, o.Containers[i].ID) {
 			continue
 		}
 		name := o.Containers[i].Name
+		if err := logs.drop(name, o.Containers[i].ID, o.Containers[i].RestartCount); err != nil {
+			return err
+		}
 		var keep []string
 		for j := range o.Containers {
 			if c := &o.Containers[j]; c.Name == name && !slices.Contains(removed, c.ID) {

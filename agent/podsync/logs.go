@@ -73,6 +73,32 @@ func (l logs) link(containerName, containerID string, restarts int) error {
 	return nil
 }
 
+// drop removes one container's log, the pieces that a rotation left of it,
+// and its link.
+func (l logs) drop(containerName, containerID string, restarts int) error {
+	errs := []error{absent(os.Remove(filepath.Join(l.links, criconfig.LogLink(l.ref, containerName, containerID))))}
+	log := l.path(containerName, restarts)
+	entries, err := os.ReadDir(filepath.Dir(log))
+	errs = append(errs, absent(err))
+	for _, e := range entries {
+		if name := e.Name(); name == filepath.Base(log) || strings.HasPrefix(name, filepath.Base(log)+".") {
+			errs = append(errs, absent(os.Remove(filepath.Join(filepath.Dir(log), name))))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove log of container %q: %w", containerName, err)
+	}
+	return nil
+}
+
+// absent is err unless it says that the file is gone already.
+func absent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // remove removes the pod's logs and the links to them. A ref without a name,
 // which a leftover on disk has, finds its folder by the UID.
 func (l logs) remove() error {

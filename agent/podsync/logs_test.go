@@ -36,6 +36,26 @@ func TestLogsOfAPod(t *testing.T) {
 	if got := l.nextCount("new", 2); got != 2 {
 		t.Errorf("of a container without logs: %d", got)
 	}
+	// One container's log goes with its rotated pieces and its link, and no other.
+	for _, name := range []string{"7.log", "7.log.20260102-030405.gz", "70.log"} {
+		if err := os.WriteFile(filepath.Join(l.dir, "c", name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.link("c", "id7", 7); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it is idempotent
+		if err := l.drop("c", "id7", 7); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, _ := filepath.Glob(filepath.Join(l.dir, "c", "*")); len(got) != 2 {
+		t.Errorf("logs after one was dropped: %v", got)
+	}
+	if got, _ := filepath.Glob(filepath.Join(s.LogLinks, "*")); len(got) != 2 {
+		t.Errorf("links after one was dropped: %v", got)
+	}
 	// A leftover is known by its UID alone.
 	if err := s.logsOf(pod.Ref{UID: "u1"}, n).remove(); err != nil {
 		t.Fatal(err)
