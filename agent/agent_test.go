@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -319,6 +320,24 @@ func TestImageProblems(t *testing.T) {
 		st := l.status(bad.UID).ContainerStatuses[0]
 		if st.State.Running != nil || st.RestartCount < 1 {
 			t.Errorf("a command that does not exist: %+v", st)
+		}
+	})
+}
+
+// TestImageBackoffHoldsUpNobody has one container without an image beside one
+// that crashes: the waits of the first do not prolong those of the second.
+func TestImageBackoffHoldsUpNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		l.runtime.SetPull("localhost/absent:1", fake.Pull{Err: errors.New("no such host")})
+		p := shell(t, "both", "Always", "sleep infinity", "exit 1")
+		p.Spec.Containers[0].Image = "localhost/absent:1"
+		l.cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: 10 * time.Second}
+		l.want(p)
+		l.start()
+		l.settle(time.Hour)
+		// The pull waits five minutes by now, the crash loop ten seconds.
+		if n := l.status(p.UID).ContainerStatuses[1].RestartCount; n < 300 {
+			t.Errorf("%d restarts of the crashing container in an hour, want about 350", n)
 		}
 	})
 }

@@ -140,7 +140,12 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		}
 		retry, err := s.act(ctx, p, o, &actions, f)
 		if err != nil || !retry.IsZero() {
-			return s.leave(ctx, p, f, retry, err)
+			// What else the plan waits for, such as another container's
+			// backoff, may be due before the retry.
+			if !actions.Next.IsZero() {
+				retry = sooner(retry, actions.Next)
+			}
+			return s.leave(ctx, p, f, f.schedule(s.now(), retry), err)
 		}
 	}
 	return worker.Result{Next: s.now().Add(time.Second)}, nil
