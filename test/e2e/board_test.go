@@ -203,6 +203,23 @@ printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: odd}\nspec: {hostPID: true, 
 	}
 }
 
+// settledTasks is tasks once they do not change any more: containerd takes
+// back a start whose caller has died, and its process is seen for a moment.
+func (n node) settledTasks() map[string]string {
+	n.Helper()
+	last := n.tasks()
+	for range 20 {
+		n.sh("sleep 2")
+		now := n.tasks()
+		if maps.Equal(now, last) {
+			return now
+		}
+		last = now
+	}
+	n.Error("what containerd runs does not settle though no agent runs")
+	return last
+}
+
 // agentKilled kills the agent with SIGKILL ten times while six containers
 // start; what runs keeps its ID and its process, and nothing runs twice.
 func agentKilled(n node) {
@@ -220,7 +237,7 @@ func agentKilled(n node) {
 		life := slow([]time.Duration{1500 * time.Millisecond, 4 * time.Second, 10 * time.Second}[i%3])
 		n.sh(`tinylet --config /etc/tinylet/config.yaml >> %s 2>&1 &
 pid=$!; sleep %.1f; kill -9 $pid; wait $pid 2>/dev/null; true`, agentLog, life.Seconds())
-		now := n.tasks()
+		now := n.settledTasks()
 		for id, pid := range running {
 			if now[id] != pid {
 				n.Errorf("kill %d: container %s ran as %s and is now %q", i, id, pid, now[id])
