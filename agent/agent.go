@@ -70,7 +70,7 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, cal
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for _, src := range a.sources {
-		wg.Go(func() { _ = src.run(ctx) }) // ends only with ctx
+		wg.Go(func() { _ = src(ctx) }) // ends only with ctx
 	}
 	wg.Go(func() { _ = a.pleg.Run(ctx) })
 	wg.Go(func() { _ = a.loop.Run(ctx) })

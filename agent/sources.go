@@ -16,11 +16,8 @@ import (
 	"github.com/tinylet/tinylet/agent/source"
 )
 
-// podSource is a source with its name, wired to the mux.
-type podSource struct {
-	name string
-	run  func(ctx context.Context) error
-}
+// podSource runs one source, wired to the mux, until its context ends.
+type podSource func(ctx context.Context) error
 
 // podSources makes the configured sources and the mux that expects them.
 func podSources(cfg *config.Config, events *event.Recorder, log *slog.Logger) ([]podSource, *source.Mux, error) {
@@ -51,7 +48,7 @@ func podSources(cfg *config.Config, events *event.Recorder, log *slog.Logger) ([
 	for i, r := range runners {
 		name := names[i]
 		set := func(ctx context.Context, pods []*v1.Pod) { mux.Set(ctx, name, pods) }
-		sources[i] = podSource{name: name, run: func(ctx context.Context) error { return r.Run(ctx, set) }}
+		sources[i] = func(ctx context.Context) error { return r.Run(ctx, set) }
 	}
 	if len(sources) == 0 {
 		log.Warn("no pod source is configured, nothing will be started or removed: set staticPodPath or staticPodURL")
