@@ -11,22 +11,25 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/cri"
-	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/logrotate"
+	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pleg"
 	"github.com/tinylet/tinylet/agent/podsync"
+	"github.com/tinylet/tinylet/agent/preload"
+	"github.com/tinylet/tinylet/agent/probe"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/syncloop"
 	"github.com/tinylet/tinylet/agent/version"
-	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/agent/worker"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -49,12 +52,17 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w; `tinylet check` tells more", err), driver.Close())
 	}
-	return errors.Join(run(ctx, cfg, driver, driver.Calls, tree, log), driver.Close())
+	store, err := containerd.New(cfg.Kubelet.ContainerRuntimeEndpoint, log)
+	if err != nil {
+		return errors.Join(err, driver.Close())
+	}
+	return errors.Join(run(ctx, cfg, driver, store, driver.Calls, tree, log), store.Close(), driver.Close())
 }
 
-// run is Run on any runtime and any cgroup tree; calls and tree may be nil.
-func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) error {
-	a, err := assemble(cfg, runtime, calls, tree, log)
+// run is Run on any runtime and any cgroup tree; importer, calls and tree may
+// be nil.
+func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, importer preload.Importer, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) error {
+	a, err := assemble(cfg, runtime, importer, calls, tree, log)
 	if err != nil {
 		return err
 	}
@@ -71,6 +79,9 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, cal
 	errs := make([]error, 2)
 	for _, src := range a.sources {
 		wg.Go(func() { _ = src(ctx) }) // ends only with ctx
+	}
+	for _, job := range a.jobs() {
+		wg.Go(func() { _ = job(ctx) }) // ends only with ctx
 	}
 	wg.Go(func() { _ = a.pleg.Run(ctx) })
 	wg.Go(func() { _ = a.loop.Run(ctx) })
@@ -92,35 +103,33 @@ type parts struct {
 	local    *local.Server
 	statuses *status.Store
 	events   *event.Recorder
+	wake     func(types.UID)
+
+	syncer  *podsync.Syncer
+	objects *object.Folder
+	probes  *probe.Manager
+	rotator *logrotate.Rotator
+	images  *image.GC
+	preload *preload.Preloader // nil without an importer
+}
+
+// jobs are what runs beside the pods' way, each until its context ends.
+func (p *parts) jobs() []func(ctx context.Context) error {
+	jobs := []func(ctx context.Context) error{p.objects.Run, p.probes.Run, p.syncer.WatchLimits, p.rotator.Run, p.images.Run}
+	if p.preload != nil {
+		jobs = append(jobs, p.preload.Run)
+	}
+	return jobs
 }
 
 // assemble builds everything and starts nothing.
-func assemble(cfg *config.Config, runtime container.Runtime, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
+func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Importer, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
 	events := event.NewRecorder(log)
 	statuses := status.NewStore()
 	sources, mux, err := podSources(cfg, events, log)
 	if err != nil {
 		return nil, err
 	}
-	volumes := volume.New(cfg.Paths.Root)
-	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
-	node := newNodeFacts(cfg, runtime)
-	syncer := podsync.New(podsync.Config{
-		Runtime: runtime,
-		Images: image.NewPuller(image.Config{
-			Images: runtime, Events: events, Serialize: *cfg.Kubelet.SerializeImagePulls, Log: log,
-		}),
-		Volumes:    volumes,
-		Cgroups:    tree,
-		Statuses:   statuses,
-		Events:     events,
-		Node:       node.get,
-		HostIPs:    node.hostIPs,
-		LogLinks:   cfg.Paths.ContainerLogs,
-		MaxBackoff: maxBackoff(cfg),
-		Log:        log,
-	})
-	workers := worker.NewSet(syncer, log)
 	p := &parts{
 		sources:  sources,
 		mux:      mux,
@@ -128,20 +137,33 @@ func assemble(cfg *config.Config, runtime container.Runtime, calls func() uint64
 		statuses: statuses,
 		events:   events,
 	}
+	node, err := newNodeFacts(cfg, runtime)
+	if err != nil {
+		return nil, err
+	}
+	view := &view{statuses: statuses, tree: tree, node: node}
+	var workers *worker.Set
+	p.wake = func(uid types.UID) { workers.Wake(uid) }
+	if err := p.assembleJobs(cfg, runtime, importer, node, view, log); err != nil {
+		return nil, err
+	}
+	p.syncer = p.assembleSyncer(cfg, runtime, tree, node, log)
+	workers = worker.NewSet(p.syncer, log)
+	view.workers = workers
 	p.loop = syncloop.New(syncloop.Config{
 		Updates: mux.Updates(), Seen: mux.Seen,
 		// Who configured no source at all made a mistake, and does not want
 		// everything that runs to be removed for it.
 		Ready:   func() bool { return len(sources) > 0 && mux.Ready() },
 		Changes: p.pleg.Changes(), Snapshots: p.pleg.Snapshots(),
-		Workers: workers, Leftovers: volumes.Orphans, Log: log,
+		Workers: workers, Leftovers: p.syncer.Leftovers, Log: log,
 	})
-	view := &view{statuses: statuses, workers: workers, tree: tree, node: node}
 	p.local, err = local.New(local.Config{
 		SocketPath:     cfg.Tinylet.SocketPath,
 		HealthzAddress: healthzAddress(cfg),
 		Pods:           view.pods,
 		Events:         events.Recent,
+		Watch:          events.Watch,
 		Checks: []local.Check{
 			{Name: "syncloop", Healthy: func(time.Time) error { return alive(p.loop) }},
 			{Name: "runtime", Healthy: p.pleg.Healthy},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/source"
 )
 
 const webManifest = `
@@ -236,7 +237,12 @@ func TestOrphansGoOnlyWhenSourcesAreReady(t *testing.T) {
 		if len(l.running()) != 1 {
 			t.Fatalf("running before the sources are ready: %v", l.running())
 		}
-		l.agent.mux.Set(t.Context(), "http", nil)
+		l.agent.mux.Set(t.Context(), "http", source.Wanted{Partial: true})
+		l.settle(time.Hour)
+		if len(l.running()) != 1 {
+			t.Fatalf("running while a part of a source is unread: %v", l.running())
+		}
+		l.agent.mux.Set(t.Context(), "http", source.Wanted{})
 		l.settle(10 * time.Second)
 		if s, c := l.objects(); s+c != 0 {
 			t.Errorf("%d sandboxes and %d containers are left", s, c)
@@ -345,12 +351,12 @@ func TestImageBackoffHoldsUpNobody(t *testing.T) {
 func TestUnsupportedPodIsRejected(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
 		p := shell(t, "odd", "Always", "sleep infinity")
-		p.Spec.HostPID = true
+		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "device"}}
 		l.want(p, shell(t, "good", "Always", "sleep infinity"))
 		l.start()
 		l.settle(10 * time.Second)
 		st := l.status(p.UID)
-		if st.Phase != v1.PodFailed || !strings.Contains(st.Message, "spec.hostPID") {
+		if st.Phase != v1.PodFailed || !strings.Contains(st.Message, "spec.resourceClaims") {
 			t.Errorf("status %+v", st)
 		}
 		if got := l.running(); len(got) != 1 {
@@ -373,7 +379,7 @@ func TestUnsupportedPodThatRunsIsLeftAlone(t *testing.T) {
 		before := l.running()
 		l.kill()
 		p = p.DeepCopy()
-		p.Spec.HostPID = true
+		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "device"}}
 		l.want(p)
 		l.start()
 		l.settle(time.Minute)

@@ -18,6 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/manifest"
 )
 
@@ -69,7 +70,7 @@ func (l *lab) start() {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	agent, err := assemble(l.cfg, l.runtime, nil, nil, log)
+	agent, err := assemble(l.cfg, l.runtime, nil, nil, nil, log)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -78,6 +79,8 @@ func (l *lab) start() {
 	l.stop = cancel
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
+	l.done.Go(func() { _ = agent.probes.Run(ctx) })
+	l.done.Go(func() { _ = agent.syncer.WatchLimits(ctx) })
 	l.want(l.wanted...)
 }
 
@@ -97,7 +100,7 @@ func (l *lab) want(pods ...*v1.Pod) {
 		return
 	}
 	mux := l.agent.mux
-	l.done.Go(func() { mux.Set(l.t.Context(), pod.SourceFile, pods) })
+	l.done.Go(func() { mux.Set(l.t.Context(), pod.SourceFile, source.Wanted{Pods: pods}) })
 }
 
 // settle lets virtual time pass.

@@ -8,16 +8,22 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strconv"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // nodeFacts is what the pods' configs need to know of the node. Most of it is
@@ -27,25 +33,132 @@ type nodeFacts struct {
 	cfg     *config.Config
 	runtime container.Node
 
-	driver atomic.Pointer[string] // nil until the runtime told it
+	told atomic.Pointer[runtimeFacts] // nil until the runtime told them
+
+	// What does not change while the agent runs.
+	memory      int64
+	allocatable v1.ResourceList
+	hugePages   []string
+	swap        bool
+	admission   *admit.Node
 
 	mu    sync.Mutex // never held over a call that can block
 	ips   []string
 	ipsAt time.Time
 }
 
-func newNodeFacts(cfg *config.Config, runtime container.Node) *nodeFacts {
-	return &nodeFacts{cfg: cfg, runtime: runtime}
+func newNodeFacts(cfg *config.Config, runtime container.Node) (*nodeFacts, error) {
+	f := &nodeFacts{cfg: cfg, runtime: runtime}
+	k := &cfg.Kubelet
+	roots := node.Roots{Storage: cfg.Paths.Root}
+	var err error
+	f.allocatable, err = node.Allocatable(node.Capacity(roots, k.MaxPods), node.Reserved{
+		Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("what pods may use of the node: %w", err)
+	}
+	f.memory = node.Memory(roots)
+	f.hugePages = hugePageSizes()
+	f.swap = swapAccounting()
+	f.admission = &admit.Node{
+		Name:                 cfg.NodeName,
+		Labels:               node.Labels(cfg.NodeName, cfg.NodeLabels),
+		Taints:               k.RegisterWithTaints,
+		OS:                   goruntime.GOOS,
+		Arch:                 goruntime.GOARCH,
+		Allocatable:          f.allocatable,
+		MaxPods:              int(k.MaxPods),
+		Kernel:               kernelRelease(),
+		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls,
+		AppArmor:             appArmor(),
+	}
+	return f, nil
+}
+
+// runtimeFacts is what the runtime says of itself.
+type runtimeFacts struct {
+	cgroupDriver string
+	// recursive are the handlers, by name, that mount read-only recursively.
+	recursive map[string]bool
+	// noStrictGroups says that it cannot do supplementalGroupsPolicy Strict.
+	noStrictGroups bool
+}
+
+// admit is what pods are checked against.
+func (f *nodeFacts) admit() *admit.Node {
+	told := f.told.Load()
+	if told == nil || !told.noStrictGroups {
+		return f.admission
+	}
+	n := *f.admission
+	n.NoStrictGroups = true
+	return &n
+}
+
+// recursiveReadOnly says whether a handler of the runtime mounts read-only
+// recursively.
+func (f *nodeFacts) recursiveReadOnly(handler string) bool {
+	told := f.told.Load()
+	return told != nil && told.recursive[handler]
+}
+
+// hugePageSizes are the kernel's, in the names of cgroups.
+func hugePageSizes() []string {
+	entries, err := os.ReadDir("/sys/kernel/mm/hugepages")
+	if err != nil {
+		return nil
+	}
+	var sizes []string
+	for _, e := range entries {
+		if size, ok := criconfig.HugePageSize(e.Name()); ok {
+			sizes = append(sizes, size)
+		}
+	}
+	return sizes
+}
+
+// swapAccounting says whether cgroups can limit swap. The hierarchy's root
+// never has the file, so the agent's own group tells, as with a kubelet
+// (IsSwapControllerAvailable in pkg/kubelet/util/swap).
+func swapAccounting() bool {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(data)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			_, err := os.Stat(filepath.Join(cgroups.DefaultRoot, path, "memory.swap.max"))
+			return err == nil
+		}
+	}
+	return false
+}
+
+// kernelRelease is the kernel's, such as 6.12.41-v8+, or "".
+func kernelRelease() string {
+	data, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(data))
+}
+
+// appArmor says whether the kernel has it on
+// (Documentation/admin-guide/LSM/apparmor.rst of Linux).
+func appArmor() bool {
+	data, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && bytes.HasPrefix(data, []byte("Y"))
 }
 
 // get is the node as it is now. It fails while the runtime cannot tell its
 // cgroup driver, and blocks while that call does.
 func (f *nodeFacts) get(ctx context.Context) (*criconfig.Node, error) {
-	driver, err := f.cgroupDriver(ctx)
+	told, err := f.ask(ctx)
 	if err != nil {
 		return nil, err
 	}
-	n := f.node(driver)
+	n := f.node(told.cgroupDriver)
 	if file := f.cfg.Kubelet.ResolverConfig; file != nil && *file != "" {
 		if n.Resolv, err = readResolvConf(*file); err != nil {
 			return nil, err
@@ -57,11 +170,11 @@ func (f *nodeFacts) get(ctx context.Context) (*criconfig.Node, error) {
 // peek is the node without its name servers, and ok false while the runtime
 // has not told its cgroup driver. It asks nobody.
 func (f *nodeFacts) peek() (n *criconfig.Node, ok bool) {
-	driver := f.driver.Load()
-	if driver == nil {
+	told := f.told.Load()
+	if told == nil {
 		return nil, false
 	}
-	return f.node(*driver), true
+	return f.node(told.cgroupDriver), true
 }
 
 func (f *nodeFacts) node(driver string) *criconfig.Node {
@@ -73,12 +186,16 @@ func (f *nodeFacts) node(driver string) *criconfig.Node {
 		CgroupDriver:         driver,
 		CgroupRoot:           k.CgroupRoot,
 		PodLogsDir:           f.cfg.Paths.PodLogs,
-		MemoryCapacity:       memoryCapacity(),
+		MemoryCapacity:       f.memory,
+		HugePageSizes:        f.hugePages,
+		SwapAccounting:       f.swap,
+		Allocatable:          f.allocatable,
 		CPUCFSQuota:          k.CPUCFSQuota == nil || *k.CPUCFSQuota,
 		CPUCFSQuotaPeriod:    k.CPUCFSQuotaPeriod.Duration,
 		SingleProcessOOMKill: k.SingleProcessOOMKill != nil && *k.SingleProcessOOMKill,
 		PodPidsLimit:         *k.PodPidsLimit,
 		SeccompDefault:       k.SeccompDefault != nil && *k.SeccompDefault,
+		SeccompProfileRoot:   f.cfg.Paths.Root + "/seccomp",
 	}
 }
 
@@ -98,24 +215,41 @@ func readResolvConf(file string) (*runtimeapi.DNSConfig, error) {
 	return dns, nil
 }
 
+// ask has the runtime tell what it is, once.
+func (f *nodeFacts) ask(ctx context.Context) (*runtimeFacts, error) {
+	if told := f.told.Load(); told != nil {
+		return told, nil
+	}
+	driver, err := f.cgroupDriver(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the runtime for its cgroup driver: %w", err)
+	}
+	status, err := f.runtime.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the runtime what it can do: %w", err)
+	}
+	told := &runtimeFacts{cgroupDriver: driver, recursive: make(map[string]bool)}
+	for _, h := range status.GetRuntimeHandlers() {
+		told.recursive[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
+	}
+	told.noStrictGroups = !status.GetFeatures().GetSupplementalGroupsPolicy()
+	f.told.Store(told)
+	return told, nil
+}
+
 // cgroupDriver is the runtime's own, or the configured one where the runtime
 // does not tell (KEP-4033).
 func (f *nodeFacts) cgroupDriver(ctx context.Context) (string, error) {
-	if known := f.driver.Load(); known != nil {
-		return *known, nil
-	}
-	driver := criconfig.DriverCgroupfs
 	answer, err := f.runtime.RuntimeConfig(ctx)
 	switch {
 	case errors.Is(err, container.ErrUnsupported), err == nil && answer.GetLinux() == nil:
-		driver = f.cfg.Kubelet.CgroupDriver
+		return f.cfg.Kubelet.CgroupDriver, nil
 	case err != nil:
-		return "", fmt.Errorf("ask the runtime for its cgroup driver: %w", err)
+		return "", err
 	case answer.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
-		driver = criconfig.DriverSystemd
+		return criconfig.DriverSystemd, nil
 	}
-	f.driver.Store(&driver)
-	return driver, nil
+	return criconfig.DriverCgroupfs, nil
 }
 
 // addressesFresh is how long the node's addresses are taken as known.
@@ -159,24 +293,4 @@ func sourceAddress(far string) string {
 		return addr.IP.String()
 	}
 	return ""
-}
-
-// memoryCapacity is the machine's memory in bytes, or 0 if /proc does not
-// tell.
-func memoryCapacity() int64 {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(data) {
-		rest, ok := bytes.CutPrefix(line, []byte("MemTotal:"))
-		if !ok {
-			continue
-		}
-		kb, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
-		if err == nil {
-			return kb << 10
-		}
-	}
-	return 0
 }

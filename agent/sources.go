@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -22,7 +20,7 @@ type podSource func(ctx context.Context) error
 // podSources makes the configured sources and the mux that expects them.
 func podSources(cfg *config.Config, events *event.Recorder, log *slog.Logger) ([]podSource, *source.Mux, error) {
 	type runner interface {
-		Run(ctx context.Context, set func(context.Context, []*v1.Pod)) error
+		Run(ctx context.Context, set func(context.Context, source.Wanted)) error
 	}
 	var names []string
 	var runners []runner
@@ -47,7 +45,7 @@ func podSources(cfg *config.Config, events *event.Recorder, log *slog.Logger) ([
 	sources := make([]podSource, len(names))
 	for i, r := range runners {
 		name := names[i]
-		set := func(ctx context.Context, pods []*v1.Pod) { mux.Set(ctx, name, pods) }
+		set := func(ctx context.Context, wanted source.Wanted) { mux.Set(ctx, name, wanted) }
 		sources[i] = func(ctx context.Context) error { return r.Run(ctx, set) }
 	}
 	if len(sources) == 0 {

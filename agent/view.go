@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"iter"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,19 +47,36 @@ func (v *view) measure(p *local.Pod, node *criconfig.Node) {
 		cgroup = criconfig.PodCgroup(p.Pod, node)
 		p.MemoryBytes = v.memory(cgroup)
 	}
-	for _, list := range [][]v1.ContainerStatus{p.Pod.Status.InitContainerStatuses, p.Pod.Status.ContainerStatuses} {
-		for i := range list {
-			_, id, _ := strings.Cut(list[i].ContainerID, "://")
-			if id == "" {
-				continue
+	for status := range statusesOf(&p.Pod.Status) {
+		id := idOf(status)
+		if id == "" {
+			continue
+		}
+		c := local.Container{Name: status.Name, ID: id, LogPath: v.logPath(p.Pod, node, status)}
+		if cgroup != "" && status.State.Running != nil {
+			c.MemoryBytes = v.memory(cgroup + "/" + id)
+		}
+		p.Containers = append(p.Containers, c)
+	}
+}
+
+// statusesOf are those of all containers of a pod.
+func statusesOf(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
+	return func(yield func(*v1.ContainerStatus) bool) {
+		for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
 			}
-			c := local.Container{Name: list[i].Name, ID: id, LogPath: v.logPath(p.Pod, node, &list[i])}
-			if cgroup != "" && list[i].State.Running != nil {
-				c.MemoryBytes = v.memory(cgroup + "/" + id)
-			}
-			p.Containers = append(p.Containers, c)
 		}
 	}
+}
+
+// idOf is the runtime's ID of a container, or "".
+func idOf(c *v1.ContainerStatus) string {
+	_, id, _ := strings.Cut(c.ContainerID, "://")
+	return id
 }
 
 func (v *view) memory(cgroup string) uint64 {

@@ -1,14 +1,13 @@
-// Package admit refuses pods that ask for what this agent cannot do yet,
-// naming each field, so that none runs wrong in silence. It owns one table
-// that has a rule for every field of a pod's spec; a field without a rule, of
-// a newer API than the table, is refused too. It is pure.
+// Package admit decides whether this node takes a pod. It owns a table with
+// a rule for every field of a pod's spec, so that none runs wrong in silence:
+// Unsupported names the fields that cannot be honoured, and those of a newer
+// API than the table. It owns the kubelet's checks of a pod against the node
+// and its other pods, too: Fit. It is pure.
 package admit
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,8 +19,7 @@ import (
 // the pod is valid is the source's to say; only what would lead out of a
 // directory by its name is refused here again.
 func Unsupported(p *v1.Pod) field.ErrorList {
-	errs := append(identity(p), annotations(p)...)
-	return append(errs, visit(reflect.ValueOf(p.Spec), field.NewPath("spec"))...)
+	return append(identity(p), visit(reflect.ValueOf(p.Spec), field.NewPath("spec"))...)
 }
 
 // identity becomes the names of directories and cgroups.
@@ -40,22 +38,10 @@ func identity(p *v1.Pod) field.ErrorList {
 // Linux file systems.
 const maxName = 245
 
-// annotations that the kubelet acts on.
-func annotations(p *v1.Pod) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("metadata", "annotations")
-	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
-		if strings.HasPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) {
-			errs = append(errs, field.Forbidden(path.Key(key), notYet))
-		}
-	}
-	return errs
-}
-
 // visit applies the rules of the table to a struct's fields.
 func visit(v reflect.Value, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	rules := table[v.Type()]
+	rules := rulesOf(v.Type())
 	for i := range v.NumField() {
 		if value := v.Field(i); set(value) {
 			name, at := child(v.Type().Field(i), path)
@@ -92,6 +78,8 @@ func set(v reflect.Value) bool {
 type rule struct {
 	check func(v reflect.Value, path *field.Path) field.ErrorList
 	walk  bool
+	// mark says why a field is taken that nothing here acts on.
+	mark string
 }
 
 func (r rule) apply(v reflect.Value, path *field.Path) field.ErrorList {
@@ -127,12 +115,14 @@ func refuse(why string) rule {
 	}}
 }
 
-// refuseEach takes a pointer to a struct that says nothing, and names the
-// fields that do.
+// refuseEach takes a struct, or a pointer to one, that says nothing, and
+// names the fields that do; of all else it takes nothing.
 func refuseEach(why string) rule {
 	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
 		var errs field.ErrorList
-		v = reflect.Indirect(v)
+		if v = reflect.Indirect(v); v.Kind() != reflect.Struct {
+			return append(errs, field.Forbidden(path, why))
+		}
 		for i := range v.NumField() {
 			if set(v.Field(i)) {
 				_, at := child(v.Type().Field(i), path)
@@ -164,33 +154,6 @@ func where(ok func(string) bool) rule {
 		if ok(v.String()) {
 			return nil
 		}
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("%q is not supported yet", v.String()))}
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("%q is not supported on this node", v.String()))}
 	}}
-}
-
-// resources takes the named resources of a list.
-func resources(names ...v1.ResourceName) rule {
-	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
-		list, ok := v.Interface().(v1.ResourceList)
-		if !ok {
-			return field.ErrorList{field.InternalError(path, fmt.Errorf("%s is no list of resources", v.Type()))}
-		}
-		var errs field.ErrorList
-		for _, name := range slices.Sorted(maps.Keys(list)) {
-			if !slices.Contains(names, name) {
-				errs = append(errs, field.Forbidden(path.Key(string(name)), notYet))
-			}
-		}
-		return errs
-	}}
-}
-
-// diskLimit refuses a size limit that nothing would enforce: that of a
-// volume on disk needs eviction.
-func diskLimit(v reflect.Value, path *field.Path) field.ErrorList {
-	source, ok := v.Interface().(*v1.EmptyDirVolumeSource)
-	if ok && source.SizeLimit != nil && source.Medium != v1.StorageMediumMemory {
-		return field.ErrorList{field.Forbidden(path.Child("sizeLimit"), "it is supported with medium Memory alone yet")}
-	}
-	return nil
 }

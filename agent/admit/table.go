@@ -4,178 +4,148 @@ import (
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/tinylet/tinylet/agent/criconfig"
 )
 
+// Reasons of refusals.
 const (
-	notYet  = "it is not supported yet"
-	noAPI   = "what needs an API server is not supported yet"
-	noProbe = "probes are not supported yet"
+	noClaims   = "devices by resource claims (DRA) are not supported on this node"
+	noDevices  = "block devices are not handed to containers on this node"
+	newerField = "Kubernetes 1.36 does not have the field; it is an alpha of 1.37"
+	notDebug   = "an ephemeral container cannot have it"
 )
 
-// schedule marks fields that only a scheduler acts on: where a pod runs is
-// decided when the agent has it, so they are taken and do nothing.
-var schedule = allow
+// Marks of fields that this package takes without a node acting on them.
+const (
+	// markControl is for what a scheduler, a controller or an API server acts
+	// on and no kubelet does: where a pod runs, who may evict it and which
+	// volumes are added to it is decided when the agent has it.
+	markControl = "control plane"
+	// markWindows is for what nodes with Windows act on alone.
+	markWindows = "windows"
+	// markUnmountable is for kinds of volumes that are not built. The pod is
+	// taken, and stays Pending with FailedMount events, as on a kubelet that
+	// misses the kind's driver.
+	markUnmountable = "unmountable"
+	// markNote is for what has a row of its own in README's table of
+	// differences.
+	markNote = "note"
+)
 
-// table has a rule for each field that a pod can set, by its type and JSON
-// name. To support one more, change its rule here.
-var table = map[reflect.Type]map[string]rule{
+var (
+	control     = rule{mark: markControl}
+	windows     = rule{mark: markWindows}
+	unmountable = rule{mark: markUnmountable}
+	note        = rule{mark: markNote}
+)
+
+// rulesOf are the rules for the fields of a type by their JSON names; nil
+// where the type is not walked.
+func rulesOf(t reflect.Type) map[string]rule {
+	for _, rules := range tables {
+		if r, ok := rules[t]; ok {
+			return r
+		}
+	}
+	return nil
+}
+
+// tables have a rule for each field that a pod can set, by its type and JSON
+// name. To support one more, change its rule.
+var tables = []map[reflect.Type]map[string]rule{podTable, containerTable, volumeTable}
+
+var podTable = map[reflect.Type]map[string]rule{
 	reflect.TypeFor[v1.PodSpec](): {
 		"volumes":                       walk,
 		"initContainers":                walk,
 		"containers":                    walk,
-		"ephemeralContainers":           refuse(notYet),
+		"ephemeralContainers":           walk,
 		"restartPolicy":                 allow,
 		"terminationGracePeriodSeconds": allow,
 		"activeDeadlineSeconds":         allow,
 		"dnsPolicy":                     allow,
-		"nodeSelector":                  schedule,
-		"serviceAccountName":            refuse(noAPI),
-		"serviceAccount":                refuse(noAPI),
-		"automountServiceAccountToken":  allow, // without an account there is no token
+		"nodeSelector":                  allow,
+		"serviceAccountName":            allow,
+		"serviceAccount":                allow, // the old name of serviceAccountName
+		"automountServiceAccountToken":  control,
 		"nodeName":                      allow,
 		"hostNetwork":                   allow,
-		"hostPID":                       refuse(notYet),
-		"hostIPC":                       refuse(notYet),
-		"shareProcessNamespace":         only(false),
-		"securityContext":               refuseEach(notYet),
-		"imagePullSecrets":              refuse(noAPI),
+		"hostPID":                       allow,
+		"hostIPC":                       allow,
+		"shareProcessNamespace":         allow,
+		"securityContext":               walk,
+		"imagePullSecrets":              walk,
 		"hostname":                      allow,
 		"subdomain":                     allow,
-		"affinity":                      schedule,
-		"schedulerName":                 schedule,
-		"tolerations":                   schedule,
-		"hostAliases":                   allow,
-		"priorityClassName":             schedule,
-		"priority":                      schedule,
-		"dnsConfig":                     allow,
-		"readinessGates":                refuse(noAPI),
-		"runtimeClassName":              only(""),
-		"enableServiceLinks":            allow, // without an API server there are no services
-		"preemptionPolicy":              schedule,
-		"overhead":                      refuse(notYet),
-		"topologySpreadConstraints":     schedule,
+		"affinity":                      walk,
+		"schedulerName":                 control,
+		"tolerations":                   walk,
+		"hostAliases":                   walk,
+		"priorityClassName":             allow,
+		"priority":                      allow,
+		"dnsConfig":                     walk,
+		"readinessGates":                walk,
+		"runtimeClassName":              allow,
+		"enableServiceLinks":            note,
+		"preemptionPolicy":              control,
+		"overhead":                      allow,
+		"topologySpreadConstraints":     control,
 		"setHostnameAsFQDN":             allow,
 		"os":                            walk,
-		"hostUsers":                     only(true),
-		"schedulingGates":               refuse("nothing would ever lift it"),
-		"resourceClaims":                refuse(noAPI),
-		"resources":                     refuseEach("resources of a pod as a whole are not supported yet"),
+		"hostUsers":                     allow,
+		"schedulingGates":               refuse("nothing would ever lift it: the pod is on its node already"),
+		"resourceClaims":                refuse(noClaims),
+		"resources":                     walk,
 		"hostnameOverride":              allow,
-		"schedulingGroup":               schedule,
-		"evictionResponders":            refuse(noAPI),
+		"schedulingGroup":               control,
+		"evictionResponders":            control,
 	},
-	reflect.TypeFor[v1.PodOS](): {
-		"name": only(v1.Linux),
+	reflect.TypeFor[v1.PodOS]():                {"name": allow},
+	reflect.TypeFor[v1.PodReadinessGate]():     {"conditionType": allow},
+	reflect.TypeFor[v1.LocalObjectReference](): {"name": allow},
+	reflect.TypeFor[v1.HostAlias]():            {"ip": allow, "hostnames": allow},
+	reflect.TypeFor[v1.PodDNSConfig]():         {"nameservers": allow, "searches": allow, "options": walk},
+	reflect.TypeFor[v1.PodDNSConfigOption]():   {"name": allow, "value": allow},
+	reflect.TypeFor[v1.Affinity](): {
+		"nodeAffinity":    walk,
+		"podAffinity":     control,
+		"podAntiAffinity": control,
 	},
-	reflect.TypeFor[v1.Container](): {
-		"name":                     allow,
-		"image":                    allow,
-		"command":                  allow,
-		"args":                     allow,
-		"workingDir":               allow,
-		"ports":                    allow,
-		"envFrom":                  refuse(noAPI),
-		"env":                      walk,
-		"resources":                walk,
-		"resizePolicy":             allow, // without a resize it says nothing
-		"restartPolicy":            refuse("a restart policy of one container, and so a sidecar, is not supported yet"),
-		"restartPolicyRules":       refuse(notYet),
-		"volumeMounts":             walk,
-		"volumeDevices":            refuse(noAPI),
-		"livenessProbe":            refuse(noProbe),
-		"readinessProbe":           refuse(noProbe),
-		"startupProbe":             refuse(noProbe),
-		"lifecycle":                refuseEach("hooks and stop signals are not supported yet"),
-		"terminationMessagePath":   allow,
-		"terminationMessagePolicy": allow,
-		"imagePullPolicy":          allow,
-		"securityContext":          refuseEach(notYet),
-		"stdin":                    allow,
-		"stdinOnce":                allow,
-		"tty":                      allow,
+	reflect.TypeFor[v1.NodeAffinity](): {
+		"requiredDuringSchedulingIgnoredDuringExecution":  walk,
+		"preferredDuringSchedulingIgnoredDuringExecution": control,
 	},
-	reflect.TypeFor[v1.EnvVar](): {
-		"name":      allow,
-		"value":     allow,
-		"valueFrom": walk,
+	reflect.TypeFor[v1.NodeSelector]():            {"nodeSelectorTerms": walk},
+	reflect.TypeFor[v1.NodeSelectorTerm]():        {"matchExpressions": walk, "matchFields": walk},
+	reflect.TypeFor[v1.NodeSelectorRequirement](): {"key": allow, "operator": allow, "values": allow},
+	reflect.TypeFor[v1.Toleration](): {
+		"key":               allow,
+		"operator":          allow,
+		"value":             allow,
+		"effect":            allow,
+		"tolerationSeconds": control,
 	},
-	reflect.TypeFor[v1.EnvVarSource](): {
-		"fieldRef":         walk,
-		"resourceFieldRef": walk,
-		"configMapKeyRef":  refuse(noAPI),
-		"secretKeyRef":     refuse(noAPI),
-		"fileKeyRef":       refuse(notYet),
+	reflect.TypeFor[v1.PodSecurityContext](): {
+		"seLinuxOptions":           walk,
+		"windowsOptions":           windows,
+		"runAsUser":                allow,
+		"runAsGroup":               allow,
+		"runAsNonRoot":             allow,
+		"supplementalGroups":       allow,
+		"supplementalGroupsPolicy": allow,
+		"fsGroup":                  allow,
+		"sysctls":                  walk,
+		"fsGroupChangePolicy":      allow,
+		"seccompProfile":           walk,
+		"appArmorProfile":          walk,
+		"seLinuxChangePolicy":      note,
 	},
-	reflect.TypeFor[v1.ObjectFieldSelector](): {
-		"apiVersion": only("v1"),
-		"fieldPath":  where(criconfig.SupportsFieldRef),
-	},
-	reflect.TypeFor[v1.ResourceFieldSelector](): {
-		"containerName": allow,
-		"resource":      where(criconfig.SupportsResourceFieldRef),
-		"divisor":       allow,
-	},
+	reflect.TypeFor[v1.Sysctl]():          {"name": allow, "value": allow},
+	reflect.TypeFor[v1.SELinuxOptions]():  {"user": allow, "role": allow, "type": allow, "level": allow},
+	reflect.TypeFor[v1.SeccompProfile]():  {"type": allow, "localhostProfile": allow},
+	reflect.TypeFor[v1.AppArmorProfile](): {"type": allow, "localhostProfile": allow},
 	reflect.TypeFor[v1.ResourceRequirements](): {
-		"limits":   resources(v1.ResourceCPU, v1.ResourceMemory),
-		"requests": resources(v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage),
-		"claims":   refuse(noAPI),
-	},
-	reflect.TypeFor[v1.VolumeMount](): {
-		"name":              allow,
-		"readOnly":          allow,
-		"recursiveReadOnly": only(v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible),
-		"mountPath":         allow,
-		"subPath":           refuse(notYet),
-		"mountPropagation":  only(v1.MountPropagationNone),
-		"subPathExpr":       refuse(notYet),
-		"bindMountOptions":  refuse(notYet),
-	},
-	reflect.TypeFor[v1.Volume](): {
-		"name":         allow,
-		"VolumeSource": walk,
-	},
-	reflect.TypeFor[v1.VolumeSource](): {
-		"hostPath":              walk,
-		"emptyDir":              {walk: true, check: diskLimit},
-		"image":                 refuse(notYet),
-		"configMap":             refuse(noAPI),
-		"secret":                refuse(noAPI),
-		"downwardAPI":           refuse(notYet),
-		"projected":             refuse(notYet),
-		"persistentVolumeClaim": refuse(noAPI),
-		"ephemeral":             refuse(noAPI),
-		"csi":                   refuse(noAPI),
-		"nfs":                   refuse(notYet),
-		"iscsi":                 refuse(notYet),
-		"fc":                    refuse(notYet),
-		"flexVolume":            refuse(notYet),
-		"gcePersistentDisk":     refuse(notYet),
-		"awsElasticBlockStore":  refuse(notYet),
-		"gitRepo":               refuse(notYet),
-		"glusterfs":             refuse(notYet),
-		"rbd":                   refuse(notYet),
-		"cinder":                refuse(notYet),
-		"cephfs":                refuse(notYet),
-		"flocker":               refuse(notYet),
-		"azureFile":             refuse(notYet),
-		"vsphereVolume":         refuse(notYet),
-		"quobyte":               refuse(notYet),
-		"azureDisk":             refuse(notYet),
-		"photonPersistentDisk":  refuse(notYet),
-		"portworxVolume":        refuse(notYet),
-		"scaleIO":               refuse(notYet),
-		"storageos":             refuse(notYet),
-	},
-	reflect.TypeFor[v1.HostPathVolumeSource](): {
-		"path": allow,
-		"type": only(v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate,
-			v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev),
-	},
-	reflect.TypeFor[v1.EmptyDirVolumeSource](): {
-		"medium":    only(v1.StorageMediumDefault, v1.StorageMediumMemory),
-		"sizeLimit": allow, // but see diskLimit
-		"mode":      refuse(notYet),
+		"limits":   allow,
+		"requests": allow,
+		"claims":   refuse(noClaims),
 	},
 }

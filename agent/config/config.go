@@ -13,12 +13,18 @@
 //   - An unknown field in a drop-in gives a warning.
 //   - Relative paths in a drop-in start at its folder, as those in the file
 //     do.
+//   - Feature gates switch nothing. A name that Kubernetes v1.36 does not
+//     know gives a warning where the kubelet would not start, so that one
+//     configuration serves nodes of several versions.
+//   - A containerLogMaxSize of 0 is an error: the kubelet would rotate every
+//     log every time it looks.
 package config
 
 import (
 	"net/netip"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -47,6 +53,17 @@ type Config struct {
 
 	// Paths are where the agent keeps its files.
 	Paths Paths
+}
+
+// LogMaxBytes is containerLogMaxSize: the size in bytes from which a
+// container's log is rotated, or a negative number, for never. cfg must be
+// valid.
+func (cfg *Config) LogMaxBytes() int64 {
+	q, err := resource.ParseQuantity(cfg.Kubelet.ContainerLogMaxSize)
+	if err != nil {
+		return -1
+	}
+	return q.Value()
 }
 
 // Paths are absolute, cleaned and derived once. The folders need not exist.

@@ -24,6 +24,8 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	tc.APIVersion, tc.Kind = tinyletAPIVersion, tinyletKind
 	fill(&tc.LogFormat, kc.Logging.Format)
 	fill(&tc.SocketPath, DefaultSocketPath)
+	fill(&tc.ObjectsFolder, DefaultObjectsFolder)
+	fill(&tc.ImagesFolder, DefaultImagesFolder)
 }
 
 // defaultEvictionHard is from pkg/kubelet/eviction/defaults_linux.go.
@@ -36,8 +38,9 @@ var defaultEvictionHard = map[string]string{
 }
 
 // setDefaults fills what is unset with the values of
-// pkg/kubelet/apis/config/v1beta1/defaults.go. It may be called again after
-// more was merged in.
+// pkg/kubelet/apis/config/v1beta1/defaults.go, and userNamespaces with the
+// one that its comment names. It may be called again after more was merged
+// in.
 func setDefaults(kc *kubelet.KubeletConfiguration) {
 	kc.APIVersion, kc.Kind = kubeletAPIVersion, kubeletKind
 	setSourceDefaults(kc)
@@ -124,6 +127,8 @@ func setResourceDefaults(kc *kubelet.KubeletConfiguration) {
 	fill(&kc.MemoryReservationPolicy, kubelet.NoneMemoryReservationPolicy)
 	point(&kc.LocalStorageCapacityIsolation, true)
 	point(&kc.SeccompDefault, false)
+	point(&kc.UserNamespaces, kubelet.UserNamespaces{})
+	point(&kc.UserNamespaces.IDsPerPod, idsUnit)
 	if kc.EnforceNodeAllocatable == nil {
 		kc.EnforceNodeAllocatable = []string{"pods"}
 	}
@@ -157,6 +162,10 @@ func setEvictionDefaults(kc *kubelet.KubeletConfiguration) {
 	maps.Copy(merged, kc.EvictionHard)
 	kc.EvictionHard = merged
 }
+
+// idsUnit is what the number of user ids of a pod must be a multiple of
+// (KEP-127).
+const idsUnit = 65536
 
 func fill[T comparable](field *T, value T) {
 	var zero T

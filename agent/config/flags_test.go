@@ -134,6 +134,13 @@ func TestInertFlagsWarnOnce(t *testing.T) {
 	}
 }
 
+func TestFeatureGates(t *testing.T) {
+	_, warnings := mustBuild(t, []string{"--pod-manifest-path=/m", "--feature-gates=AllAlpha=true,ImageVolume=false,imageVolume=true,WinDSR=true,WatchListClient=true"}, nil)
+	if len(warnings) != 1 || warnings[0].Message != "feature gate is unknown" || warnings[0].Attrs[0].Value.String() != "imageVolume" {
+		t.Errorf("warnings: %v", warnings)
+	}
+}
+
 func TestHelpShowsDefaults(t *testing.T) {
 	set := newFlags(t).set
 	for name, want := range map[string]string{

@@ -144,7 +144,7 @@ type inertFlag struct {
 
 const (
 	noCadvisor   = "statistics come from cgroup files"
-	noDeadLimits = "dead containers are kept by rules of their own"
+	noDeadLimits = "of each container the last ended one is kept"
 	notBuilt     = "not built yet"
 )
 

@@ -80,7 +80,7 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 	if err := f.derive(cfg, hostname); err != nil {
 		return nil, warnings, err
 	}
-	return cfg, append(warnings, append(f.inert(), notices(cfg)...)...), nil
+	return cfg, slices.Concat(warnings, f.inert(), unknownGates(cfg.Kubelet.FeatureGates), notices(cfg)), nil
 }
 
 // derive sets what follows from the rest.

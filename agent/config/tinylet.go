@@ -8,15 +8,36 @@ type TinyletConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// LogFormat is text or json. The flag --logging-format wins over it; it
-	// wins over KubeletConfiguration's logging.format, its default.
+	// wins over KubeletConfiguration's logging.format.
+	//
+	// Default: KubeletConfiguration's logging.format
 	LogFormat string `json:"logFormat,omitempty"`
 	// SocketPath is the unix socket on which the agent answers the commands
 	// of someone at the board, root only.
+	//
+	// Default: /run/tinylet/tinylet.sock
 	SocketPath string `json:"socketPath,omitempty"`
+	// ObjectsFolder holds manifests of what the pods of files and URLs refer
+	// to by name, as no API server tells them of it: ConfigMaps, Secrets,
+	// PersistentVolumes and claims to them. A pod waits for what is missing.
+	// The folder may be missing too, and is looked at again when it changes.
+	//
+	// Default: /etc/tinylet/objects
+	ObjectsFolder string `json:"objectsFolder,omitempty"`
+	// ImagesFolder holds archives of images, in the formats of OCI and
+	// docker save, that are imported into the container runtime once, so that
+	// pods start on a board without a registry. The folder may be missing.
+	//
+	// Default: /var/lib/tinylet/images
+	ImagesFolder string `json:"imagesFolder,omitempty"`
 }
 
-// DefaultSocketPath is SocketPath's default.
-const DefaultSocketPath = "/run/tinylet/tinylet.sock"
+// Defaults of TinyletConfiguration.
+const (
+	DefaultSocketPath    = "/run/tinylet/tinylet.sock"
+	DefaultObjectsFolder = "/etc/tinylet/objects"
+	DefaultImagesFolder  = "/var/lib/tinylet/images"
+)
 
 // Identity of the documents.
 const (

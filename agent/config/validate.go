@@ -5,10 +5,14 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/http/httpguts"
+	"k8s.io/apimachinery/pkg/api/resource"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -68,9 +72,13 @@ func (c *checker) runtime(kc *kubelet.KubeletConfiguration) {
 	}
 	c.lasting("runtimeRequestTimeout", kc.RuntimeRequestTimeout.Duration, time.Millisecond)
 	c.oneOf("cgroupDriver", kc.CgroupDriver, "cgroupfs", "systemd")
-	if !filepath.IsAbs(kc.PodLogsDir) {
-		c.invalid("podLogsDir", kc.PodLogsDir, "an absolute path")
+	if dir := kc.PodLogsDir; !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || !isASCII(dir) {
+		c.invalid("podLogsDir", dir, "an absolute path of ASCII characters, without . and ..")
 	}
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
 }
 
 func (c *checker) endpoint(path, value string) {
@@ -119,7 +127,10 @@ func (c *checker) network(kc *kubelet.KubeletConfiguration) {
 func (c *checker) logs(kc *kubelet.KubeletConfiguration) {
 	c.oneOf("logging.format", kc.Logging.Format, LogText, LogJSON)
 	c.between("logging.verbosity", int64(kc.Logging.Verbosity), 0, math.MaxInt32)
-	c.quantity("containerLogMaxSize", kc.ContainerLogMaxSize, 1)
+	// Any negative size is never.
+	if q, err := resource.ParseQuantity(kc.ContainerLogMaxSize); err != nil || q.IsZero() {
+		c.invalid("containerLogMaxSize", kc.ContainerLogMaxSize, "a quantity such as 10Mi, or a negative one, for never")
+	}
 	c.atLeast("containerLogMaxFiles", int64(*kc.ContainerLogMaxFiles), 2)
 	c.atLeast("containerLogMaxWorkers", int64(*kc.ContainerLogMaxWorkers), 1)
 	c.lasting("containerLogMonitorInterval", kc.ContainerLogMonitorInterval.Duration, 3*time.Second)
@@ -148,6 +159,9 @@ func (c *checker) images(kc *kubelet.KubeletConfiguration) {
 	c.oneOf("imagePullCredentialsVerificationPolicy", string(kc.ImagePullCredentialsVerificationPolicy),
 		string(kubelet.NeverVerify), string(kubelet.NeverVerifyPreloadedImages),
 		string(kubelet.NeverVerifyAllowlistedImages), string(kubelet.AlwaysVerify))
+	if len(kc.PreloadedImagesVerificationAllowlist) > 0 && kc.ImagePullCredentialsVerificationPolicy != kubelet.NeverVerifyAllowlistedImages {
+		c.invalid("preloadedImagesVerificationAllowlist", "set", "absent unless imagePullCredentialsVerificationPolicy is "+string(kubelet.NeverVerifyAllowlistedImages))
+	}
 }
 
 func (c *checker) limits(kc *kubelet.KubeletConfiguration) {
@@ -168,6 +182,40 @@ func (c *checker) limits(kc *kubelet.KubeletConfiguration) {
 	}
 	c.oneOf("memoryReservationPolicy", string(kc.MemoryReservationPolicy),
 		string(kubelet.NoneMemoryReservationPolicy), string(kubelet.TieredReservationMemoryReservationPolicy))
+	if n := *kc.UserNamespaces.IDsPerPod; n < idsUnit || n > math.MaxUint32 || n%idsUnit != 0 {
+		c.invalid("userNamespaces.idsPerPod", n, "a multiple of 65536 below 4294967296")
+	}
+	for _, pattern := range kc.AllowedUnsafeSysctls {
+		c.sysctl("allowedUnsafeSysctls", pattern)
+	}
+}
+
+// sysctlPattern is a name of segments that dots or slashes part, with a star
+// at the end for all that begins so.
+var sysctlPattern = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`)
+
+// maxSysctl bounds a sysctl's name, in bytes
+// (pkg/apis/core/validation: SysctlMaxLength).
+const maxSysctl = 253
+
+// namespaced are the groups of sysctls that the kernel keeps per namespace
+// and that the kubelet knows (k8s.io/component-helpers/node/util/sysctl).
+// Those with a dot at the end are whole groups.
+var namespaced = []string{
+	"kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
+	"kernel.msg", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "net.", "fs.mqueue.",
+}
+
+// sysctl allows a name, or a pattern with a star at its end, of what belongs
+// to a pod alone.
+func (c *checker) sysctl(path, pattern string) {
+	name := strings.ReplaceAll(strings.TrimSuffix(pattern, "*"), "/", ".")
+	known := slices.ContainsFunc(namespaced, func(group string) bool {
+		return name == group || (strings.HasSuffix(group, ".") && strings.HasPrefix(name, group))
+	})
+	if !known || len(pattern) > maxSysctl || !sysctlPattern.MatchString(pattern) {
+		c.invalid(path, pattern, "a sysctl that belongs to a pod alone, such as net.core.somaxconn, or a pattern such as kernel.msg*")
+	}
 }
 
 func (c *checker) managers(kc *kubelet.KubeletConfiguration) {
@@ -212,6 +260,11 @@ const maxSocketPath = 107
 
 func (c *checker) tinylet(tc *TinyletConfiguration) {
 	c.oneOf(tinyletKind+".logFormat", tc.LogFormat, LogText, LogJSON)
+	for _, folder := range []struct{ name, path string }{{".objectsFolder", tc.ObjectsFolder}, {".imagesFolder", tc.ImagesFolder}} {
+		if !filepath.IsAbs(folder.path) {
+			c.invalid(tinyletKind+folder.name, folder.path, "an absolute path")
+		}
+	}
 	if !filepath.IsAbs(tc.SocketPath) || len(tc.SocketPath) > maxSocketPath {
 		c.invalid(tinyletKind+".socketPath", tc.SocketPath, "an absolute path of at most 107 bytes")
 	}

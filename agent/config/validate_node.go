@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,6 +119,11 @@ func (c *checker) thresholds(path string, thresholds map[string]string) {
 func (c *checker) reservations(kc *kubelet.KubeletConfiguration) {
 	c.reserved("systemReserved", kc.SystemReserved)
 	c.reserved("kubeReserved", kc.KubeReserved)
+	for _, level := range []string{"system-reserved", "kube-reserved"} {
+		if slices.Contains(kc.EnforceNodeAllocatable, level) && slices.Contains(kc.EnforceNodeAllocatable, level+"-compressible") {
+			c.invalid("enforceNodeAllocatable", level, "without "+level+"-compressible")
+		}
+	}
 	for i, level := range kc.EnforceNodeAllocatable {
 		path := "enforceNodeAllocatable"
 		c.oneOf(path, level, "none", "pods", "system-reserved", "system-reserved-compressible", "kube-reserved", "kube-reserved-compressible")

@@ -128,6 +128,19 @@ func TestInvalid(t *testing.T) {
 		{"taint time", func(c *Config) {
 			c.Kubelet.RegisterWithTaints = []v1.Taint{{Key: "a", Effect: "NoExecute", TimeAdded: &metav1.Time{}}}
 		}, "registerWithTaints[0].timeAdded"},
+		{"log folder with dots", func(c *Config) { c.Kubelet.PodLogsDir = "/var/../log" }, "podLogsDir"},
+		{"log folder beyond ASCII", func(c *Config) { c.Kubelet.PodLogsDir = "/var/lög" }, "podLogsDir"},
+		{"log workers", func(c *Config) { *c.Kubelet.ContainerLogMaxWorkers = 0 }, "containerLogMaxWorkers"},
+		{"enforcement of both kinds", func(c *Config) {
+			c.Kubelet.SystemReservedCgroup = "/s"
+			c.Kubelet.EnforceNodeAllocatable = []string{"system-reserved", "system-reserved-compressible"}
+		}, "without system-reserved-compressible"},
+		{"allowlist without its policy", func(c *Config) { c.Kubelet.PreloadedImagesVerificationAllowlist = []string{"a"} }, "preloadedImagesVerificationAllowlist"},
+		{"few ids", func(c *Config) { *c.Kubelet.UserNamespaces.IDsPerPod = 1000 }, "userNamespaces.idsPerPod is 1000"},
+		{"odd ids", func(c *Config) { *c.Kubelet.UserNamespaces.IDsPerPod = 65537 }, "userNamespaces.idsPerPod"},
+		{"too many ids", func(c *Config) { *c.Kubelet.UserNamespaces.IDsPerPod = 1 << 32 }, "userNamespaces.idsPerPod"},
+		{"objects", func(c *Config) { c.Tinylet.ObjectsFolder = "objects" }, "TinyletConfiguration.objectsFolder"},
+		{"images", func(c *Config) { c.Tinylet.ImagesFolder = "." }, "TinyletConfiguration.imagesFolder"},
 		{"our log format", func(c *Config) { c.Tinylet.LogFormat = "xml" }, "TinyletConfiguration.logFormat"},
 		{"socket", func(c *Config) { c.Tinylet.SocketPath = "tinylet.sock" }, "TinyletConfiguration.socketPath"},
 		{"long socket", func(c *Config) { c.Tinylet.SocketPath = "/" + strings.Repeat("a", 107) }, "TinyletConfiguration.socketPath"},
@@ -143,6 +156,55 @@ func TestInvalid(t *testing.T) {
 			err := Validate(cfg)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error = %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestUnsafeSysctls(t *testing.T) {
+	for _, tc := range []struct {
+		pattern string
+		valid   bool
+	}{
+		{"net.core.somaxconn", true},
+		{"net/ipv4/conf/eth0.1/rp_filter", true},
+		{"net.*", true},
+		{"net.ipv4.*", true},
+		{"kernel.msg*", true},
+		{"kernel.shm*", true},
+		{"kernel.sem", true},
+		{"fs.mqueue.msg_max", true},
+		{"", false},
+		{"*", false},
+		{"net", false},
+		{"net*", false},
+		{"net.*.rp_filter", false},
+		{"net.Core", false},
+		{"net..a", false},
+		{"vm.swappiness", false},
+		{"kernel.pid_max", false},
+		{"kernel.semx", false},
+		{"net." + strings.Repeat("a", 250), false},
+	} {
+		t.Run(tc.pattern, func(t *testing.T) {
+			cfg, _ := mustBuild(t, nil, nil)
+			cfg.Kubelet.AllowedUnsafeSysctls = []string{tc.pattern}
+			if err := Validate(cfg); (err == nil) != tc.valid {
+				t.Errorf("Validate: %v, want valid %v", err, tc.valid)
+			}
+		})
+	}
+}
+
+func TestLogMaxBytes(t *testing.T) {
+	for size, want := range map[string]int64{"10Mi": 10 << 20, "1k": 1000, "3Gi": 3 << 30, "-1": -1} {
+		t.Run(size, func(t *testing.T) {
+			cfg, _ := mustBuild(t, []string{"--container-log-max-size=" + size}, nil)
+			if err := Validate(cfg); err != nil {
+				t.Fatal(err)
+			}
+			if got := cfg.LogMaxBytes(); got != want {
+				t.Errorf("LogMaxBytes = %d, want %d", got, want)
 			}
 		})
 	}

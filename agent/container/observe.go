@@ -112,6 +112,9 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		Hash:        s.GetAnnotations()[AnnotationHash],
 		Backoff:     seconds(s.GetAnnotations(), AnnotationBackoff, 0),
 		GracePeriod: GraceOf(s.GetAnnotations()),
+		PreStop:     preStopOf(s.GetAnnotations()),
+		User:        userOf(s.GetUser()),
+		StopSignal:  signalOf(s.GetStopSignal()),
 		LogPath:     s.GetLogPath(),
 	}
 	if c.Image == "" {

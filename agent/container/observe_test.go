@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -85,7 +87,10 @@ func TestObserveContainer(t *testing.T) {
 			container.AnnotationBackoff:                "160",
 			container.AnnotationPodTerminationGrace:    "0",
 			container.AnnotationTerminationMessagePath: "/dev/termination-log",
+			container.AnnotationPreStopHandler:         `{"httpGet":{"path":"/bye","port":"web","scheme":"HTTP"}}`,
 		},
+		User:       &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: 1000, Gid: 3000, SupplementalGroups: []int64{3000, 4000}}},
+		StopSignal: runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS3,
 		Mounts: []*runtimeapi.Mount{
 			{ContainerPath: "/data", HostPath: "/host/data"},
 			{ContainerPath: "/dev/termination-log", HostPath: "/host/message"},
@@ -97,7 +102,10 @@ func TestObserveContainer(t *testing.T) {
 		ExitCode: 137, Reason: "OOMKilled", Message: "too much",
 		Image: "app", ImageRef: "localhost/app@sha256:1", ImageID: "sha256:2",
 		Hash: "abc", RestartCount: 3, Backoff: 160 * time.Second, GracePeriod: 0,
-		LogPath: "/var/log/pods/x/main/3.log", TerminationMessagePath: "/host/message",
+		PreStop:    &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/bye", Port: intstr.FromString("web"), Scheme: "HTTP"}},
+		User:       &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1000, GID: 3000, SupplementalGroups: []int64{3000, 4000}}},
+		StopSignal: "SIGRTMAX-3",
+		LogPath:    "/var/log/pods/x/main/3.log", TerminationMessagePath: "/host/message",
 	}
 	bare := &runtimeapi.ContainerStatus{
 		Id:        "c",
@@ -115,7 +123,10 @@ func TestObserveContainer(t *testing.T) {
 			container.AnnotationBackoff:                "99999999999999999999",
 			container.AnnotationPodTerminationGrace:    "-30",
 			container.AnnotationTerminationMessagePath: "/not/mounted",
+			container.AnnotationPreStopHandler:         `{"exec":{"command":[]}}`,
 		},
+		User:       &runtimeapi.ContainerUser{},
+		StopSignal: 4711,
 	}
 	tests := []struct {
 		name string

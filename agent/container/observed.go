@@ -3,6 +3,7 @@ package container
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -74,6 +75,17 @@ type Container struct {
 	// GracePeriod is the pod's termination grace period at creation, or
 	// negative where the annotation is absent.
 	GracePeriod time.Duration
+
+	// PreStop is the annotation io.kubernetes.container.preStopHandler: what
+	// the container was made to run before its end, also when its pod is not
+	// known any more. nil if there is none or it makes no sense.
+	PreStop *v1.LifecycleHandler
+	// User is who the first process runs as; nil where the runtime does not
+	// say (containerd before 2.0).
+	User *v1.ContainerUser
+	// StopSignal is what a stop sends, such as SIGTERM or SIGRTMIN+3; empty
+	// where the runtime does not say (containerd before 2.2).
+	StopSignal v1.Signal
 
 	LogPath                string // absolute
 	TerminationMessagePath string // on the host; "" if none is mounted

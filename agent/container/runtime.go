@@ -66,15 +66,32 @@ type Containers interface {
 	ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error)
 	// ListContainers lists those that match; a nil filter matches all.
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	// ExecSync runs a command in a running container and waits for its end.
+	// An exit code other than 0 is no error. A command that takes longer than
+	// timeout is killed, with ErrTimeout; CRI counts whole seconds, so a part
+	// of one is rounded up. A timeout of 0 leaves the time to ctx. The
+	// runtime cuts off outputs of more than 16 MiB.
+	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+	// ReopenContainerLog makes the runtime write on to a new file at the
+	// container's log path: the old one was renamed. The container must run.
+	ReopenContainerLog(ctx context.Context, containerID string) error
 }
 
-// Images is the part of CRI's ImageService that starting a pod needs.
+// Images is CRI's ImageService, with the same promises as Sandboxes.
 type Images interface {
 	// ImageStatus answers nil and no error when the image is not present.
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	// PullImage blocks until the image is unpacked and answers its reference.
 	// Only ctx limits its time.
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error)
+	// ListImages lists those that match; containerd ignores the filter.
+	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
+	// RemoveImage removes an image with all its names, used or not: a
+	// container keeps its files. An image that is not there is no error.
+	RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error
+	// ImageFsInfo answers the filesystems that hold images, the default
+	// snapshotter's first.
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
 // Events is CRI's GetContainerEvents.
@@ -91,8 +108,9 @@ type Events interface {
 type Node interface {
 	// Version answers the runtime's name, version and API version.
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
-	// Status answers the conditions RuntimeReady and NetworkReady.
-	Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
+	// Status answers the conditions RuntimeReady and NetworkReady, and what the
+	// runtime and its handlers can do where they tell.
+	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	// RuntimeConfig answers the cgroup driver in use, or ErrUnsupported.
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 }

@@ -63,19 +63,20 @@ func (n *Node) cgroup(parts ...string) string {
 
 // PodResources are the limits of the pod's cgroup, to be set before its
 // sandbox starts: its containers' requests as CPU weight, and the sum of
-// their limits where none goes without one (ResourceConfigForPod in
+// their limits where none goes without one, or what the pod has as a whole;
+// with its overhead (ResourceConfigForPod in
 // pkg/kubelet/cm/helpers_linux.go).
 func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
-	t, class := totalsOf(p), pod.QoS(p)
 	r := cgroups.Resources{CPUWeight: cpuWeight(minShares)}
-	if class != v1.PodQOSBestEffort {
-		r.CPUWeight = cpuWeight(shares(milli(t.cpuRequest)))
-		if t.allCPU && n.CPUCFSQuota {
+	if pod.QoS(p) != v1.PodQOSBestEffort {
+		limits := pod.Limits(p)
+		r.CPUWeight = cpuWeight(shares(milli(pod.Requests(p)[v1.ResourceCPU])))
+		if pod.Limited(p, v1.ResourceCPU) && n.CPUCFSQuota {
 			period := n.quotaPeriod()
-			r.CPUMax = cgroups.CPUMax{Quota: quota(milli(t.cpuLimit), period), Period: uint64(period)}
+			r.CPUMax = cgroups.CPUMax{Quota: quota(milli(limits[v1.ResourceCPU]), period), Period: uint64(period)}
 		}
-		if t.allMemory {
-			r.MemoryMax = whole(t.memoryLimit)
+		if pod.Limited(p, v1.ResourceMemory) {
+			r.MemoryMax = whole(limits[v1.ResourceMemory])
 		}
 	}
 	if n.PodPidsLimit > 0 {
@@ -93,7 +94,7 @@ func QoSResources(class v1.PodQOSClass, pods []*v1.Pod) cgroups.Resources {
 	if class == v1.PodQOSBurstable {
 		for _, p := range pods {
 			if pod.QoS(p) == class {
-				asked = min(asked+milli(totalsOf(p).cpuRequest), maxMilli)
+				asked = min(asked+milli(pod.Requests(p)[v1.ResourceCPU]), maxMilli)
 			}
 		}
 	}

@@ -1,9 +1,7 @@
 package criconfig
 
 import (
-	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,7 +11,7 @@ import (
 // ContainerInput is what a container's config is made of.
 type ContainerInput struct {
 	Pod       *v1.Pod
-	Container *v1.Container // one of the pod's
+	Container *v1.Container // one of the pod's, of any kind
 	Node      *Node
 
 	// RestartCount is how many containers of that name there were before.
@@ -25,8 +23,43 @@ type ContainerInput struct {
 
 	// PodIPs are the sandbox's addresses, none on the host's network.
 	PodIPs []string
+	// TargetID is the container whose processes an ephemeral container is to
+	// see, the one with its targetContainerName; "" is none.
+	TargetID string
+	// Userns are the pod's users where spec.hostUsers is false, the same as
+	// the sandbox's.
+	Userns *runtimeapi.UserNamespace
+	// ExtraGroups are those of SandboxInput.
+	ExtraGroups []int64
+
+	// ConfigMaps and Secrets are what EnvRefs names of the pod's namespace, by
+	// name. What is not there does not exist.
+	ConfigMaps map[string]*v1.ConfigMap
+	Secrets    map[string]*v1.Secret
+	// ReadEnvFile reads a file of one of the pod's volumes for fileKeyRef, by
+	// a path in the volume that it must not leave; the error is
+	// fs.ErrNotExist where there is none. How much it reads is its own to
+	// bound: a container wrote the file. It is called at once, and may be nil
+	// where no variable has such a source.
+	ReadEnvFile func(volume, path string) ([]byte, error)
+
 	// Volumes are the host paths of the pod's volumes, by name.
 	Volumes map[string]string
+	// SubPaths are the host paths of the volume mounts with a subPath or
+	// subPathExpr, by index in volumeMounts: what SubPaths names, resolved
+	// below the volume and held so that nothing can move it.
+	SubPaths map[int]string
+	// ImageVolumes are the images of the pod's image volumes, by the volumes'
+	// names, as the runtime has pulled them.
+	ImageVolumes map[string]*runtimeapi.ImageSpec
+	// ReadOnlyVolumes are those that are mounted read-only whatever the mount
+	// says: claims with readOnly. Volumes of configuration always are.
+	ReadOnlyVolumes map[string]bool
+	// RelabelVolumes are those beside the pod's own that get the container's
+	// SELinux label: claims of local volumes.
+	RelabelVolumes map[string]bool
+	// RecursiveReadOnly says that the pod's runtime handler can mount so.
+	RecursiveReadOnly bool
 	// HostsFile is mounted at /etc/hosts, TerminationMessage at the
 	// container's terminationMessagePath; both are on the host, and "" mounts
 	// nothing.
@@ -52,13 +85,13 @@ func (in *ContainerInput) imageRef() string {
 	return in.Image.GetId()
 }
 
-// Container is the config of one container. It fails, naming the field, on
-// what the container asks for and cannot have: a volume that is not set up,
-// a variable without its source.
+// Container is the config of one container. It fails with a ConfigError, in
+// an error that names the field, on what the container asks for and cannot
+// have: a volume that is not set up, a variable without its source.
 func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	config, err := containerConfig(&in)
 	if err != nil {
-		return nil, fmt.Errorf("config of container %q: %w", in.Container.Name, err)
+		return nil, inContainer(in.Container.Name, err)
 	}
 	return config, nil
 }
@@ -66,13 +99,20 @@ func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 func containerConfig(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Container
 	if in.RestartCount < 0 || in.RestartCount > math.MaxInt32 {
-		return nil, fmt.Errorf("restart count %d is out of range", in.RestartCount)
+		return nil, configErrorf("restart count %d is out of range", in.RestartCount)
 	}
 	env, err := environmentOf(in)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := mountsOf(in)
+	mounts, err := mountsOf(in, env)
+	if err != nil {
+		return nil, err
+	}
+	if err := verifyNonRoot(in); err != nil {
+		return nil, err
+	}
+	security, err := securityContext(in)
 	if err != nil {
 		return nil, err
 	}
@@ -97,45 +137,10 @@ func containerConfig(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
+		StopSignal:  stopSignal(c),
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources:       containerResources(in.Pod, c, in.Node),
-			SecurityContext: securityContext(in),
+			SecurityContext: security,
 		},
 	}, nil
-}
-
-// Paths of /proc and /sys that say too much or do too much for a container
-// (pkg/securitycontext/util.go).
-var (
-	maskedPaths = []string{
-		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys",
-		"/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
-		"/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
-	}
-	readonlyPaths = []string{
-		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
-	}
-)
-
-// securityContext is that of a container which asks for nothing: the image's
-// user, the runtime's capabilities.
-func securityContext(in *ContainerInput) *runtimeapi.LinuxContainerSecurityContext {
-	sc := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(in.Pod),
-		MaskedPaths:      slices.Concat(maskedPaths, in.Node.MaskedPaths),
-		ReadonlyPaths:    slices.Clone(readonlyPaths),
-		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined},
-	}
-	if in.Node.SeccompDefault {
-		sc.Seccomp.ProfileType = runtimeapi.SecurityProfile_RuntimeDefault
-	}
-	switch {
-	case in.Image.GetUid() != nil:
-		sc.RunAsUser = &runtimeapi.Int64Value{Value: in.Image.GetUid().GetValue()}
-	case in.Image.GetUsername() != "":
-		sc.RunAsUsername = in.Image.GetUsername()
-	default:
-		sc.RunAsUser = &runtimeapi.Int64Value{}
-	}
-	return sc
 }

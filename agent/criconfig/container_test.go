@@ -14,67 +14,6 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-func TestContainerRefusals(t *testing.T) {
-	from := func(s v1.EnvVarSource) []v1.EnvVar { return []v1.EnvVar{{Name: "X", ValueFrom: &s}} }
-	both := v1.MountPropagationBidirectional
-	for _, tc := range []struct {
-		name string
-		edit func(*ContainerInput)
-		want string
-	}{
-		{"no such volume", func(in *ContainerInput) {
-			in.Container.VolumeMounts = []v1.VolumeMount{{Name: "v"}, {Name: "w"}}
-		}, `volumeMounts[1]: volume "w" is not set up`},
-		{"subPath", func(in *ContainerInput) {
-			in.Container.VolumeMounts = []v1.VolumeMount{{Name: "v", SubPath: "s"}}
-		}, "subPath"},
-		{"subPathExpr", func(in *ContainerInput) {
-			in.Container.VolumeMounts = []v1.VolumeMount{{Name: "v", SubPathExpr: "s"}}
-		}, "subPath"},
-		{"propagation", func(in *ContainerInput) {
-			in.Container.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPropagation: &both}}
-		}, "mountPropagation Bidirectional"},
-		{"config map", func(in *ContainerInput) {
-			in.Container.Env = from(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{}})
-		}, "env[0] X: valueFrom"},
-		{"unknown field", func(in *ContainerInput) {
-			in.Container.Env = from(v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.hostname"}})
-		}, `field "spec.hostname"`},
-		{"all labels", func(in *ContainerInput) {
-			in.Container.Env = from(v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}})
-		}, `field "metadata.labels"`},
-		{"no pod address", func(in *ContainerInput) {
-			in.PodIPs = nil
-			in.Container.Env = from(v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}})
-		}, "the pod has no address yet"},
-		{"no node address", func(in *ContainerInput) {
-			in.Node.HostIPs = nil
-			in.Container.Env = from(v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.hostIP"}})
-		}, "the node has no address yet"},
-		{"unknown resource", func(in *ContainerInput) {
-			in.Container.Env = from(v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "limits.pods"}})
-		}, `resource "limits.pods"`},
-		{"unknown container", func(in *ContainerInput) {
-			in.Container.Env = from(v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "y", Resource: "limits.cpu"}})
-		}, `no container "y"`},
-		{"aliases without a hosts file", func(in *ContainerInput) {
-			in.HostsFile, in.Pod.Spec.HostAliases = "", []v1.HostAlias{{IP: "192.0.2.1"}}
-		}, "spec.hostAliases"},
-		{"restart count", func(in *ContainerInput) { in.RestartCount = -1 }, "restart count -1"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			p := podOf(v1.Container{Name: "c"})
-			p.Spec.Volumes = []v1.Volume{{Name: "v"}}
-			in := inputFor(p, &p.Spec.Containers[0], board())
-			tc.edit(&in)
-			_, err := Container(in)
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), `container "c"`) {
-				t.Errorf("got %v, want container c and %q", err, tc.want)
-			}
-		})
-	}
-}
-
 func TestImageUser(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -124,7 +63,7 @@ func TestNodeSettings(t *testing.T) {
 		}
 	}
 	n.CPUCFSQuota, n.CPUCFSQuotaPeriod = true, 20*time.Millisecond
-	sandbox, err := Sandbox(p, 0, n)
+	sandbox, err := SandboxOf(SandboxInput{Pod: p, Node: n})
 	if err != nil {
 		t.Fatal(err)
 	}

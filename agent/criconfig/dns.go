@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -64,8 +65,9 @@ func setOption(options []string, option string) []string {
 }
 
 // dnsOf is the pod's resolv.conf by its dnsPolicy and dnsConfig
-// (pkg/kubelet/network/dns/dns.go). What exceeds the limits is cut off.
-func dnsOf(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
+// (pkg/kubelet/network/dns/dns.go). What exceeds the limits is cut off, of
+// which the warnings tell.
+func dnsOf(p *v1.Pod, n *Node) (*runtimeapi.DNSConfig, []Warning) {
 	dns := baseDNS(p, n)
 	if c := p.Spec.DNSConfig; c != nil {
 		dns.Servers = unique(append(dns.Servers, c.Nameservers...))
@@ -78,9 +80,20 @@ func dnsOf(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
 			dns.Options = setOption(dns.Options, option)
 		}
 	}
-	dns.Servers = dns.Servers[:min(len(dns.Servers), maxServers)]
-	dns.Searches = fitSearches(dns.Searches)
-	return dns
+	var warnings []Warning
+	if len(dns.Servers) > maxServers {
+		dns.Servers = dns.Servers[:maxServers]
+		warnings = append(warnings, Warning{reasonDNS, fmt.Sprintf(
+			"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: %s",
+			strings.Join(dns.Servers, " "))})
+	}
+	asked := len(dns.Searches)
+	if dns.Searches = fitSearches(dns.Searches); len(dns.Searches) < asked {
+		warnings = append(warnings, Warning{reasonDNS, fmt.Sprintf(
+			"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: %s",
+			strings.Join(dns.Searches, " "))})
+	}
+	return dns, warnings
 }
 
 func baseDNS(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {

@@ -93,7 +93,8 @@ func TestDNSPolicy(t *testing.T) {
 			p, n := &v1.Pod{}, board()
 			p.Namespace, p.Spec.DNSPolicy = "ns", v1.DNSClusterFirst
 			tc.edit(&p.Spec, n)
-			if diff := cmp.Diff(tc.want, dnsOf(p, n), protocmp.Transform()); diff != "" {
+			got, _ := dnsOf(p, n)
+			if diff := cmp.Diff(tc.want, got, protocmp.Transform()); diff != "" {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(board().Resolv.Options, []string{"timeout:1"}); diff != "" {
@@ -119,5 +120,23 @@ func TestFitSearches(t *testing.T) {
 	}
 	if got := fitSearches(make([]string, 40)); len(got) != maxSearches {
 		t.Errorf("%d domains stay", len(got))
+	}
+}
+
+func TestSandboxWarnings(t *testing.T) {
+	p := podOf()
+	p.Spec.DNSPolicy = v1.DNSNone
+	p.Spec.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"}, Searches: []string{"a", "b"}}
+	if got := SandboxWarnings(p, board()); got != nil {
+		t.Errorf("got %v without a reason", got)
+	}
+	p.Spec.DNSConfig.Nameservers = append(p.Spec.DNSConfig.Nameservers, "192.0.2.4")
+	p.Spec.DNSConfig.Searches = append(p.Spec.DNSConfig.Searches, strings.Repeat("x", 254))
+	want := []Warning{
+		{"DNSConfigForming", "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 192.0.2.1 192.0.2.2 192.0.2.3"},
+		{"DNSConfigForming", "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: a b"},
+	}
+	if diff := cmp.Diff(want, SandboxWarnings(p, board())); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -2,6 +2,8 @@ package criconfig
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -34,31 +36,143 @@ func (e *environment) keyValues() []*runtimeapi.KeyValue {
 	return out
 }
 
-// environmentOf resolves the container's variables: a value may refer to
-// those before it. A value that is set wins over valueFrom.
+// environmentOf resolves the container's variables as
+// makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go does: whole objects
+// first, of which the last wins, then single variables, which win over them
+// and may refer to all before them. A value that is set wins over valueFrom.
+// What is optional and missing leaves a variable as it was.
 func environmentOf(in *ContainerInput) (*environment, error) {
-	e := &environment{values: make(map[string]string, len(in.Container.Env))}
-	for i := range in.Container.Env {
-		v := &in.Container.Env[i]
-		value := expand(v.Value, e.lookup)
+	c := in.Container
+	e := &environment{values: make(map[string]string, len(c.Env))}
+	for i := range c.EnvFrom {
+		if err := e.setAll(in, &c.EnvFrom[i]); err != nil {
+			return nil, fmt.Errorf("envFrom[%d]: %w", i, err)
+		}
+	}
+	for i := range c.Env {
+		v := &c.Env[i]
+		value, ok := expand(v.Value, e.lookup), true
 		if v.Value == "" && v.ValueFrom != nil {
 			var err error
-			if value, err = valueFrom(in, v.ValueFrom); err != nil {
+			if value, ok, err = valueFrom(in, v.ValueFrom); err != nil {
 				return nil, fmt.Errorf("env[%d] %s: %w", i, v.Name, err)
 			}
 		}
-		e.set(v.Name, value)
+		if ok {
+			e.set(v.Name, value)
+		}
 	}
 	return e, nil
 }
 
-func valueFrom(in *ContainerInput, from *v1.EnvVarSource) (string, error) {
+// setAll takes all of an object's entries, in the order of their keys.
+func (e *environment) setAll(in *ContainerInput, from *v1.EnvFromSource) error {
 	switch {
-	case from.FieldRef != nil:
-		return fieldValue(in, from.FieldRef)
-	case from.ResourceFieldRef != nil:
-		return resourceValue(in, from.ResourceFieldRef)
-	default:
-		return "", fmt.Errorf("valueFrom: only fieldRef and resourceFieldRef are supported yet")
+	case from.ConfigMapRef != nil:
+		m, err := configMap(in, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+		if m != nil {
+			setEntries(e, from.Prefix, m.Data)
+		}
+		return err
+	case from.SecretRef != nil:
+		s, err := secret(in, from.SecretRef.Name, from.SecretRef.Optional)
+		if s != nil {
+			setEntries(e, from.Prefix, s.Data)
+		}
+		return err
+	}
+	return nil
+}
+
+func setEntries[V string | []byte](e *environment, prefix string, data map[string]V) {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if name := prefix + key; validName(name) {
+			e.set(name, string(data[key]))
+		}
 	}
 }
+
+// valueFrom is ok false where the source is optional and missing.
+func valueFrom(in *ContainerInput, from *v1.EnvVarSource) (value string, ok bool, err error) {
+	switch {
+	case from.FieldRef != nil:
+		if v := from.FieldRef.APIVersion; v != "" && v != "v1" {
+			return "", false, configErrorf("unsupported pod version: %s", v)
+		}
+		value, err = FieldValue(in.Pod, in.Node, in.podIPs(), from.FieldRef.FieldPath)
+		return value, true, err
+	case from.ResourceFieldRef != nil:
+		value, err = envResourceValue(in, from.ResourceFieldRef)
+		return value, true, err
+	case from.ConfigMapKeyRef != nil:
+		ref := from.ConfigMapKeyRef
+		m, err := configMap(in, ref.Name, ref.Optional)
+		if m == nil {
+			return "", false, err
+		}
+		if value, ok = m.Data[ref.Key]; !ok && !isTrue(ref.Optional) {
+			err = configErrorf("couldn't find key %s in ConfigMap %s/%s", ref.Key, in.Pod.Namespace, ref.Name)
+		}
+		return value, ok, err
+	case from.SecretKeyRef != nil:
+		ref := from.SecretKeyRef
+		s, err := secret(in, ref.Name, ref.Optional)
+		if s == nil {
+			return "", false, err
+		}
+		data, ok := s.Data[ref.Key]
+		if !ok && !isTrue(ref.Optional) {
+			err = configErrorf("couldn't find key %s in Secret %s/%s", ref.Key, in.Pod.Namespace, ref.Name)
+		}
+		return string(data), ok, err
+	case from.FileKeyRef != nil:
+		return fileValue(in, from.FileKeyRef)
+	}
+	return "", true, nil // no source is an empty value
+}
+
+// configMap is nil without an error where it is optional and missing.
+func configMap(in *ContainerInput, name string, optional *bool) (*v1.ConfigMap, error) {
+	m := in.ConfigMaps[name]
+	if m == nil && !isTrue(optional) {
+		return nil, configErrorf("configmap %q not found", name)
+	}
+	return m, nil
+}
+
+// secret is nil without an error where it is optional and missing.
+func secret(in *ContainerInput, name string, optional *bool) (*v1.Secret, error) {
+	s := in.Secrets[name]
+	if s == nil && !isTrue(optional) {
+		return nil, configErrorf("secret %q not found", name)
+	}
+	return s, nil
+}
+
+// EnvRefs are the names of the ConfigMaps and Secrets in the pod's namespace
+// that a container's environment refers to, optional ones too, each once.
+func EnvRefs(c *v1.Container) (configMaps, secrets []string) {
+	for i := range c.EnvFrom {
+		if ref := c.EnvFrom[i].ConfigMapRef; ref != nil {
+			configMaps = append(configMaps, ref.Name)
+		}
+		if ref := c.EnvFrom[i].SecretRef; ref != nil {
+			secrets = append(secrets, ref.Name)
+		}
+	}
+	for i := range c.Env {
+		from := c.Env[i].ValueFrom
+		if from == nil {
+			continue
+		}
+		if ref := from.ConfigMapKeyRef; ref != nil {
+			configMaps = append(configMaps, ref.Name)
+		}
+		if ref := from.SecretKeyRef; ref != nil {
+			secrets = append(secrets, ref.Name)
+		}
+	}
+	return unique(configMaps), unique(secrets)
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

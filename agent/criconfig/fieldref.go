@@ -2,11 +2,14 @@ package criconfig
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // SupportsFieldRef says whether a container's environment can have that
@@ -24,49 +27,76 @@ func SupportsFieldRef(path string) bool {
 	return false
 }
 
-// SupportsResourceFieldRef says whether a container's environment can have
-// that resource of its own.
-func SupportsResourceFieldRef(name string) bool {
-	_, _, ok := resourceOf(name)
-	return ok
-}
-
-func fieldValue(in *ContainerInput, ref *v1.ObjectFieldSelector) (string, error) {
-	p := in.Pod
-	if field, key, ok := subscript(ref.FieldPath); ok {
-		if field == "metadata.labels" {
-			return p.Labels[key], nil
-		}
-		return p.Annotations[key], nil
+// FieldValue is a field of the pod as a variable or a file of a downward API
+// volume shows it; podIPs are the sandbox's addresses, or the node's on the
+// host's network. Whole metadata.labels and metadata.annotations are lines
+// key="value" in the order of the keys (pkg/fieldpath). It fails with a
+// ConfigError where the pod has no such field, or an address is not known
+// yet.
+func FieldValue(p *v1.Pod, n *Node, podIPs []string, path string) (string, error) {
+	if field, key, ok := subscript(path); ok {
+		return entry(p, path, field, key)
 	}
-	switch ref.FieldPath {
+	switch path {
 	case "metadata.name":
 		return p.Name, nil
 	case "metadata.namespace":
 		return p.Namespace, nil
 	case "metadata.uid":
 		return string(p.UID), nil
-	case "spec.nodeName":
+	case "metadata.labels":
+		return quotedLines(p.Labels), nil
+	case "metadata.annotations":
+		return quotedLines(p.Annotations), nil
+	case "spec.nodeName", "spec.host": // the latter is an old name of the field
 		return p.Spec.NodeName, nil
 	case "spec.serviceAccountName":
 		return p.Spec.ServiceAccountName, nil
 	case "status.hostIP", "status.hostIPs":
-		return addresses(ref.FieldPath, in.Node.HostIPs, "the node has no address yet")
+		return addresses(path, n.HostIPs, "the node has no address yet")
 	case "status.podIP", "status.podIPs":
-		return addresses(ref.FieldPath, in.podIPs(), "the pod has no address yet")
+		return addresses(path, onePerFamily(podIPs, n.HostIPs), "the pod has no address yet")
 	}
-	return "", fmt.Errorf("fieldRef: field %q is not supported", ref.FieldPath)
+	return "", configErrorf("field label not supported: %s", path)
 }
 
 // addresses is the first address, or all where the field's name is plural.
 func addresses(path string, all []string, none string) (string, error) {
 	if len(all) == 0 {
-		return "", fmt.Errorf("fieldRef %s: %s", path, none)
+		return "", configErrorf("fieldRef %s: %s", path, none)
 	}
 	if strings.HasSuffix(path, "IPs") {
 		return strings.Join(all, ","), nil
 	}
 	return all[0], nil
+}
+
+// onePerFamily is the first address of the node's primary family, then the
+// first of the other one (sortPodIPs in pkg/kubelet/kubelet_pods.go).
+func onePerFamily(podIPs, hostIPs []string) []string {
+	primary6 := len(hostIPs) > 0 && strings.Contains(hostIPs[0], ":")
+	var out []string
+	for _, want6 := range []bool{primary6, !primary6} {
+		for _, s := range podIPs {
+			ip, err := netip.ParseAddr(s)
+			if ip = ip.Unmap(); err == nil && ip.Is6() == want6 {
+				out = append(out, ip.String())
+				break
+			}
+		}
+	}
+	return out
+}
+
+func entry(p *v1.Pod, path, field, key string) (string, error) {
+	list, name := p.Labels, key
+	if field == "metadata.annotations" {
+		list, name = p.Annotations, strings.ToLower(key)
+	}
+	if bad := validation.IsQualifiedName(name); len(bad) > 0 {
+		return "", configErrorf("invalid key subscript in %s: %s", path, strings.Join(bad, ";"))
+	}
+	return list[key], nil
 }
 
 // subscript reads metadata.labels['key'] and metadata.annotations['key'].
@@ -79,60 +109,10 @@ func subscript(path string) (field, key string, ok bool) {
 	return field, key, ok && key != ""
 }
 
-// resourceValue is a request or limit of a container, divided and rounded
-// up. A limit that is not set is what the node has.
-func resourceValue(in *ContainerInput, ref *v1.ResourceFieldSelector) (string, error) {
-	limit, name, ok := resourceOf(ref.Resource)
-	if !ok {
-		return "", fmt.Errorf("resourceFieldRef: resource %q is not supported", ref.Resource)
+func quotedLines(m map[string]string) string {
+	lines := make([]string, 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		lines = append(lines, fmt.Sprintf("%s=%s", key, strconv.Quote(m[key])))
 	}
-	c := in.Container
-	if ref.ContainerName != "" && ref.ContainerName != c.Name {
-		if c = containerNamed(in.Pod, ref.ContainerName); c == nil {
-			return "", fmt.Errorf("resourceFieldRef: the pod has no container %q", ref.ContainerName)
-		}
-	}
-	q := c.Resources.Requests[name]
-	if limit {
-		if q = c.Resources.Limits[name]; q.IsZero() {
-			q = in.Node.Allocatable[name]
-		}
-	}
-	return quotient(q, ref.Divisor, name), nil
-}
-
-func resourceOf(path string) (limit bool, name v1.ResourceName, ok bool) {
-	kind, rest, found := strings.Cut(path, ".")
-	name = v1.ResourceName(rest)
-	known := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
-	limit = kind == "limits"
-	return limit, name, found && known && (limit || kind == "requests")
-}
-
-// quotient is q / divisor rounded up; a divisor of 0 is 1. CPU counts in
-// thousandths, all else in whole units (pkg/api/v1/resource/helpers.go).
-func quotient(q, divisor resource.Quantity, name v1.ResourceName) string {
-	if divisor.IsZero() {
-		divisor = *resource.NewQuantity(1, resource.DecimalSI)
-	}
-	a, b := whole(q), whole(divisor)
-	if name == v1.ResourceCPU {
-		a, b = milli(q), milli(divisor)
-	}
-	b = max(b, 1)
-	if a%b > 0 {
-		return strconv.FormatInt(a/b+1, 10)
-	}
-	return strconv.FormatInt(a/b, 10)
-}
-
-func containerNamed(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
+	return strings.Join(lines, "\n")
 }

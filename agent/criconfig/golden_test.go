@@ -3,8 +3,10 @@ package criconfig
 import (
 	"encoding/json"
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -79,6 +83,42 @@ func inputFor(p *v1.Pod, c *v1.Container, n *Node) ContainerInput {
 	return in
 }
 
+// withObjects adds what the golden pods refer to, on a runtime that can do
+// all.
+func withObjects(t *testing.T, in ContainerInput) ContainerInput {
+	t.Helper()
+	dir := "/var/lib/kubelet/pods/" + string(in.Pod.UID)
+	in.ConfigMaps = map[string]*v1.ConfigMap{"settings": {Data: map[string]string{"LEVEL": "2", "with.dots-and": "dashes"}}}
+	in.Secrets = map[string]*v1.Secret{"login": {Data: map[string][]byte{"PASSWORD": []byte("$(LEVEL)"), "LEVEL": []byte("3")}}}
+	in.ReadEnvFile = func(volume, path string) ([]byte, error) {
+		if volume+"/"+path != "made/sub/env" {
+			return nil, fs.ErrNotExist
+		}
+		return []byte("# made\nA='1'\nLONG='over\n two lines' # and so on\n"), nil
+	}
+	in.RecursiveReadOnly, in.Userns = true, goldenUsers()
+	in.ImageVolumes = map[string]*runtimeapi.ImageSpec{}
+	for _, v := range in.Pod.Spec.Volumes {
+		if v.Image != nil {
+			in.ImageVolumes[v.Name] = &runtimeapi.ImageSpec{Image: v.Image.Reference}
+		}
+	}
+	sub, err := SubPaths(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.SubPaths = map[int]string{}
+	for i := range sub {
+		in.SubPaths[i] = filepath.Join(dir, "volume-subpaths", in.Container.VolumeMounts[i].Name, in.Container.Name, strconv.Itoa(i))
+	}
+	return in
+}
+
+func goldenUsers() *runtimeapi.UserNamespace {
+	ids := []*runtimeapi.IDMapping{{HostId: 131072, ContainerId: 0, Length: 65536}}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
+}
+
 // TestGolden pins whole configs. What a kubelet of Kubernetes 1.36.3 makes
 // of the same pods on the same node differs only where testdata/README.md
 // says.
@@ -121,13 +161,17 @@ func render(t *testing.T, p *v1.Pod, n *Node) string {
 		}
 		parts[name] = raw
 	}
-	sandbox, err := Sandbox(p, 2, n)
+	sandbox, err := SandboxOf(SandboxInput{Pod: p, Attempt: 2, Node: n, Userns: goldenUsers()})
 	put("sandbox", sandbox, err)
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			c, err := Container(inputFor(p, &list[i], n))
-			put("container "+list[i].Name, c, err)
+	for c := range pod.Containers(&p.Spec) {
+		in := withObjects(t, inputFor(p, c, n))
+		for _, e := range p.Spec.EphemeralContainers {
+			if e.Name == c.Name && e.TargetContainerName != "" {
+				in.TargetID = "id of " + e.TargetContainerName
+			}
 		}
+		config, err := Container(in)
+		put("container "+c.Name, config, err)
 	}
 	resources, err := json.Marshal(PodResources(p, n))
 	if err != nil {

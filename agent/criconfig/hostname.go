@@ -14,11 +14,12 @@ const (
 )
 
 // hostnameOf is the pod's short name and its domain, "" without a subdomain
-// (GeneratePodHostNameAndDomain in pkg/kubelet/kubelet_pods.go).
+// (GeneratePodHostNameAndDomain in pkg/kubelet/kubelet_pods.go, whose words
+// the errors are).
 func hostnameOf(p *v1.Pod, n *Node) (name, domain string, err error) {
 	if o := p.Spec.HostnameOverride; o != nil {
 		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {
-			return "", "", fmt.Errorf("spec.hostnameOverride %q is not a DNS name: %s", *o, strings.Join(msgs, "; "))
+			return "", "", fmt.Errorf("pod HostnameOverride %q is not a valid DNS subdomain: %s", *o, strings.Join(msgs, ";"))
 		}
 		name, err = shorten(*o)
 		return name, "", err
@@ -26,7 +27,7 @@ func hostnameOf(p *v1.Pod, n *Node) (name, domain string, err error) {
 	name = p.Name
 	if h := p.Spec.Hostname; h != "" {
 		if msgs := validation.IsDNS1123Label(h); len(msgs) > 0 {
-			return "", "", fmt.Errorf("spec.hostname %q is not a DNS label: %s", h, strings.Join(msgs, "; "))
+			return "", "", fmt.Errorf("pod Hostname %q is not a valid DNS label: %s", h, strings.Join(msgs, ";"))
 		}
 		name = h
 	}
@@ -35,7 +36,7 @@ func hostnameOf(p *v1.Pod, n *Node) (name, domain string, err error) {
 	}
 	if s := p.Spec.Subdomain; s != "" {
 		if msgs := validation.IsDNS1123Label(s); len(msgs) > 0 {
-			return "", "", fmt.Errorf("spec.subdomain %q is not a DNS label: %s", s, strings.Join(msgs, "; "))
+			return "", "", fmt.Errorf("pod Subdomain %q is not a valid DNS label: %s", s, strings.Join(msgs, ";"))
 		}
 		domain = s + "." + p.Namespace + ".svc." + n.ClusterDomain
 	}
@@ -61,7 +62,7 @@ func kernelHostname(p *v1.Pod, n *Node) (string, error) {
 	}
 	fqdn := name + "." + domain
 	if len(fqdn) > maxFQDN {
-		return "", fmt.Errorf("spec.setHostnameAsFQDN: %q is longer than the kernel's %d characters", fqdn, maxFQDN)
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", fqdn, maxFQDN, len(fqdn))
 	}
 	return fqdn, nil
 }

@@ -24,18 +24,18 @@ func TestKernelHostname(t *testing.T) {
 		{"subdomain alone", "p", v1.PodSpec{Subdomain: "s"}, "p", ""},
 		{"FQDN", "p", v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: &yes}, "p.s.ns.svc.cluster.local", ""},
 		{"FQDN without a subdomain", "p", v1.PodSpec{SetHostnameAsFQDN: &yes}, "p", ""},
-		{"FQDN too long", long, v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: &yes}, "", "spec.setHostnameAsFQDN"},
+		{"FQDN too long", long, v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: &yes}, "", "FQDN"},
 		{"overridden", "p", v1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: ptr("a.b")}, "a.b", ""},
-		{"bad", "p", v1.PodSpec{Hostname: "h.h"}, "", "spec.hostname"},
-		{"bad subdomain", "p", v1.PodSpec{Subdomain: "a\nb"}, "", "spec.subdomain"},
-		{"bad override", "p", v1.PodSpec{HostnameOverride: ptr("-")}, "", "spec.hostnameOverride"},
+		{"bad", "p", v1.PodSpec{Hostname: "h.h"}, "", "pod Hostname"},
+		{"bad subdomain", "p", v1.PodSpec{Subdomain: "a\nb"}, "", "pod Subdomain"},
+		{"bad override", "p", v1.PodSpec{HostnameOverride: ptr("-")}, "", "pod HostnameOverride"},
 		{"nothing left", strings.Repeat("-", 70), v1.PodSpec{}, "", "no usable start"},
 		{"host network", "p", v1.PodSpec{HostNetwork: true, Hostname: "h.h"}, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := &v1.Pod{Spec: tc.spec}
 			p.Name, p.Namespace = tc.pod, "ns"
-			got, err := Sandbox(p, 0, board())
+			got, err := SandboxOf(SandboxInput{Pod: p, Node: board()})
 			if tc.fail != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.fail) {
 					t.Errorf("got %v, want an error with %q", err, tc.fail)

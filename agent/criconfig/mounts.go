@@ -1,8 +1,8 @@
 package criconfig
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,12 +13,12 @@ const etcHosts = "/etc/hosts"
 
 // mountsOf are the volume mounts in the order of the spec, then /etc/hosts
 // unless the container mounts its own, then the termination message's file.
-func mountsOf(in *ContainerInput) ([]*runtimeapi.Mount, error) {
+func mountsOf(in *ContainerInput, env *environment) ([]*runtimeapi.Mount, error) {
 	c := in.Container
 	var mounts []*runtimeapi.Mount
 	hosts := in.HostsFile
 	for i := range c.VolumeMounts {
-		m, err := volumeMount(in, &c.VolumeMounts[i])
+		m, err := volumeMount(in, i, env)
 		if err != nil {
 			return nil, fmt.Errorf("volumeMounts[%d]: %w", i, err)
 		}
@@ -28,36 +28,129 @@ func mountsOf(in *ContainerInput) ([]*runtimeapi.Mount, error) {
 		mounts = append(mounts, m)
 	}
 	if hosts != "" {
-		mounts = append(mounts, &runtimeapi.Mount{HostPath: hosts, ContainerPath: etcHosts})
+		mounts = append(mounts, &runtimeapi.Mount{HostPath: hosts, ContainerPath: etcHosts, SelinuxRelabel: in.Node.SELinux})
 	}
 	if in.HostsFile == "" && len(in.Pod.Spec.HostAliases) > 0 {
-		return nil, errors.New("spec.hostAliases: there is no hosts file for them")
+		return nil, configErrorf("spec.hostAliases: there is no hosts file for them")
 	}
 	if in.TerminationMessage != "" && c.TerminationMessagePath != "" {
 		mounts = append(mounts, &runtimeapi.Mount{
-			HostPath:      in.TerminationMessage,
-			ContainerPath: absolute(c.TerminationMessagePath),
+			HostPath:       in.TerminationMessage,
+			ContainerPath:  absolute(c.TerminationMessagePath),
+			SelinuxRelabel: in.Node.SELinux,
 		})
+	}
+	if ownUsers(in.Pod) {
+		for _, m := range mounts {
+			m.UidMappings, m.GidMappings = in.Userns.GetUids(), in.Userns.GetGids()
+		}
 	}
 	return mounts, nil
 }
 
-func volumeMount(in *ContainerInput, m *v1.VolumeMount) (*runtimeapi.Mount, error) {
-	host, ok := in.Volumes[m.Name]
-	switch {
-	case !ok || host == "":
-		return nil, fmt.Errorf("volume %q is not set up", m.Name)
-	case m.SubPath != "" || m.SubPathExpr != "":
-		return nil, fmt.Errorf("subPath of volume %q is not supported yet", m.Name)
-	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
-		return nil, fmt.Errorf("mountPropagation %s of volume %q is not supported yet", *m.MountPropagation, m.Name)
+// volumeMount is one mount of a volume (makeMounts in
+// pkg/kubelet/kubelet_pods.go).
+func volumeMount(in *ContainerInput, i int, env *environment) (*runtimeapi.Mount, error) {
+	m := &in.Container.VolumeMounts[i]
+	out := &runtimeapi.Mount{ContainerPath: absolute(m.MountPath)}
+	sub, err := subPath(m, env)
+	if err != nil {
+		return nil, err
 	}
-	return &runtimeapi.Mount{
-		HostPath:      host,
-		ContainerPath: absolute(m.MountPath),
-		Readonly:      m.ReadOnly,
-		Propagation:   runtimeapi.MountPropagation_PROPAGATION_PRIVATE,
-	}, nil
+	kind := volumeKind(in.Pod, m.Name)
+	if out.Image = in.ImageVolumes[m.Name]; out.Image != nil {
+		out.ImageSubPath, kind.readOnly = sub, true
+	} else if out.HostPath, err = hostPath(in, i, sub); err != nil {
+		return nil, err
+	}
+	if out.Propagation, err = propagation(in.Container, m); err != nil {
+		return nil, err
+	}
+	if out.RecursiveReadOnly, err = recursiveReadOnly(m, in.RecursiveReadOnly); err != nil {
+		return nil, configErrorf("failed to resolve recursive read-only mode: %w", err)
+	}
+	out.Readonly = m.ReadOnly || kind.readOnly || in.ReadOnlyVolumes[m.Name]
+	out.SelinuxRelabel = in.Node.SELinux && (kind.relabel || in.RelabelVolumes[m.Name])
+	return out, nil
+}
+
+// hostPath is where the mount's volume lies on the node, or the resolved
+// place below it.
+func hostPath(in *ContainerInput, i int, sub string) (string, error) {
+	name := in.Container.VolumeMounts[i].Name
+	path := in.Volumes[name]
+	switch {
+	case path == "":
+		return "", configErrorf("cannot find volume %q to mount into container %q", name, in.Container.Name)
+	case sub == "":
+		return path, nil
+	}
+	if path = in.SubPaths[i]; path == "" {
+		return "", configErrorf("failed to prepare subPath for volumeMount %q of container %q", name, in.Container.Name)
+	}
+	return path, nil
+}
+
+// attributes follow from a volume's kind alone (GetAttributes of each plugin
+// in pkg/volume).
+type attributes struct {
+	readOnly bool
+	// relabel says that its files belong to the pod, so that they can get the
+	// SELinux label of the container.
+	relabel bool
+}
+
+func volumeKind(p *v1.Pod, name string) attributes {
+	i := slices.IndexFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
+	if i < 0 {
+		return attributes{}
+	}
+	v := &p.Spec.Volumes[i]
+	config := v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+	return attributes{readOnly: config, relabel: config || v.EmptyDir != nil}
+}
+
+func propagation(c *v1.Container, m *v1.VolumeMount) (runtimeapi.MountPropagation, error) {
+	if m.MountPropagation == nil {
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	}
+	switch *m.MountPropagation {
+	case v1.MountPropagationNone:
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	case v1.MountPropagationHostToContainer:
+		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
+	case v1.MountPropagationBidirectional:
+		if !isPrivileged(c) {
+			return 0, configErrorf("Bidirectional mount propagation is available only to privileged containers")
+		}
+		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
+	}
+	return 0, configErrorf("invalid MountPropagation mode: %q", *m.MountPropagation)
+}
+
+// recursiveReadOnly says whether mounts below the volume are read-only too
+// (KEP-3857).
+func recursiveReadOnly(m *v1.VolumeMount, supported bool) (bool, error) {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return false, nil
+	}
+	if !m.ReadOnly {
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not read-only", m.Name)
+	}
+	if how := m.MountPropagation; how != nil && *how != v1.MountPropagationNone {
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with propagation %q", m.Name, *how)
+	}
+	switch *m.RecursiveReadOnly {
+	case v1.RecursiveReadOnlyIfPossible:
+		return supported, nil
+	case v1.RecursiveReadOnlyEnabled:
+		if !supported {
+			return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", m.Name)
+		}
+		return true, nil
+	case v1.RecursiveReadOnlyDisabled:
+	}
+	return false, fmt.Errorf("unknown recursive read-only mode %q", *m.RecursiveReadOnly)
 }
 
 func absolute(path string) string {

@@ -6,7 +6,7 @@
 // from the node comes in through Node and ContainerInput.
 //
 // It builds what package admit lets through; what admit refuses is not
-// looked at here.
+// looked at here. What a container misses at the time is a ConfigError.
 package criconfig
 
 import (
@@ -79,6 +79,12 @@ type Node struct {
 	// SeccompDefault gives containers the runtime's seccomp profile where
 	// they ask for none.
 	SeccompDefault bool
+	// SeccompProfileRoot is where the node's own profiles are;
+	// DefaultSeccompProfileRoot where it is "".
+	SeccompProfileRoot string
+	// SELinux says that the kernel has it on; files made for a container then
+	// get the container's label.
+	SELinux bool
 	// MaskedPaths are masked in containers beside the usual ones: the
 	// thermal_throttle folders of an x86 machine's CPUs.
 	MaskedPaths []string

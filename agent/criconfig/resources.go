@@ -3,8 +3,6 @@ package criconfig
 import (
 	"cmp"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -66,80 +64,22 @@ func (n *Node) quotaPeriod() int64 {
 	return cmp.Or(int64(n.CPUCFSQuotaPeriod/time.Microsecond), defaultPeriod)
 }
 
-// request is what is asked for, or the limit where only that is set: the
-// API's defaulting does the same to a container.
-func request(r *v1.ResourceRequirements, name v1.ResourceName) resource.Quantity {
-	if q, ok := r.Requests[name]; ok {
-		return q
-	}
-	return r.Limits[name]
-}
-
-func limit(r *v1.ResourceRequirements, name v1.ResourceName) resource.Quantity {
-	return r.Limits[name]
-}
-
-// totals are what a pod's containers ask for and may use together.
-type totals struct {
-	cpuRequest, cpuLimit, memoryLimit resource.Quantity
-	// allCPU and allMemory say that no container goes without a limit.
-	allCPU, allMemory bool
-}
-
-// totalsOf adds up the containers; since init containers run one after the
-// other before them, only the largest of those counts, with the sidecars
-// started before it (k8s.io/component-helpers/resource).
-func totalsOf(p *v1.Pod) totals {
-	t := totals{
-		cpuRequest:  total(p, func(r *v1.ResourceRequirements) resource.Quantity { return request(r, v1.ResourceCPU) }),
-		cpuLimit:    total(p, func(r *v1.ResourceRequirements) resource.Quantity { return limit(r, v1.ResourceCPU) }),
-		memoryLimit: total(p, func(r *v1.ResourceRequirements) resource.Quantity { return limit(r, v1.ResourceMemory) }),
-		allCPU:      true, allMemory: true,
-	}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			t.allCPU = t.allCPU && !list[i].Resources.Limits.Cpu().IsZero()
-			t.allMemory = t.allMemory && !list[i].Resources.Limits.Memory().IsZero()
-		}
-	}
-	return t
-}
-
-func total(p *v1.Pod, of func(*v1.ResourceRequirements) resource.Quantity) resource.Quantity {
-	var sum, sidecars, peak resource.Quantity
-	for i := range p.Spec.Containers {
-		sum.Add(of(&p.Spec.Containers[i].Resources))
-	}
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		use := of(&c.Resources)
-		if pod.IsRestartableInit(c) {
-			sum.Add(use)
-			sidecars.Add(use)
-			use = sidecars.DeepCopy()
-		} else {
-			use.Add(sidecars)
-		}
-		if use.Cmp(peak) > 0 {
-			peak = use
-		}
-	}
-	if peak.Cmp(sum) > 0 {
-		return peak
-	}
-	return sum
-}
-
 // linuxResources are the limits of one sandbox or container
-// (calculateLinuxResources in pkg/kubelet/kuberuntime).
-func linuxResources(cpuRequest, cpuLimit, memoryLimit resource.Quantity, n *Node) *runtimeapi.LinuxContainerResources {
+// (calculateLinuxResources in pkg/kubelet/kuberuntime). Without a request a
+// CPU limit is one.
+func linuxResources(requests, limits v1.ResourceList, n *Node) *runtimeapi.LinuxContainerResources {
+	cpuLimit := milli(limits[v1.ResourceCPU])
+	cpuRequest := cpuLimit
+	if q, ok := requests[v1.ResourceCPU]; ok {
+		cpuRequest = milli(q)
+	}
 	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          shares(milli(cpuRequest)),
-		MemoryLimitInBytes: whole(memoryLimit),
+		CpuShares:          shares(cpuRequest),
+		MemoryLimitInBytes: whole(limits[v1.ResourceMemory]),
 	}
 	if n.CPUCFSQuota {
 		r.CpuPeriod = n.quotaPeriod()
-		r.CpuQuota = quota(milli(cpuLimit), r.CpuPeriod)
+		r.CpuQuota = quota(cpuLimit, r.CpuPeriod)
 	}
 	if !n.SingleProcessOOMKill {
 		r.Unified = map[string]string{"memory.oom.group": "1"}
@@ -147,18 +87,28 @@ func linuxResources(cpuRequest, cpuLimit, memoryLimit resource.Quantity, n *Node
 	return r
 }
 
+// sandboxResources are the pod's without its overhead, for runtimes that size
+// a virtual machine by them.
 func sandboxResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
-	t := totalsOf(p)
-	return linuxResources(t.cpuRequest, t.cpuLimit, t.memoryLimit, n)
+	bare := overheadLess(p)
+	return linuxResources(pod.Requests(bare), pod.Limits(bare), n)
 }
 
-func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
-	r := &c.Resources
-	out := linuxResources(request(r, v1.ResourceCPU), limit(r, v1.ResourceCPU), limit(r, v1.ResourceMemory), n)
-	out.OomScoreAdj = oomScoreAdj(p, c, n.MemoryCapacity)
-	for _, size := range n.HugePageSizes {
-		out.HugepageLimits = append(out.HugepageLimits, &runtimeapi.HugepageLimit{PageSize: size})
+// overheadResources are what the sandbox itself takes, request and limit in
+// one.
+func overheadResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
+	if p.Spec.Overhead == nil {
+		return &runtimeapi.LinuxContainerResources{}
 	}
+	return linuxResources(p.Spec.Overhead, p.Spec.Overhead, n)
+}
+
+// containerResources are the container's; a limit that it does not set is the
+// pod's own (generateLinuxContainerResources in pkg/kubelet/kuberuntime).
+func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
+	out := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
+	out.OomScoreAdj = oomScoreAdj(p, c, n.MemoryCapacity)
+	out.HugepageLimits = hugePageLimits(p, c, n)
 	if n.SwapAccounting {
 		if out.Unified == nil {
 			out.Unified = map[string]string{}
@@ -168,21 +118,18 @@ func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxCo
 	return out
 }
 
-// HugePageSize is the name that cgroups and CRI give a folder of
-// /sys/kernel/mm/hugepages: 2MB for hugepages-2048kB.
-func HugePageSize(folder string) (string, bool) {
-	digits, ok := strings.CutPrefix(folder, "hugepages-")
-	if ok {
-		digits, ok = strings.CutSuffix(digits, "kB")
+// limitsIn are the container's limits of CPU and memory, or the pod's.
+func limitsIn(p *v1.Pod, c *v1.Container) v1.ResourceList {
+	own := podLevel(p)
+	if own == nil {
+		return c.Resources.Limits
 	}
-	kb, err := strconv.ParseUint(digits, 10, 53)
-	if !ok || err != nil || kb == 0 {
-		return "", false
+	out := v1.ResourceList{}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		out[name] = own.Limits[name]
+		if positive(c.Resources.Limits, name) {
+			out[name] = c.Resources.Limits[name]
+		}
 	}
-	units := []string{"KB", "MB", "GB", "TB", "PB"}
-	i := 0
-	for ; kb >= 1024 && i < len(units)-1; i++ {
-		kb /= 1024
-	}
-	return strconv.FormatUint(kb, 10) + units[i], true
+	return out
 }

@@ -1,12 +1,14 @@
 package criconfig
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -39,6 +41,8 @@ func TestPodResources(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	sidecar := needs("200m", "", "", "")
 	sidecar.RestartPolicy = &always
+	limited := needs("200m", "200m", "", "")
+	limited.RestartPolicy = &always
 	for _, tc := range []struct {
 		name string
 		init []v1.Container
@@ -50,9 +54,6 @@ func TestPodResources(t *testing.T) {
 		{"guaranteed", nil, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, nil, cgroups.Resources{
 			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 1 << 20,
 		}},
-		{"limits stand for requests", nil, []v1.Container{needs("", "1", "", "1Mi")}, nil, cgroups.Resources{
-			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 1 << 20,
-		}},
 		{"one goes without", nil, []v1.Container{needs("500m", "1", "", "1Mi"), needs("500m", "", "", "1Mi")}, nil, cgroups.Resources{
 			CPUWeight: 100, MemoryMax: 2 << 20,
 		}},
@@ -61,6 +62,9 @@ func TestPodResources(t *testing.T) {
 		}},
 		{"a large init container", []v1.Container{needs("1", "2", "", "9Mi"), needs("2", "2", "", "1Mi")}, []v1.Container{needs("1", "1", "", "1Mi")}, nil, cgroups.Resources{
 			CPUWeight: 174, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000}, MemoryMax: 9 << 20,
+		}},
+		{"a sidecar's limit is that of who comes after", []v1.Container{limited, needs("", "", "", "")}, []v1.Container{needs("1", "1", "", "")}, nil, cgroups.Resources{
+			CPUWeight: 116, CPUMax: cgroups.CPUMax{Quota: 120000, Period: 100000},
 		}},
 		{"sidecars run on", []v1.Container{needs("100m", "", "", ""), sidecar, needs("700m", "", "", "")}, []v1.Container{needs("800m", "", "", "")}, nil, cgroups.Resources{
 			CPUWeight: 100,
@@ -122,7 +126,6 @@ func TestOOMScoreAdj(t *testing.T) {
 		{"guaranteed", needs("1", "1", "1Mi", "1Mi"), 1 << 30, -997},
 		{"no memory asked for", needs("1", "", "", ""), 1 << 30, 999},
 		{"a quarter", needs("", "", "256Mi", ""), 1 << 30, 750},
-		{"a limit is a request", needs("", "", "", "256Mi"), 1 << 30, 750},
 		{"a trace", needs("", "", "1", ""), 1 << 30, 999},
 		{"nearly all", needs("", "", "1023Mi", ""), 1 << 30, 3},
 		{"more than all", needs("", "", "2Gi", ""), 1 << 30, 3},
@@ -136,6 +139,109 @@ func TestOOMScoreAdj(t *testing.T) {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestOOMOfSidecars: a sidecar outlives, or goes with, the least of those
+// that it serves (KEP-753), and all share what only the pod asks for
+// (KEP-2837).
+func TestOOMOfSidecars(t *testing.T) {
+	side := needs("", "", "64Mi", "")
+	side.RestartPolicy = ptr(v1.ContainerRestartPolicyAlways)
+	own := needs("", "", "1Gi", "").Resources
+	for _, tc := range []struct {
+		name  string
+		init  v1.Container
+		run   []v1.Container
+		level *v1.ResourceRequirements
+		want  []int64 // of the init container, then of the others
+	}{
+		{"alone", side, []v1.Container{needs("", "", "32Mi", "")}, nil, []int64{938, 969}},
+		{"as the least", side, []v1.Container{needs("", "", "512Mi", ""), needs("", "", "256Mi", "")}, nil, []int64{750, 500, 750}},
+		{"one asks for nothing", side, []v1.Container{needs("", "", "512Mi", ""), needs("", "", "", "")}, nil, []int64{938, 500, 999}},
+		{"no sidecar", needs("", "", "64Mi", ""), []v1.Container{needs("", "", "512Mi", "")}, nil, []int64{938, 500}},
+		{"the pod asks for more", side, []v1.Container{needs("", "", "192Mi", ""), needs("", "", "", "")}, &own, []int64{688, 563, 750}},
+		{"the pod asks for no memory", side, []v1.Container{needs("", "", "32Mi", "")}, ptr(needs("1", "", "", "").Resources), []int64{938, 969}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := podOf(tc.run...)
+			for i := range p.Spec.Containers {
+				p.Spec.Containers[i].Name = "c"
+			}
+			tc.init.Name = "side"
+			p.Spec.InitContainers, p.Spec.Resources = []v1.Container{tc.init}, tc.level
+			got := []int64{oomScoreAdj(p, &p.Spec.InitContainers[0], 1<<30)}
+			for i := range p.Spec.Containers {
+				got = append(got, oomScoreAdj(p, &p.Spec.Containers[i], 1<<30))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPodLevel(t *testing.T) {
+	level := func(c v1.Container) *v1.ResourceRequirements { return &c.Resources }
+	for _, tc := range []struct {
+		name     string
+		level    *v1.ResourceRequirements
+		c        v1.Container
+		overhead v1.ResourceList
+		pod      cgroups.Resources
+		sandbox  string
+		own      string
+	}{
+		{"limits for all", level(needs("1", "1", "64Mi", "64Mi")), needs("", "", "", ""), nil, cgroups.Resources{
+			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 64 << 20,
+		}, "1024 100000 67108864", "1024 100000 67108864"},
+		{"a limit of its own", level(needs("2", "2", "", "")), needs("100m", "1", "", ""), nil, cgroups.Resources{
+			CPUWeight: 174, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000},
+		}, "2048 200000 0", "102 100000 0"},
+		{"requests of the containers", level(needs("1", "2", "", "")), needs("1", "", "", ""), nil, cgroups.Resources{
+			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000},
+		}, "1024 200000 0", "1024 200000 0"},
+		{"nothing that counts", &v1.ResourceRequirements{Limits: v1.ResourceList{"x": resource.MustParse("1")}}, needs("1", "1", "", ""), nil, cgroups.Resources{
+			CPUWeight: 1, // its class is BestEffort all the same
+		}, "1024 100000 0", "1024 100000 0"},
+		{"overhead", nil, needs("500m", "500m", "", "64Mi"), v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("1Mi")}, cgroups.Resources{
+			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 65 << 20,
+		}, "512 50000 67108864", "512 50000 67108864"},
+		{"overhead where nothing is limited", nil, needs("500m", "", "", ""), v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}, cgroups.Resources{
+			CPUWeight: 100,
+		}, "512 0 0", "512 0 0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, n := podOf(tc.c), board()
+			p.Spec.Resources, p.Spec.Overhead = tc.level, tc.overhead
+			if diff := cmp.Diff(tc.pod, PodResources(p, n)); diff != "" {
+				t.Error(diff)
+			}
+			for name, x := range map[string]struct {
+				got  *runtimeapi.LinuxContainerResources
+				want string
+			}{"sandbox": {sandboxResources(p, n), tc.sandbox}, "container": {containerResources(p, &p.Spec.Containers[0], n), tc.own}} {
+				if got := fmt.Sprint(x.got.GetCpuShares(), x.got.GetCpuQuota(), x.got.GetMemoryLimitInBytes()); got != x.want {
+					t.Errorf("%s has %s, want %s", name, got, x.want)
+				}
+			}
+		})
+	}
+}
+
+func TestHugePageLimits(t *testing.T) {
+	p := podOf(v1.Container{Name: "c"})
+	p.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{"hugepages-2Mi": resource.MustParse("8Mi"), "hugepages-1Gi": resource.MustParse("1Gi")}}
+	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{
+		"hugepages-2048Ki": resource.MustParse("4Mi"), "hugepages-64Ki": resource.MustParse("1Mi"), "hugepages-x": resource.MustParse("1"), "cpu": resource.MustParse("1"),
+	}
+	n := &Node{HugePageSizes: []string{"64KB", "2MB", "32MB", "1GB"}}
+	got := map[string]uint64{}
+	for _, l := range hugePageLimits(p, &p.Spec.Containers[0], n) {
+		got[l.GetPageSize()] = l.GetLimit()
+	}
+	if diff := cmp.Diff(map[string]uint64{"64KB": 1 << 20, "2MB": 4 << 20, "32MB": 0, "1GB": 1 << 30}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

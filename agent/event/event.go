@@ -1,6 +1,11 @@
 // Package event keeps what happened to pods and to the node: the last
 // events in memory, counted rather than repeated, each written to the log
 // when it happens, but the same one only every ten minutes.
+//
+// A pod that is broken must neither fill the log nor push out what happened
+// to others. As in Kubernetes (k8s.io/client-go/tools/record), many messages
+// with one reason become one event, and one pod may have so many different
+// events at a time and no more.
 package event
 
 import (
@@ -8,6 +13,7 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -26,15 +32,9 @@ type Event struct {
 	Last    time.Time `json:"last"`
 }
 
-// entry is an event and when it was last logged.
-type entry struct {
-	Event
-	logged time.Time
-}
-
-// kept is how many different events are remembered: a few minutes of a busy
-// board in under 100 kB.
-const kept = 256
+// maxMessage bounds a message, in bytes: a message may quote what a
+// container wrote.
+const maxMessage = 1024
 
 // Recorder keeps the last events. It is safe for concurrent use and never
 // blocks on anything but its own short lock.
@@ -42,8 +42,10 @@ type Recorder struct {
 	log *slog.Logger
 	now func() time.Time
 
-	mu     sync.Mutex
-	events []entry // oldest Last first
+	mu       sync.Mutex
+	ring     ring
+	limits   limits
+	watchers map[chan struct{}]struct{}
 }
 
 // NewRecorder makes a recorder that also writes each event to log.
@@ -63,7 +65,7 @@ func (r *Recorder) Warning(ref pod.Ref, reason, message string) {
 
 func (r *Recorder) record(ref pod.Ref, kind, reason, message string) {
 	now := r.now()
-	e := entry{Event: Event{Pod: ref, Type: kind, Reason: reason, Message: message, First: now}}
+	e := entry{Event: Event{Pod: ref, Type: kind, Reason: reason, Message: shorten(message), First: now}}
 	if !r.remember(&e, now) {
 		return
 	}
@@ -72,7 +74,19 @@ func (r *Recorder) record(ref pod.Ref, kind, reason, message string) {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "event", "pod", ref.String(), "podUID", ref.UID,
-		"reason", reason, "message", message, "count", e.Count)
+		"reason", e.Reason, "message", e.Message, "count", e.Count)
+}
+
+// shorten cuts a message that is too long, between two characters.
+func shorten(message string) string {
+	if len(message) <= maxMessage {
+		return message
+	}
+	end := maxMessage - len("...")
+	for end > 0 && !utf8.RuneStart(message[end]) {
+		end--
+	}
+	return message[:end] + "..."
 }
 
 // quiet is how long a repeated event is counted and not logged: a pod that
@@ -83,23 +97,29 @@ const quiet = 10 * time.Minute
 func (r *Recorder) remember(e *entry, now time.Time) (log bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range r.events {
-		old := &r.events[i]
-		if old.Pod == e.Pod && old.Type == e.Type && old.Reason == e.Reason && old.Message == e.Message {
-			*e = *old
-			r.events = append(r.events[:i], r.events[i+1:]...)
-			break
-		}
+	at := r.ring.find(e)
+	if at < 0 {
+		at = r.ring.combine(e, now)
+	}
+	if at < 0 && !r.limits.allow(e.Pod, e.Type, now) {
+		e.drop()
+		at = r.ring.find(e)
+	}
+	if at >= 0 {
+		e.follow(r.ring.remove(at))
 	}
 	e.Count++
 	e.Last = now
 	if log = e.Count == 1 || now.Sub(e.logged) >= quiet; log {
 		e.logged = now
 	}
-	if len(r.events) == kept {
-		r.events = append(r.events[:0], r.events[1:]...)
+	r.ring.add(*e)
+	for nudge := range r.watchers {
+		select {
+		case nudge <- struct{}{}:
+		default: // one is there
+		}
 	}
-	r.events = append(r.events, *e)
 	return log
 }
 
@@ -107,9 +127,5 @@ func (r *Recorder) remember(e *entry, now time.Time) (log bool) {
 func (r *Recorder) Recent() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]Event, len(r.events))
-	for i := range r.events {
-		out[i] = r.events[i].Event
-	}
-	return out
+	return r.ring.after(0)
 }

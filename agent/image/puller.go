@@ -1,7 +1,12 @@
 // Package image owns that a container's image is present before the
-// container is created: names, pull policies, one pull at a time, the
-// backoff between failed pulls, and the events and reasons that tell of it.
-// The rules are the kubelet's (pkg/kubelet/images/image_manager.go).
+// container is created, and that images which nobody needs go when the disk
+// fills: names, pull policies, credentials, how many pulls run at a time, the
+// backoff between failed pulls, garbage collection, and the events and
+// reasons that tell of all that. The rules are the kubelet's
+// (pkg/kubelet/images/image_manager.go, image_gc_manager.go).
+//
+// Not built: imagePullCredentialsVerificationPolicy. An image that is present
+// may be used by every pod of the node, as before Kubernetes 1.35.
 package image
 
 import (
@@ -32,11 +37,24 @@ const (
 
 // Config is what a Puller works with.
 type Config struct {
-	Images container.Images
+	Images interface {
+		ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
+		PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error)
+	}
 	Events *event.Recorder
 	// Serialize lets one pull run at a time: the kubelet's
 	// serializeImagePulls. Without it every image has its own.
 	Serialize bool
+	// MaxParallel limits the pulls that run at a time where they are not
+	// serialized: the kubelet's maxParallelImagePulls; 0 is no limit.
+	MaxParallel int
+	// Node is the node's docker config; nil is none.
+	Node *NodeAuth
+	// Preloaded is asked for an image that is not present and need not be
+	// pulled: it blocks while an archive with this image waits or is
+	// imported, and says whether there was one. ref is the name in full. nil
+	// is no archives.
+	Preloaded func(ctx context.Context, ref string) (known bool)
 	Log       *slog.Logger
 }
 
@@ -44,27 +62,39 @@ type Config struct {
 // goroutines of its own.
 type Puller struct {
 	cfg  Config
-	turn chan struct{} // one slot; nil unless serialized
+	turn chan struct{} // a slot for each pull; nil is no limit
 
 	mu      sync.Mutex
-	flights map[string]*flight
+	flights map[flightKey]*flight
 	waits   waits
 }
 
 // NewPuller makes a puller; nothing is started.
 func NewPuller(c Config) *Puller {
-	p := &Puller{cfg: c, flights: make(map[string]*flight), waits: make(waits)}
-	if c.Serialize {
+	p := &Puller{cfg: c, flights: make(map[flightKey]*flight), waits: make(waits)}
+	switch {
+	case c.Serialize:
 		p.turn = make(chan struct{}, 1)
+	case c.MaxParallel > 0:
+		p.turn = make(chan struct{}, c.MaxParallel)
 	}
 	return p
+}
+
+// Options are what Ensure may use beside the pod.
+type Options struct {
+	// Sandbox is the config of the pod's sandbox, for the runtime.
+	Sandbox *runtimeapi.PodSandboxConfig
+	// Secrets are the pod's pull secrets, those that exist, in their order.
+	// They are not changed or kept.
+	Secrets []*v1.Secret
 }
 
 // Ensure makes the image of container c present by its pull policy and
 // answers the reference to create the container with. It blocks while a pull
 // runs or waits for its turn, which only ctx limits. It fails with *Error,
 // or with ctx's end.
-func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error) {
+func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o Options) (imageRef string, err error) {
 	ref := pod.RefOf(owner)
 	name, err := ParseName(c.Image)
 	if err != nil {
@@ -76,7 +106,7 @@ func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, san
 	spec := &runtimeapi.ImageSpec{Image: withTag(c.Image, name), Annotations: owner.Annotations}
 
 	if policy := policyOf(c, name); policy != v1.PullAlways {
-		id, err := p.present(ctx, ref, c, spec)
+		id, err := p.local(ctx, ref, c, name, spec)
 		if id != "" || err != nil {
 			return id, err
 		}
@@ -86,7 +116,25 @@ func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, san
 			return "", &Error{Reason: ReasonNeverPull, Message: message}
 		}
 	}
-	return p.fetch(ctx, ref, c, name, spec, sandbox)
+	credentials, problems := p.credentials(name, o.Secrets)
+	r := &request{pod: ref, image: c.Image, spec: spec, sandbox: o.Sandbox, credentials: credentials}
+	return p.fetch(ctx, name, r, problems)
+}
+
+// local finds the image on the node, if need be after an archive with it has
+// been imported. It answers "" if there is none.
+func (p *Puller) local(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec) (string, error) {
+	id, err := p.present(ctx, ref, c, spec)
+	if id != "" || err != nil || p.cfg.Preloaded == nil {
+		return id, err
+	}
+	if !p.cfg.Preloaded(ctx, name.String()) {
+		return "", nil
+	}
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("wait for the archive of image %q: %w", c.Image, context.Cause(ctx))
+	}
+	return p.present(ctx, ref, c, spec)
 }
 
 // policyOf is the container's pull policy, or the API's default for it
@@ -120,31 +168,36 @@ func (p *Puller) present(ctx context.Context, ref pod.Ref, c *v1.Container, spec
 }
 
 // fetch pulls unless the last failure was too recent.
-func (p *Puller) fetch(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	key := waitKey{uid: ref.UID, image: name.String()}
+func (p *Puller) fetch(ctx context.Context, name Name, r *request, problems error) (string, error) {
+	key := waitKey{uid: r.pod.UID, image: name.String()}
 	p.mu.Lock()
 	left, why := p.waits.left(key, time.Now())
 	p.mu.Unlock()
 	if left > 0 {
-		message := fmt.Sprintf("Waiting before image %q is pulled again", c.Image)
-		p.cfg.Events.Normal(ref, eventBackOff, message)
+		message := fmt.Sprintf("Waiting before image %q is pulled again", r.image)
+		p.cfg.Events.Normal(r.pod, eventBackOff, message)
 		return "", &Error{Reason: ReasonBackOff, Message: message + ": " + why, RetryAfter: left}
 	}
 
-	p.cfg.Events.Normal(ref, eventPulling, fmt.Sprintf("Pulling image %q", c.Image))
+	p.cfg.Events.Normal(r.pod, eventPulling, fmt.Sprintf("Pulling image %q", r.image))
 	begun := time.Now()
-	imageRef, took, err := p.join(ctx, name.String(), spec, sandbox)
+	imageRef, took, err := p.join(ctx, flightKey{image: name.String(), sum: sumOf(r.credentials)}, r)
 	if err == nil {
 		p.mu.Lock()
 		delete(p.waits, key)
 		p.mu.Unlock()
-		p.cfg.Events.Normal(ref, eventPulled, fmt.Sprintf("Pulled image %q in %v (%v with waiting)",
-			c.Image, took.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond)))
+		p.cfg.Events.Normal(r.pod, eventPulled, fmt.Sprintf("Pulled image %q in %v (%v with waiting)",
+			r.image, took.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond)))
 		return imageRef, nil
 	}
 	if ctx.Err() != nil {
 		return "", err
 	}
+	return "", p.failed(key, r, withProblems(err, problems))
+}
+
+// failed tells of a pull that failed and has the next one wait.
+func (p *Puller) failed(key waitKey, r *request, err error) *Error {
 	failure := &Error{Reason: pullReason(err), Message: err.Error(), Err: err}
 	// A runtime that went away says nothing about the image: its return is
 	// not to be waited for longer than the caller does anyway.
@@ -153,6 +206,6 @@ func (p *Puller) fetch(ctx context.Context, ref pod.Ref, c *v1.Container, name N
 		failure.RetryAfter = p.waits.fail(key, time.Now(), failure.Error())
 		p.mu.Unlock()
 	}
-	p.cfg.Events.Warning(ref, eventFailed, fmt.Sprintf("Image %q could not be pulled: %v", c.Image, err))
-	return "", failure
+	p.cfg.Events.Warning(r.pod, eventFailed, fmt.Sprintf("Image %q could not be pulled: %v", r.image, err))
+	return failure
 }

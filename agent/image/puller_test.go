@@ -30,17 +30,20 @@ type bench struct {
 
 func run(t *testing.T, serialize bool, test func(*bench)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		log := slog.New(slog.DiscardHandler)
-		b := &bench{T: t, rt: fake.New(fake.Config{}), events: event.NewRecorder(log)}
-		b.puller = NewPuller(Config{Images: b.rt, Events: b.events, Serialize: serialize, Log: log})
-		test(b)
-	})
+	synctest.Test(t, func(t *testing.T) { test(newBench(t, Config{Serialize: serialize})) })
+}
+
+func newBench(t *testing.T, c Config) *bench {
+	c.Log = slog.New(slog.DiscardHandler)
+	b := &bench{T: t, rt: fake.New(fake.Config{}), events: event.NewRecorder(c.Log)}
+	c.Images, c.Events = b.rt, b.events
+	b.puller = NewPuller(c)
+	return b
 }
 
 func (b *bench) ensure(ctx context.Context, uid, image string, policy v1.PullPolicy) (string, error) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: "default", Name: uid}}
-	return b.puller.Ensure(ctx, p, &v1.Container{Name: "main", Image: image, ImagePullPolicy: policy}, nil)
+	return b.puller.Ensure(ctx, p, &v1.Container{Name: "main", Image: image, ImagePullPolicy: policy}, Options{})
 }
 
 // fails wants an error with the reason, and answers it.
@@ -187,7 +190,7 @@ func TestBackoff(t *testing.T) {
 		b.fails("a", img, v1.PullIfNotPresent, ReasonBackOff)
 		time.Sleep(backoffMax)
 		b.works("a", img, v1.PullIfNotPresent)
-		b.rt.RemoveImage(img)
+		b.rt.DropImage(img)
 		b.rt.SetPull(img, fake.Pull{Err: errors.New("gone")})
 		if e := b.fails("a", img, v1.PullIfNotPresent, ReasonPull); e.RetryAfter != backoffFirst {
 			t.Errorf("after a success the wait is %v, want %v", e.RetryAfter, backoffFirst)

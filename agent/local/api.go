@@ -19,7 +19,9 @@ const (
 	// PathPods answers a list of Pod; with the query name=TEXT only those
 	// whose name, or namespace/name, begins with TEXT.
 	PathPods = "/v1/pods"
-	// PathEvents answers a list of event.Event, the oldest first.
+	// PathEvents answers a list of event.Event, the oldest first. With the
+	// query watch=true it goes on with each that happens, or happens again,
+	// until either side ends it: one event.Event in each line, without a list.
 	PathEvents = "/v1/events"
 	// PathVersion answers a Version.
 	PathVersion = "/v1/version"

@@ -109,30 +109,37 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 }
 
 func (c *Client) ask(ctx context.Context, path string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://tinylet"+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
+	resp, err := c.open(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	body := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
-	if resp.StatusCode == http.StatusOK {
-		if err := body.Decode(into); err != nil {
-			return fmt.Errorf("read the answer: %w", err)
-		}
-		return nil
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return nil
+}
+
+// open asks, and answers the body if the agent's answer is 200.
+func (c *Client) open(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://tinylet"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusForbidden {
+		return nil, ErrNotRoot
 	}
 	var e Error
+	body := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
 	if err := body.Decode(&e); err != nil || e.Error == "" {
 		e.Error = "answered " + resp.Status
 	}
-	if resp.StatusCode == http.StatusForbidden {
-		return ErrNotRoot
-	}
-	return errors.New(e.Error)
+	return nil, errors.New(e.Error)
 }
 
 // explain turns what the system says into what it means here.

@@ -27,6 +27,10 @@ type Config struct {
 	Pods func(ctx context.Context) []Pod
 	// Events lists the recent events, the oldest first.
 	Events func() []event.Event
+	// Watch hands over the recent events, and then each that happens, until
+	// ctx ends or handle fails; event.Recorder's Watch. nil is that nobody
+	// can watch.
+	Watch func(ctx context.Context, handle func([]event.Event) error) error
 	// Checks are what /healthz goes by, in this order.
 	Checks []Check
 	// RuntimeCalls is how often the container runtime was called; nil is not
@@ -51,7 +55,8 @@ var ErrOtherAgent = errors.New("another agent runs on this node")
 type Server struct {
 	config  Config
 	started time.Time
-	lock    *os.File // held from Claim to the end of Run
+	lock    *os.File      // held from Claim to the end of Run
+	watches chan struct{} // one item for each that watches
 }
 
 // New checks the configuration. It starts nothing.
@@ -67,7 +72,7 @@ func New(c Config) (*Server, error) {
 			return nil, fmt.Errorf("local server: health check %q is incomplete", check.Name)
 		}
 	}
-	return &Server{config: c, started: time.Now()}, nil
+	return &Server{config: c, started: time.Now(), watches: make(chan struct{}, maxWatches)}, nil
 }
 
 // Run answers until ctx ends, then returns nil when everything that it

@@ -60,7 +60,11 @@ func (s *Server) socket() http.Handler {
 	mux.HandleFunc("GET "+PathPods, func(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, named(s.config.Pods(r.Context()), r.URL.Query().Get("name")))
 	})
-	mux.HandleFunc("GET "+PathEvents, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+PathEvents, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "true" {
+			s.watchEvents(w, r)
+			return
+		}
 		events := s.config.Events()
 		if events == nil {
 			events = []event.Event{}

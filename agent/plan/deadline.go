@@ -25,13 +25,26 @@ func (p *planner) deadline() {
 	if start.IsZero() {
 		return
 	}
-	end := start.Add(time.Duration(max(*seconds, 0)) * time.Second)
-	if p.Now.Before(end) {
-		p.until(end)
+	limit := time.Duration(max(*seconds, 0)) * time.Second
+	active := max(0, p.Now.Round(0).Sub(start))
+	if !p.StartedAt.IsZero() {
+		active = activeFor(max(0, p.Now.Sub(p.StartedAt)), p.StartedAt.Round(0).Sub(start), active)
+	}
+	if active < limit {
+		p.until(p.Now.Add(limit - active))
 		return
 	}
 	p.finish()
 	p.out.FailReason, p.out.FailMessage = reasonDeadline, messageDeadline
+}
+
+// activeFor is how long the pod is active: what the agent measured itself, on
+// the monotonic clock if the caller's times have it, and what went before.
+// That only the wall clock knows: as the age of the oldest evidence when the
+// agent first saw the pod, or now, less what was measured. The two differ by
+// how far the clock was set meanwhile, and the smaller one counts.
+func activeFor(measured, ageThen, ageNow time.Duration) time.Duration {
+	return measured + max(0, min(ageThen, ageNow-measured))
 }
 
 // activeSince is when the pod began, by the oldest evidence: an agent that

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // current is the container that stands for the name in the usable sandbox:
@@ -78,28 +79,36 @@ func (p *planner) changed(c *v1.Container, cur *container.Container) bool {
 	return p.Hash != nil && cur.Hash != "" && p.Hash(c) != cur.Hash
 }
 
-// policyOf is the container's own restart policy, or the pod's; Always where
-// neither says anything.
-func policyOf(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
-	if c.RestartPolicy != nil {
-		return v1.RestartPolicy(*c.RestartPolicy)
+// started says whether a running container counts as started.
+func (p *planner) started(c *v1.Container, cur *container.Container) bool {
+	if r, known := p.Probes[cur.ID]; known {
+		return r.Started
 	}
-	return p.Spec.RestartPolicy
+	return c.StartupProbe == nil
+}
+
+// comesBack says whether the end of last is followed by another run of the
+// container: by its rules and policy, or by the policy alone where nobody saw
+// how it ended. What ran until its sandbox went counts as failed.
+func comesBack(p *v1.Pod, c *v1.Container, last *container.Container) bool {
+	if last.State == container.StateExited {
+		return pod.Restarts(&p.Spec, c, last.ExitCode)
+	}
+	return pod.RestartPolicy(&p.Spec, c) != v1.RestartPolicyNever
+}
+
+// retries says whether an init container that did not come to a good end is
+// run again. The kernel may have killed one for its memory that yet ended
+// with 0.
+func retries(p *v1.Pod, c *v1.Container, last *container.Container) bool {
+	if last.State == container.StateExited && last.ExitCode == 0 {
+		return pod.RestartPolicy(&p.Spec, c) != v1.RestartPolicyNever
+	}
+	return comesBack(p, c, last)
 }
 
 // wanted says whether a main container that does not run should be started,
-// last being the newest that was (nil: none). One that ran until its sandbox
-// went counts as failed.
+// last being the newest that was (nil: none).
 func wanted(p *v1.Pod, c *v1.Container, last *container.Container) bool {
-	if last == nil {
-		return true
-	}
-	switch policyOf(p, c) {
-	case v1.RestartPolicyNever:
-		return false
-	case v1.RestartPolicyOnFailure:
-		return last.State != container.StateExited || last.ExitCode != 0
-	case v1.RestartPolicyAlways:
-	}
-	return true
+	return last == nil || comesBack(p, c, last)
 }

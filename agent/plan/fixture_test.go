@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // t0 is when the base pod's sandbox was made; now is an hour later.
@@ -51,6 +52,43 @@ func sidecars(names ...string) func(*v1.Pod) {
 		for _, n := range names {
 			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: n, Image: "img:1", RestartPolicy: &always})
 		}
+	}
+}
+
+func ephemerals(names ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		for _, n := range names {
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
+				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: n, Image: "img:1"},
+			})
+		}
+	}
+}
+
+// own gives a container its own restart policy and rules.
+func own(name string, policy v1.ContainerRestartPolicy, rules ...v1.ContainerRestartRule) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		c, _ := pod.Find(&p.Spec, name)
+		c.RestartPolicy, c.RestartPolicyRules = &policy, rules
+	}
+}
+
+func on(action v1.ContainerRestartRuleAction, codes ...int32) v1.ContainerRestartRule {
+	return v1.ContainerRestartRule{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+		Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: codes,
+	}}
+}
+
+const (
+	restart    = v1.ContainerRestartRuleActionRestart
+	restartAll = v1.ContainerRestartRuleActionRestartAllContainers
+)
+
+// startupProbed gives a container a startup probe.
+func startupProbed(name string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		c, _ := pod.Find(&p.Spec, name)
+		c.StartupProbe = &v1.Probe{}
 	}
 }
 
@@ -173,17 +211,28 @@ func startInit(name string, count int, backoff time.Duration) Start {
 	return s
 }
 
+func startEphemeral(name string) Start {
+	s := start(name, 0, 0)
+	s.Ephemeral = true
+	return s
+}
+
 func existing(s Start, id string) Start {
 	s.Existing = id
 	return s
 }
 
 func kill(id, name, message string) Kill {
-	return Kill{ID: id, Name: name, Reason: "Killing", Message: message, Grace: 30 * time.Second}
+	return Kill{
+		ID: id, Name: name, Reason: "Killing", Message: message,
+		Grace: 30 * time.Second, Container: &v1.Container{Name: name},
+	}
 }
 
 // byName compares containers of the spec by name.
-var byName = gocmp.Comparer(func(a, b *v1.Container) bool { return a.Name == b.Name })
+var byName = gocmp.Comparer(func(a, b *v1.Container) bool {
+	return a == b || a != nil && b != nil && a.Name == b.Name
+})
 
 func diff(t *testing.T, want, got Actions) {
 	t.Helper()

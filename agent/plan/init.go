@@ -13,7 +13,8 @@ import (
 //
 // The last init container that exists tells how far the pod came, since the
 // earlier ones may have been removed meanwhile. Restartable ones count as
-// done while they run and are restarted whenever they do not.
+// done once they have started, and are restarted whenever they do not run,
+// also while a later one is at work.
 func (p *planner) inits() (initialized, failed bool) {
 	specs := p.Pod.Spec.InitContainers
 	if len(specs) == 0 {
@@ -58,30 +59,35 @@ func (p *planner) init(c *v1.Container) (done, failed bool) {
 	cur := p.current(c.Name)
 	switch {
 	case cur == nil:
-		p.start(c, true, p.evidence(c.Name))
+		p.start(c, pod.Init, p.evidence(c.Name))
 	case cur.State == container.StateRunning:
 	case cur.State == container.StateCreated:
-		p.replace(c, true, cur)
+		p.replace(c, pod.Init, cur)
 	case succeeded(cur):
 		return true, false
-	case policyOf(p.Pod, c) == v1.RestartPolicyNever:
+	case !retries(p.Pod, c, cur):
 		return false, true
 	default:
-		p.replace(c, true, cur)
+		p.replace(c, pod.Init, cur)
 	}
 	return false, false
 }
 
-// sidecar plans a restartable init container and says whether it runs.
-func (p *planner) sidecar(c *v1.Container) bool {
+// sidecar plans a restartable init container and says whether it has started.
+// That its liveness probe fails does not hold up the next one.
+func (p *planner) sidecar(c *v1.Container) (started bool) {
 	cur := p.current(c.Name)
 	switch {
 	case cur == nil:
-		p.start(c, true, p.evidence(c.Name))
+		p.start(c, pod.Init, p.evidence(c.Name))
 	case cur.State == container.StateRunning && !p.changed(c, cur):
-		return true
+		if message, failed := p.failure(pod.Init, c, cur); failed {
+			p.kill(c, cur, message)
+			p.startKilled(c, pod.Init, cur)
+		}
+		return p.started(c, cur)
 	default:
-		p.replace(c, true, cur)
+		p.replace(c, pod.Init, cur)
 	}
 	return false
 }

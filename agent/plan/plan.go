@@ -16,7 +16,12 @@
 //   - A pod that never restarts gets a new sandbox as long as one of its
 //     containers has not run at all; the kubelet leaves it pending for ever.
 //   - The crash-loop wait is kept with the dead container rather than in
-//     memory, and a container that was lost with its node is not a crash.
+//     memory, and neither a container that was lost with its node is a crash
+//     nor an init container that did its work and runs again.
+//   - The restart of all containers (KEP-5532) is done when nothing is left of
+//     the containers that were; the one that asked for it goes last, so no
+//     mark in the pod's status has to tell that it is under way. It waits
+//     until that container is 10 s old: a board should not spend itself on it.
 package plan
 
 import (
@@ -43,9 +48,36 @@ type Input struct {
 	// container that runs or waits to be started, so it should be cheap.
 	Hash func(*v1.Container) string
 
+	// Probes are what is known of running containers, by container ID. One
+	// that is not in it has not failed, and has started unless it has a
+	// startup probe.
+	Probes map[string]Probe
+
 	// MaxBackoff is the longest crash-loop wait; zero means 300 s.
 	MaxBackoff time.Duration
 }
+
+// Probe is what is known of one running container beside its state.
+type Probe struct {
+	// Started says that the postStart hook has ended well and the startup
+	// probe has passed, where there are any. Of a sidecar it lets the next
+	// init container start.
+	Started bool
+	// Failed says that the container has to be killed.
+	Failed bool
+	// Kind is what failed: one of the Kind constants.
+	Kind string
+	// Grace is the probe's own terminationGracePeriodSeconds; nil leaves the
+	// pod's.
+	Grace *int64
+}
+
+// Kinds of failures for which a container is killed.
+const (
+	KindLiveness  = "Liveness"
+	KindStartup   = "Startup"
+	KindPostStart = "PostStart"
+)
 
 // Actions is what to do next, in this order:
 //
@@ -76,8 +108,13 @@ type Actions struct {
 	StopSandboxes []string
 	// Remove are the IDs of containers that are over and not needed as
 	// evidence any more: of each name the current container and the newest
-	// dead one beside it stay.
+	// dead one beside it stay. They are removed in this order, and after one
+	// that could not be removed none.
 	Remove []string
+	// Reset says that Remove is all that is left of the pod's init and main
+	// containers, which are about to start from the beginning. Their logs
+	// stay, and number the ones that come.
+	Reset bool
 	// RemoveSandboxes are older sandboxes with nothing left in them that is
 	// worth keeping. They are stopped first if they are still ready.
 	RemoveSandboxes []string
@@ -111,14 +148,23 @@ const ReasonKilling = "Killing"
 // Kill is one container to stop.
 type Kill struct {
 	ID, Name        string
-	Reason, Message string        // of the event
-	Grace           time.Duration // between the stop signal and the kill
+	Reason, Message string // of the event
+	// Grace is the time for the PreStop hook and then between the stop signal
+	// and the kill; the latter gets pod.MinGracePeriod at least.
+	Grace time.Duration
+	// PreStop is the hook to run before; nil if there is none.
+	PreStop *v1.LifecycleHandler
+	// Container points into the pod's spec; nil if that does not have it.
+	Container *v1.Container
 }
 
 // Start is one container to create and start.
 type Start struct {
 	Container *v1.Container // points into the pod's spec
-	Init      bool
+	// Init and Ephemeral say in which list of the spec it stands; neither, a
+	// main container. Ephemeral ones come first, init containers before main
+	// ones. The failure of one does not hold up the others.
+	Init, Ephemeral bool
 	// Existing is the ID of a container that was created and only has to be
 	// started; empty creates one.
 	Existing string

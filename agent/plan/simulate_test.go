@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // dice draws small numbers from the fuzzer's bytes; when those run out
@@ -36,7 +37,17 @@ type world struct {
 	now        time.Time
 	sandboxes  []container.Sandbox
 	containers []container.Container
+	probes     map[string]Probe
+	once       map[string]bool // ephemeral containers that were started
 	ids        int
+}
+
+func newWorld(t *testing.T, d *dice) *world {
+	return &world{t: t, dice: d, now: now, probes: map[string]Probe{}, once: map[string]bool{}}
+}
+
+func (w *world) plan(seen *container.Observed) Actions {
+	return Sync(Input{Pod: w.pod, Observed: seen, Now: w.now, Hash: hashOf, Probes: w.probes})
 }
 
 func (w *world) observe() *container.Observed {
@@ -112,7 +123,17 @@ func (w *world) start(id string) {
 			w.t.Fatalf("start of %q while %q is %v", id, o.ID, o.State)
 		}
 	}
+	if _, kind := pod.Find(&w.pod.Spec, c.Name); kind == pod.Ephemeral {
+		if w.once[c.Name] {
+			w.t.Fatalf("start of %q, which ran before", id)
+		}
+		w.once[c.Name] = true
+	}
 	c.State, c.StartedAt = container.StateRunning, w.now
+	w.probes[id] = Probe{Started: true}
+	if spec, _ := pod.Find(&w.pod.Spec, c.Name); spec.StartupProbe != nil {
+		w.probes[id] = Probe{}
+	}
 }
 
 // steps turns actions into single calls of the runtime, between any two of
@@ -167,7 +188,7 @@ func (w *world) steps(a Actions) (steps []func()) {
 func (w *world) sync(chaos bool) Actions {
 	seen := w.observe()
 	copied := w.observe()
-	a := Sync(Input{Pod: w.pod, Observed: seen, Now: w.now, Hash: hashOf})
+	a := w.plan(seen)
 	if !reflect.DeepEqual(copied, seen) {
 		w.t.Fatalf("Sync changed its input: %+v", seen)
 	}
@@ -193,6 +214,9 @@ func (w *world) lawful(a Actions, seen *container.Observed) {
 		if killed[k.ID] || byID[k.ID] == nil || !mayRun(byID[k.ID]) {
 			w.t.Errorf("kills %q twice or in vain", k.ID)
 		}
+		if w.kind(k.Name) == pod.Ephemeral && seen.Sandbox() != nil && byID[k.ID].SandboxID == seen.Sandbox().ID {
+			w.t.Errorf("kills the ephemeral %q", k.ID)
+		}
 		killed[k.ID] = true
 	}
 	for _, id := range a.Remove {
@@ -200,8 +224,14 @@ func (w *world) lawful(a Actions, seen *container.Observed) {
 			w.t.Errorf("removes %q, which may run", id)
 		}
 	}
+	if a.Reset {
+		w.lawfulReset(a, byID)
+	}
 	for _, s := range a.Start {
 		name := s.Container.Name
+		if kind := w.kind(name); s.Init != (kind == pod.Init) || s.Ephemeral != (kind == pod.Ephemeral) {
+			w.t.Errorf("starts %s as what it is not", name)
+		}
 		if _, waits := a.Waiting[name]; started[name] || waits {
 			w.t.Errorf("starts %s twice, or while it waits", name)
 		}
@@ -223,13 +253,39 @@ func (w *world) lawful(a Actions, seen *container.Observed) {
 	}
 }
 
+// lawfulReset checks that all init and main containers are removed, and of
+// those that asked for it the last one last.
+func (w *world) lawfulReset(a Actions, byID map[string]*container.Container) {
+	for id, c := range byID {
+		if w.kind(c.Name) != 0 && w.kind(c.Name) != pod.Ephemeral && !slices.Contains(a.Remove, id) {
+			w.t.Errorf("keeps %q of a pod that starts from the beginning", id)
+		}
+	}
+	last := byID[a.Remove[len(a.Remove)-1]]
+	if spec, _ := pod.Find(&w.pod.Spec, last.Name); spec == nil || last.State != container.StateExited || !pod.RestartsAll(spec, last.ExitCode) {
+		w.t.Errorf("removes %q last, which did not ask for it", last.ID)
+	}
+	if len(a.Start)+len(a.Kill) > 0 {
+		w.t.Errorf("starts or kills beside a reset: %+v", a)
+	}
+}
+
+func (w *world) kind(name string) pod.Kind {
+	_, kind := pod.Find(&w.pod.Spec, name)
+	return kind
+}
+
 // disturb lets something happen.
 func (w *world) disturb() {
 	w.now = w.now.Add(time.Duration(w.dice.roll(60)) * time.Second)
 	for i := range w.containers {
-		if c := &w.containers[i]; c.State == container.StateRunning && w.dice.chance(30) {
-			code := int32(w.dice.roll(2))
-			w.end(c, code, []string{"Completed", "Error"}[code])
+		c := &w.containers[i]
+		if c.State == container.StateRunning && w.dice.chance(30) {
+			code := []int32{0, 1, 42}[w.dice.roll(3)]
+			w.end(c, code, map[bool]string{true: "Completed", false: "Error"}[code == 0])
+		}
+		if c.State == container.StateRunning && w.dice.chance(30) {
+			w.probes[c.ID] = []Probe{{}, {Started: true}, failed(KindLiveness), failed(KindStartup), failed(KindPostStart)}[w.dice.roll(5)]
 		}
 	}
 	switch w.dice.roll(40) {
@@ -259,14 +315,17 @@ func (w *world) disturb() {
 	}
 }
 
-// calm lets init containers and, unless the pod restarts always, the main
-// ones come to a good end.
+// calm lets init containers and, unless they restart always, the main ones
+// come to a good end, and all probes pass.
 func (w *world) calm() {
 	for i := range w.containers {
 		c := &w.containers[i]
-		regularInit := slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name && s.RestartPolicy == nil })
-		main := slices.ContainsFunc(w.pod.Spec.Containers, func(s v1.Container) bool { return s.Name == c.Name })
-		if regularInit || main && w.pod.Spec.RestartPolicy != v1.RestartPolicyAlways {
+		spec, kind := pod.Find(&w.pod.Spec, c.Name)
+		if spec == nil || kind == pod.Ephemeral {
+			continue
+		}
+		w.probes[c.ID] = Probe{Started: true}
+		if kind == pod.Init && !pod.IsRestartableInit(spec) || kind == pod.Main && !pod.Restarts(&w.pod.Spec, spec, 0) {
 			w.end(c, 0, "Completed")
 		}
 	}
@@ -292,11 +351,12 @@ func (w *world) settle() {
 			return
 		}
 	}
-	w.t.Errorf("did not settle: %+v\nin %+v", Sync(Input{Pod: w.pod, Observed: w.observe(), Now: w.now, Hash: hashOf}), w.observe())
+	w.t.Errorf("did not settle: %+v\nin %+v", w.plan(w.observe()), w.observe())
 }
 
-// settled says whether the pod is done with nothing running, or runs each
-// main container once from its present spec; and nothing is left over.
+// settled says whether the pod is done with nothing running, or each main
+// container runs once from its present spec or is over, and each sidecar
+// runs; and nothing is left over.
 func (w *world) settled(a Actions) bool {
 	runs, all := map[string]int{}, map[string]int{}
 	for i := range w.containers {
@@ -304,7 +364,7 @@ func (w *world) settled(a Actions) bool {
 		if mayRun(c) {
 			runs[c.Name]++
 		}
-		if !w.specified(c.Name) {
+		if w.kind(c.Name) == 0 {
 			continue
 		}
 		all[c.Name]++
@@ -312,25 +372,26 @@ func (w *world) settled(a Actions) bool {
 			return false
 		}
 	}
-	for _, n := range all {
-		if n > 2 {
+	for name, n := range all {
+		if n > 2 && w.kind(name) != pod.Ephemeral {
 			return false
 		}
 	}
 	if a.Done {
 		return len(runs) == 0
 	}
-	for i := range w.pod.Spec.Containers {
-		if runs[w.pod.Spec.Containers[i].Name] != 1 {
+	for c, kind := range pod.Containers(&w.pod.Spec) {
+		latest := w.observe().Latest(c.Name)
+		switch {
+		case kind == pod.Main && runs[c.Name] != 1 && (latest == nil || comesBack(w.pod, c, latest)):
+			return false
+		case kind == pod.Init && pod.IsRestartableInit(c) && runs[c.Name] != 1:
+			return false
+		case kind == pod.Ephemeral && latest == nil:
 			return false
 		}
 	}
 	return true
-}
-
-func (w *world) specified(name string) bool {
-	named := func(c v1.Container) bool { return c.Name == name }
-	return slices.ContainsFunc(w.pod.Spec.Containers, named) || slices.ContainsFunc(w.pod.Spec.InitContainers, named)
 }
 
 func (w *world) randomPod() {
@@ -338,8 +399,31 @@ func (w *world) randomPod() {
 	w.pod = basePod(policy(policies[w.dice.roll(3)]))
 	if w.dice.chance(20) {
 		sidecars("s")(w.pod)
+		if w.dice.chance(50) {
+			startupProbed("s")(w.pod)
+		}
 	}
 	inits([]string{"i", "j"}[:w.dice.roll(3)]...)(w.pod)
+	if w.dice.chance(20) {
+		sidecars("t")(w.pod)
+	}
+	if w.dice.chance(20) {
+		ephemerals("e")(w.pod)
+	}
+	own := []v1.ContainerRestartPolicy{v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever}
+	for c, kind := range pod.Containers(&w.pod.Spec) {
+		if kind == pod.Ephemeral || !w.dice.chance(20) {
+			continue
+		}
+		if !pod.IsRestartableInit(c) {
+			policy := own[w.dice.roll(3)]
+			if kind == pod.Init {
+				policy = v1.ContainerRestartPolicyNever
+			}
+			c.RestartPolicy = &policy
+		}
+		c.RestartPolicyRules = []v1.ContainerRestartRule{on([]v1.ContainerRestartRuleAction{restart, restartAll}[w.dice.roll(2)], 42)}
+	}
 }
 
 // randomState is what no agent would leave behind.
@@ -353,7 +437,7 @@ func (w *world) randomState() {
 	if len(w.sandboxes) == 0 {
 		return
 	}
-	names := []string{"a", "b", "i", "j", "s"}
+	names := []string{"a", "b", "i", "j", "s", "t", "e"}
 	for n := range w.dice.roll(12) {
 		c := container.Container{
 			ID: w.id("found"), Name: names[w.dice.roll(len(names))], State: container.State(w.dice.roll(4)),
@@ -367,15 +451,16 @@ func (w *world) randomState() {
 		}
 		if c.State == container.StateExited {
 			c.FinishedAt = c.StartedAt.Add(time.Duration(w.dice.roll(200)-50) * time.Minute)
-			c.ExitCode = int32(w.dice.roll(3))
+			c.ExitCode = []int32{0, 1, 42}[w.dice.roll(3)]
 			c.Reason = []string{"", "OOMKilled", "Unknown"}[w.dice.roll(3)]
 		}
+		w.once[c.Name] = w.once[c.Name] || c.State != container.StateCreated
 		w.containers = append(w.containers, c)
 	}
 }
 
 func simulate(t *testing.T, data []byte) {
-	w := &world{t: t, dice: &dice{data}, now: now}
+	w := newWorld(t, &dice{data})
 	w.randomPod()
 	if w.dice.roll(2) == 1 {
 		w.randomState()
@@ -415,20 +500,21 @@ func FuzzSync(f *testing.F) {
 // up to three times in a row. Whatever the runtime was told before stays:
 // what runs goes on running, and nothing exists twice.
 func TestAgentDies(t *testing.T) {
-	const longest = 7 // steps in one plan of these pods, and one more
+	const longest = 8 // steps in one plan of these pods, and one more
 	pods := map[string]func() *v1.Pod{
 		"always":     func() *v1.Pod { return basePod() },
 		"never":      func() *v1.Pod { return never() },
 		"with inits": func() *v1.Pod { return basePod(inits("i", "j")) },
-		"sidecar":    func() *v1.Pod { return basePod(sidecars("s"), inits("i")) },
+		"sidecar":    func() *v1.Pod { return basePod(sidecars("s"), startupProbed("s"), inits("i"), ephemerals("e")) },
 	}
 	for name, p := range pods {
 		for cuts := range longest * longest * longest {
 			t.Run(fmt.Sprintf("%s/cut after %d, %d and %d steps", name, cuts%longest, cuts/longest%longest, cuts/longest/longest), func(t *testing.T) {
-				w := &world{t: t, dice: &dice{}, pod: p(), now: now}
+				w := newWorld(t, &dice{})
+				w.pod = p()
 				died := map[int]int{0: cuts % longest, 2: cuts / longest % longest, 3: cuts / longest / longest}
 				for round := range 12 {
-					steps := w.steps(Sync(Input{Pod: w.pod, Observed: w.observe(), Now: w.now, Hash: hashOf}))
+					steps := w.steps(w.plan(w.observe()))
 					if n, dies := died[round]; dies {
 						steps = steps[:min(n, len(steps))]
 					}
@@ -447,12 +533,66 @@ func TestAgentDies(t *testing.T) {
 							w.end(w.container(c.ID), 0, "Completed")
 						}
 					}
+					for id := range w.probes {
+						w.probes[id] = Probe{Started: true}
+					}
 				}
-				want := len(w.pod.Spec.InitContainers) + len(w.pod.Spec.Containers)
+				want := len(w.pod.Spec.InitContainers) + len(w.pod.Spec.Containers) + len(w.pod.Spec.EphemeralContainers)
 				if len(w.sandboxes) != 1 || len(w.containers) != want {
 					t.Errorf("%d sandboxes and %d containers, want 1 and %d: %+v", len(w.sandboxes), len(w.containers), want, w.containers)
 				}
 			})
+		}
+	}
+}
+
+// TestAgentDiesInReset kills the agent up to twice at every step in which all
+// containers of a pod are restarted: each runs anew in the end, once, in the
+// same sandbox, and what is ephemeral did not notice.
+func TestAgentDiesInReset(t *testing.T) {
+	const longest = 9
+	for _, source := range []string{"a", "s"} {
+		for cuts := range longest * longest * 3 {
+			first, second, round := cuts%longest, cuts/longest%longest, 1+cuts/longest/longest
+			t.Run(fmt.Sprintf("%s asks, cut after %d steps, and in round %d after %d", source, first, round, second), func(t *testing.T) {
+				w := newWorld(t, &dice{})
+				w.pod = never(inits("i"), sidecars("s"), ephemerals("e"))
+				spec, _ := pod.Find(&w.pod.Spec, source)
+				spec.RestartPolicyRules = []v1.ContainerRestartRule{on(restartAll, 42)}
+				if source == "a" {
+					spec.RestartPolicy = new(v1.ContainerRestartPolicyNever)
+				}
+				w.containers = observed(exited("i0", "i", 0), running("s0", "s"), running("a1", "a", count(1)), exited("a0", "a", 42), running("b0", "b"), running("e0", "e")).Containers
+				w.end(w.container(map[string]string{"a": "a1", "s": "s0"}[source]), 42, "Error")
+				w.sandboxes = []container.Sandbox{ready("s0", 0)}
+				w.once["e"] = true
+				w.resetRounds(map[int]int{0: first, round: second})
+				running := w.runningIDs()
+				if len(w.containers) != 5 || len(running) != 4 || !slices.Contains(running, "e0") || slices.Contains(running, "b0") || slices.Contains(running, "s0") {
+					t.Errorf("in the end %v run of %+v", running, w.containers)
+				}
+			})
+		}
+	}
+}
+
+// resetRounds lets the agent plan and act while init containers end well. It
+// dies in the rounds given, after so many steps.
+func (w *world) resetRounds(died map[int]int) {
+	for n := range 12 {
+		w.now = w.now.Add(time.Second)
+		seen := w.observe()
+		a := w.plan(seen)
+		w.lawful(a, seen)
+		steps := w.steps(a)
+		if n, dies := died[n]; dies {
+			steps = steps[:min(n, len(steps))]
+		}
+		for _, step := range steps {
+			step()
+		}
+		if i := w.observe().Latest("i"); i != nil {
+			w.end(w.container(i.ID), 0, "Completed")
 		}
 	}
 }

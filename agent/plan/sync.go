@@ -18,7 +18,8 @@ type planner struct {
 	// sandbox is the one that containers may be started in; nil if it has to
 	// be made first.
 	sandbox *container.Sandbox
-	kept    int // main containers that run and stay
+	kept    int // main containers that run and stay, or come back
+	ending  int // main containers that are killed for good
 	out     Actions
 }
 
@@ -35,20 +36,26 @@ func Sync(in Input) Actions {
 		p.max = defaultMaxBackoff
 	}
 	p.sandbox = usable(p.Pod, p.Observed)
-	p.reset()
+	p.clear()
 	if p.Pod.DeletionTimestamp != nil {
 		return p.out
 	}
+	resetting := false
 	switch {
 	case overByAPI(p.Pod):
 		p.finish()
+	case p.resets():
+		resetting = true
+		p.reset()
 	case p.sandbox == nil:
 		p.rebuild()
 	default:
 		p.converge()
 	}
 	p.deadline()
-	p.prune()
+	if !resetting || p.out.Done {
+		p.prune()
+	}
 	return p.out
 }
 
@@ -70,13 +77,13 @@ func usable(p *v1.Pod, o *container.Observed) *container.Sandbox {
 
 // finish gives up the pod: whatever was planned, nothing is started.
 func (p *planner) finish() {
-	p.reset()
+	p.clear()
 	p.out.KillPod = p.Observed.Running()
 	p.out.Done = true
 }
 
-// reset forgets what was planned.
-func (p *planner) reset() {
+// clear forgets what was planned.
+func (p *planner) clear() {
 	p.out = Actions{}
 	if p.sandbox != nil {
 		p.out.SandboxID, p.out.Attempt = p.sandbox.ID, p.sandbox.Attempt
@@ -96,13 +103,13 @@ func (p *planner) rebuild() {
 		p.out.Attempt = min(last.Attempt, math.MaxUint32-1) + 1
 	}
 	if inits := p.Pod.Spec.InitContainers; len(inits) > 0 {
-		p.start(&inits[0], true, p.evidence(inits[0].Name))
+		p.start(&inits[0], pod.Init, p.evidence(inits[0].Name))
 		return
 	}
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
 		if e := p.evidence(c.Name); wanted(p.Pod, c, e) {
-			p.start(c, false, e)
+			p.start(c, pod.Main, e)
 		}
 	}
 }
@@ -113,7 +120,7 @@ func (p *planner) initFailedForGood() bool {
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
 		e := p.evidence(c.Name)
-		if e != nil && !succeeded(e) && policyOf(p.Pod, c) == v1.RestartPolicyNever {
+		if e != nil && !succeeded(e) && !retries(p.Pod, c, e) {
 			return true
 		}
 	}
@@ -132,6 +139,7 @@ func (p *planner) anyWanted() bool {
 
 // converge plans a pod whose sandbox is in order.
 func (p *planner) converge() {
+	p.ephemerals()
 	initialized, failed := p.inits()
 	if failed {
 		p.finish()
@@ -140,16 +148,32 @@ func (p *planner) converge() {
 	if initialized {
 		p.mains()
 		if p.kept == 0 && !p.starting() {
-			p.finish()
+			p.end()
 			return
 		}
 	}
 	p.strays()
 }
 
+// end plans the end of a pod with no main container left to run. The last
+// ones that failed their probes are killed first, for their own reason;
+// nothing is started beside that.
+func (p *planner) end() {
+	if p.ending == 0 {
+		p.finish()
+		return
+	}
+	kills := slices.DeleteFunc(p.out.Kill, func(k Kill) bool {
+		_, kind := pod.Find(&p.Pod.Spec, k.Name)
+		return kind != pod.Main
+	})
+	p.clear()
+	p.out.Kill = kills
+}
+
 // starting says whether a main container is about to start, now or later.
 func (p *planner) starting() bool {
-	if slices.ContainsFunc(p.out.Start, func(s Start) bool { return !s.Init }) {
+	if slices.ContainsFunc(p.out.Start, func(s Start) bool { return !s.Init && !s.Ephemeral }) {
 		return true
 	}
 	for i := range p.Pod.Spec.Containers {
@@ -168,46 +192,61 @@ func (p *planner) mains() {
 		switch {
 		case cur == nil:
 			if e := p.evidence(c.Name); wanted(p.Pod, c, e) {
-				p.start(c, false, e)
+				p.start(c, pod.Main, e)
 			}
 		case cur.State == container.StateRunning && !p.changed(c, cur):
+			if message, failed := p.failure(pod.Main, c, cur); failed {
+				p.killFailed(c, cur, message)
+				continue
+			}
 			p.kept++
 		case cur.State == container.StateExited && !wanted(p.Pod, c, cur):
 		default:
-			p.replace(c, false, cur)
+			p.replace(c, pod.Main, cur)
 		}
 	}
 }
 
 // replace plans the start of what is not running as it should: cur is created,
 // dead, unknown, or running from another spec.
-func (p *planner) replace(c *v1.Container, init bool, cur *container.Container) {
+func (p *planner) replace(c *v1.Container, kind pod.Kind, cur *container.Container) {
 	switch cur.State {
 	case container.StateCreated:
 		if p.changed(c, cur) {
-			p.start(c, init, p.evidence(c.Name))
+			p.start(c, kind, p.evidence(c.Name))
 			return
 		}
-		p.add(Start{Container: c, Init: init, Existing: cur.ID, RestartCount: cur.RestartCount, Backoff: cur.Backoff})
+		s := startOf(c, kind)
+		s.Existing, s.RestartCount, s.Backoff = cur.ID, cur.RestartCount, cur.Backoff
+		p.add(s)
 	case container.StateRunning:
-		p.kill(cur, "Container "+c.Name+" definition changed, will be restarted")
-		p.start(c, init, cur)
+		if kind == pod.Init {
+			p.kill(c, cur, "Init container "+c.Name+" definition changed")
+		} else {
+			p.kill(c, cur, "Container "+c.Name+" definition changed, will be restarted")
+		}
+		p.start(c, kind, cur)
 	case container.StateUnknown:
-		p.kill(cur, "Container "+c.Name+" is in an unknown state, killed before its restart")
-		p.start(c, init, cur)
+		p.kill(c, cur, "Container "+c.Name+" is in an unknown state, killed before its restart")
+		p.start(c, kind, cur)
 	case container.StateExited:
-		p.start(c, init, cur)
+		p.start(c, kind, cur)
 	}
 }
 
 // start plans a new container after the end of last (nil for the first), or
 // the wait for it.
-func (p *planner) start(c *v1.Container, init bool, last *container.Container) {
+func (p *planner) start(c *v1.Container, kind pod.Kind, last *container.Container) {
 	if p.planned(c.Name) {
 		return
 	}
-	s := Start{Container: c, Init: init, RestartCount: p.nextCount(c.Name)}
-	if last != nil {
+	s := startOf(c, kind)
+	s.RestartCount = p.nextCount(c.Name)
+	// An init container that did its work and runs again, because its sandbox
+	// went, has not crashed: boards lose their power, also several times in a
+	// row.
+	again := kind == pod.Init && !pod.IsRestartableInit(c) && last != nil && succeeded(last)
+	if last != nil && !again {
 		wait, next := p.backoff(c, last)
 		if until := last.FinishedAt.Add(wait); wait > 0 && !last.FinishedAt.After(p.Now) && until.After(p.Now) {
 			p.wait(c, wait, until)
@@ -216,6 +255,10 @@ func (p *planner) start(c *v1.Container, init bool, last *container.Container) {
 		s.Backoff = next
 	}
 	p.add(s)
+}
+
+func startOf(c *v1.Container, kind pod.Kind) Start {
+	return Start{Container: c, Init: kind == pod.Init, Ephemeral: kind == pod.Ephemeral}
 }
 
 // add plans one start; a name that a broken spec has twice starts once.
@@ -230,44 +273,9 @@ func (p *planner) planned(name string) bool {
 	return waits || slices.ContainsFunc(p.out.Start, func(s Start) bool { return s.Container.Name == name })
 }
 
-func (p *planner) kill(c *container.Container, message string) {
-	if slices.ContainsFunc(p.out.Kill, func(k Kill) bool { return k.ID == c.ID }) {
-		return
-	}
-	p.out.Kill = append(p.out.Kill, Kill{
-		ID: c.ID, Name: c.Name,
-		Reason: ReasonKilling, Message: message,
-		Grace: pod.GracePeriod(p.Pod),
-	})
-}
-
-// strays kills what runs beside the current containers: a second one of the
-// same name, or one in an older sandbox. Names that the spec does not have
-// (a kubelet's ephemeral containers) are left alone in the current sandbox.
-func (p *planner) strays() {
-	for i := range p.Observed.Containers {
-		c := &p.Observed.Containers[i]
-		if !mayRun(c) {
-			continue
-		}
-		switch {
-		case c.SandboxID != p.sandbox.ID:
-			p.kill(c, "Container "+c.Name+" runs in an older pod sandbox")
-		case p.specified(c.Name) && p.current(c.Name) != c:
-			p.kill(c, "Container "+c.Name+" runs more than once")
-		}
-	}
-}
-
 func (p *planner) specified(name string) bool {
-	for _, list := range [2][]v1.Container{p.Pod.Spec.Containers, p.Pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return true
-			}
-		}
-	}
-	return false
+	c, _ := pod.Find(&p.Pod.Spec, name)
+	return c != nil
 }
 
 // until moves Next forward to t, or sets it.

@@ -23,16 +23,17 @@ func onFailure(m ...func(*v1.Pod)) *v1.Pod {
 }
 
 type row struct {
-	name string
-	pod  *v1.Pod
-	seen *container.Observed
-	want Actions
+	name   string
+	pod    *v1.Pod
+	seen   *container.Observed
+	probes map[string]Probe
+	want   Actions
 }
 
 func check(t *testing.T, rows []row) {
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
-			diff(t, r.want, Sync(Input{Pod: r.pod, Observed: r.seen, Now: now, Hash: hashOf}))
+			diff(t, r.want, Sync(Input{Pod: r.pod, Observed: r.seen, Now: now, Hash: hashOf, Probes: r.probes}))
 		})
 	}
 }
@@ -74,7 +75,7 @@ func TestSandbox(t *testing.T) {
 			name: "init containers run again in a new sandbox",
 			pod:  basePod(inits("i", "j")),
 			seen: observed(notReady("s0", 0), exited("i0", "i", 0), exited("j0", "j", 0), exited("a0", "a", 255), exited("b0", "b", 255)),
-			want: Actions{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []Start{startInit("i", 1, first)}},
+			want: Actions{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []Start{startInit("i", 1, 0)}},
 		},
 		{
 			name: "containers that are left without any sandbox are replaced",
@@ -105,7 +106,7 @@ func TestSandbox(t *testing.T) {
 			name: "Never whose containers did not run yet starts over",
 			pod:  never(inits("i")), seen: observed(notReady("s0", 0), exited("i0", "i", 0), created("a0", "a")),
 			want: Actions{
-				KillPod: true, CreateSandbox: true, Attempt: 1, Start: []Start{startInit("i", 1, first)},
+				KillPod: true, CreateSandbox: true, Attempt: 1, Start: []Start{startInit("i", 1, 0)},
 				Remove: []string{"a0"},
 			},
 		},
@@ -346,7 +347,7 @@ func TestInits(t *testing.T) {
 			name: "what ran in an older sandbox does not count",
 			pod:  pods,
 			seen: observed(ready("s1", 1), notReady("s0", 0), exited("i0", "i", 0), exited("j0", "j", 0), exited("a0", "a", 255)),
-			want: Actions{SandboxID: "s1", Attempt: 1, Start: []Start{startInit("i", 1, first)}},
+			want: Actions{SandboxID: "s1", Attempt: 1, Start: []Start{startInit("i", 1, 0)}},
 		},
 		{
 			name: "a failed one is tried again",

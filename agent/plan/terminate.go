@@ -10,7 +10,11 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Termination is how to stop a pod.
+// Termination is how to stop a pod. The grace periods of all containers run
+// from the same moment, and so do their PreStop hooks, those of sidecars too;
+// a container gets its stop signal when its hook is done and the stages
+// before its own have ended, or when its grace period is over
+// (pkg/kubelet/kuberuntime/kuberuntime_termination_order.go).
 type Termination struct {
 	// Stages are worked off in order, the containers of one stage all at
 	// once: the main containers, then the restartable init containers one by
@@ -24,7 +28,15 @@ type Termination struct {
 // Stop is one container to stop.
 type Stop struct {
 	ID, Name string
-	Grace    time.Duration // what the pod asks for; the caller may shorten it
+	// Grace is what the pod asks for; the caller may shorten it. It is the
+	// time for the hook, the stages before and the stop signal together, and
+	// the stop signal gets pod.MinGracePeriod at least.
+	Grace time.Duration
+	// PreStop is the hook to run before, by the pod's spec, or by the
+	// container itself where that is not known; nil if there is none.
+	PreStop *v1.LifecycleHandler
+	// Container points into the pod's spec; nil if it is not known.
+	Container *v1.Container
 }
 
 // Terminate lists what has to be stopped until nothing of the pod runs. The
@@ -50,7 +62,7 @@ func Terminate(p *v1.Pod, o *container.Observed) Termination {
 			continue
 		}
 		stage := 1 + slices.IndexFunc(sidecars, func(s *v1.Container) bool { return s.Name == c.Name })
-		stages[stage] = append(stages[stage], Stop{ID: c.ID, Name: c.Name, Grace: graceOf(p, c)})
+		stages[stage] = append(stages[stage], stopOf(p, c))
 	}
 	for _, stage := range stages {
 		if len(stage) > 0 {
@@ -61,6 +73,27 @@ func Terminate(p *v1.Pod, o *container.Observed) Termination {
 		t.Sandboxes = append(t.Sandboxes, o.Sandboxes[i].ID)
 	}
 	return t
+}
+
+func stopOf(p *v1.Pod, cur *container.Container) Stop {
+	var c *v1.Container
+	if p != nil {
+		c, _ = pod.Find(&p.Spec, cur.Name)
+	}
+	return Stop{ID: cur.ID, Name: cur.Name, Grace: graceOf(p, cur), PreStop: preStopOf(c, cur), Container: c}
+}
+
+// preStopOf is the hook of the container's spec c, or, where that is not
+// known, the one that it was made with.
+func preStopOf(c *v1.Container, cur *container.Container) *v1.LifecycleHandler {
+	switch {
+	case c == nil:
+		return cur.PreStop
+	case c.Lifecycle == nil:
+		return nil
+	default:
+		return c.Lifecycle.PreStop
+	}
 }
 
 func graceOf(p *v1.Pod, c *container.Container) time.Duration {

@@ -42,6 +42,8 @@ type Pod struct {
 	// Grace is the termination grace period that its containers were created
 	// with, negative if they do not say.
 	Grace time.Duration
+	// Running says that a sandbox is ready or a container runs.
+	Running bool
 }
 
 // Config is what a PLEG works with.
@@ -49,7 +51,7 @@ type Config struct {
 	Runtime interface {
 		ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 		ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
-		Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
+		Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 		container.Events
 	}
 	Log *slog.Logger

@@ -183,8 +183,8 @@ func TestStartFindsWhatRuns(t *testing.T) {
 	}, func(b *bench) {
 		want(t, "first list", b.told(soon), "a", "b")
 		wanted := []Pod{
-			{Ref: pod.Ref{UID: "a", Namespace: "default", Name: "pod-a"}, Grace: 45 * time.Second},
-			{Ref: pod.Ref{UID: "b", Namespace: "default", Name: "pod-b"}, Grace: -1},
+			{Ref: pod.Ref{UID: "a", Namespace: "default", Name: "pod-a"}, Grace: 45 * time.Second, Running: true},
+			{Ref: pod.Ref{UID: "b", Namespace: "default", Name: "pod-b"}, Grace: -1, Running: true},
 		}
 		if diff := cmp.Diff(wanted, b.latest()); diff != "" {
 			t.Errorf("snapshot (-want +got):\n%s", diff)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -128,10 +129,10 @@ func (p *PLEG) list(ctx context.Context) (view, error) {
 		return v, fmt.Errorf("list containers: %w", err)
 	}
 	for _, s := range sandboxes {
-		v.add(s.GetLabels(), nil, s.GetId(), int32(s.GetState()))
+		v.add(s.GetLabels(), nil, s.GetId(), int32(s.GetState()), s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY)
 	}
 	for _, c := range containers {
-		v.add(c.GetLabels(), c.GetAnnotations(), c.GetId(), int32(c.GetState()))
+		v.add(c.GetLabels(), c.GetAnnotations(), c.GetId(), int32(c.GetState()), c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING)
 	}
 	return v, nil
 }
@@ -141,7 +142,7 @@ var seed = maphash.MakeSeed()
 
 // add counts one object in. Marks are sums, so the order of a list does not
 // matter.
-func (v *view) add(labels, annotations map[string]string, id string, state int32) {
+func (v *view) add(labels, annotations map[string]string, id string, state int32, running bool) {
 	who, ok := container.IdentityOf(labels)
 	if !ok {
 		return // not a pod's
@@ -151,10 +152,9 @@ func (v *view) add(labels, annotations map[string]string, id string, state int32
 		v.pods = append(v.pods, Pod{Ref: pod.Ref{UID: who.UID, Namespace: who.Namespace, Name: who.Name}, Grace: -1})
 	}
 	v.marks[who.UID] += maphash.String(seed, id+strconv.Itoa(int(state)))
-	if grace := container.GraceOf(annotations); grace >= 0 {
-		i := slices.IndexFunc(v.pods, func(p Pod) bool { return p.Ref.UID == who.UID })
-		v.pods[i].Grace = max(v.pods[i].Grace, grace)
-	}
+	p := &v.pods[slices.IndexFunc(v.pods, func(p Pod) bool { return p.Ref.UID == who.UID })]
+	p.Grace = max(p.Grace, container.GraceOf(annotations))
+	p.Running = p.Running || running
 }
 
 // publish queues the pods that changed between two views, and the snapshot.

@@ -82,21 +82,35 @@ func IsCritical(p *v1.Pod) bool {
 // and the kill: the deletion's if the pod is being deleted, else the spec's,
 // else Kubernetes' default of 30 s.
 func GracePeriod(p *v1.Pod) time.Duration {
-	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	switch {
 	case p.DeletionGracePeriodSeconds != nil:
-		seconds = *p.DeletionGracePeriodSeconds
+		return grace(*p.DeletionGracePeriodSeconds)
 	case p.Spec.TerminationGracePeriodSeconds != nil:
-		seconds = *p.Spec.TerminationGracePeriodSeconds
+		return grace(*p.Spec.TerminationGracePeriodSeconds)
 	}
+	return v1.DefaultTerminationGracePeriodSeconds * time.Second
+}
+
+// ProbeGracePeriod is GracePeriod for a container that is killed for a probe,
+// with the probe's own terminationGracePeriodSeconds; nil where it has none.
+// The grace of the pod's deletion goes before it (setTerminationGracePeriod
+// in pkg/kubelet/kuberuntime/kuberuntime_container.go).
+func ProbeGracePeriod(p *v1.Pod, own *int64) time.Duration {
+	if own == nil || p.DeletionGracePeriodSeconds != nil {
+		return GracePeriod(p)
+	}
+	return grace(*own)
+}
+
+func grace(seconds int64) time.Duration {
 	return time.Duration(min(max(seconds, 0), maxGraceSeconds)) * time.Second
 }
+
+// MinGracePeriod is what a container gets between the stop signal and the
+// kill though its grace period is zero or used up by its hook
+// (minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime).
+const MinGracePeriod = 2 * time.Second
 
 // maxGraceSeconds keeps a hostile grace period inside time.Duration and
 // CRI's arithmetic: one year.
 const maxGraceSeconds = 365 * 24 * 3600
-
-// IsRestartableInit says whether an init container is a sidecar.
-func IsRestartableInit(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}

@@ -33,6 +33,7 @@ func TestQoS(t *testing.T) {
 		{"nothing asked", nil, []v1.ResourceRequirements{{}}, nil, v1.PodQOSBestEffort},
 		{"zeros are nothing", nil, []v1.ResourceRequirements{needs("0", "0")}, nil, v1.PodQOSBestEffort},
 		{"limits alone", nil, []v1.ResourceRequirements{needs("", "1")}, nil, v1.PodQOSGuaranteed},
+		{"a request of zero below a limit", nil, []v1.ResourceRequirements{needs("0", "1")}, nil, v1.PodQOSBurstable},
 		{"requests are the limits", nil, []v1.ResourceRequirements{needs("1", "1000m")}, nil, v1.PodQOSGuaranteed},
 		{"requests below the limits", nil, []v1.ResourceRequirements{needs("1", "2")}, nil, v1.PodQOSBurstable},
 		{"requests alone", nil, []v1.ResourceRequirements{needs("1", "")}, nil, v1.PodQOSBurstable},
@@ -40,6 +41,7 @@ func TestQoS(t *testing.T) {
 		{"one container without", nil, []v1.ResourceRequirements{needs("1", "1"), {}}, nil, v1.PodQOSBurstable},
 		{"an init container without", []v1.ResourceRequirements{{}}, []v1.ResourceRequirements{needs("1", "1")}, nil, v1.PodQOSBurstable},
 		{"all with", []v1.ResourceRequirements{needs("1", "1")}, []v1.ResourceRequirements{needs("2", "2")}, nil, v1.PodQOSGuaranteed},
+		{"the pod's own decide, empty ones too", nil, []v1.ResourceRequirements{needs("1", "1")}, new(v1.ResourceRequirements{}), v1.PodQOSBestEffort},
 		{"the pod's own decide", nil, []v1.ResourceRequirements{{}}, new(needs("1", "1")), v1.PodQOSGuaranteed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -75,6 +77,28 @@ func TestGracePeriod(t *testing.T) {
 			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionGracePeriodSeconds: tc.deletion}}
 			p.Spec.TerminationGracePeriodSeconds = tc.spec
 			if got := GracePeriod(p); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestProbeGracePeriod(t *testing.T) {
+	for _, tc := range []struct {
+		name                string
+		spec, deletion, own *int64
+		want                time.Duration
+	}{
+		{"the pod's", new(int64(5)), nil, nil, 5 * time.Second},
+		{"the probe's", new(int64(5)), nil, new(int64(1)), time.Second},
+		{"the probe's in a pod without", nil, nil, new(int64(0)), 0},
+		{"the deletion's", new(int64(5)), new(int64(7)), new(int64(1)), 7 * time.Second},
+		{"negative", nil, nil, new(int64(-1)), 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionGracePeriodSeconds: tc.deletion}}
+			p.Spec.TerminationGracePeriodSeconds = tc.spec
+			if got := ProbeGracePeriod(p, tc.own); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})

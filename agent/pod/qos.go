@@ -8,9 +8,10 @@ import (
 // QoS is the pod's QoS class by the rules of
 // pkg/apis/core/v1/helper/qos: Guaranteed where every container limits both
 // cpu and memory and requests just that, BestEffort where none asks for
-// either, else Burstable. Pod-level resources, where set, decide alone.
+// either, else Burstable. Pod-level resources, where given, decide alone, be
+// they empty.
 func QoS(p *v1.Pod) v1.PodQOSClass {
-	if r := p.Spec.Resources; r != nil && (len(r.Requests) > 0 || len(r.Limits) > 0) {
+	if r := p.Spec.Resources; r != nil {
 		return classOf([]v1.ResourceRequirements{*r})
 	}
 	all := make([]v1.ResourceRequirements, 0, len(p.Spec.InitContainers)+len(p.Spec.Containers))
@@ -28,9 +29,10 @@ func classOf(all []v1.ResourceRequirements) v1.PodQOSClass {
 	for i := range all {
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			limit, limited := positive(all[i].Limits, name)
-			request, requested := positive(all[i].Requests, name)
+			_, requested := positive(all[i].Requests, name)
 			asks = asks || limited || requested
-			if !limited || (requested && request.Cmp(limit) != 0) {
+			// A request that is written out as zero is one, too.
+			if request, given := all[i].Requests[name]; !limited || given && request.Cmp(limit) != 0 {
 				guaranteed = false
 			}
 		}

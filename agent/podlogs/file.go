@@ -63,6 +63,13 @@ func List(root string) ([]Log, error) {
 	return out, nil
 }
 
+// First is the log of a pod's first container of that name, whether or not it
+// is there. UIDs and names of the API hold no slashes; others give a path
+// that is not there.
+func First(root, namespace, pod, uid, container string) string {
+	return numbered(filepath.Join(root, namespace+"_"+pod+"_"+uid, container), 0)
+}
+
 // Previous is the log of the container before the one that writes to path.
 // It fails with ErrNoPrevious where that is gone or never was.
 func Previous(path string) (string, error) {

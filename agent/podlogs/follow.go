@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"syscall"
 
@@ -21,7 +22,12 @@ func (r *reader) follow(ctx context.Context) error {
 	}
 	defer w.Close()
 	// Watched before the first look, so that no change falls between.
-	if err := w.Add(dir); err != nil {
+	if r.src.Wait {
+		err = r.await(ctx, w, dir)
+	} else {
+		err = w.Add(dir)
+	}
+	if err != nil {
 		return fmt.Errorf("watch %q: %w", dir, err)
 	}
 	if err := r.begin(); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -46,6 +52,49 @@ func (r *reader) follow(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// await watches dir as soon as it is there, and the next folder above it
+// until then.
+func (r *reader) await(ctx context.Context, w *fsnotify.Watcher, dir string) error {
+	above := ""
+	for {
+		err := w.Add(dir)
+		found := dir
+		if errors.Is(err, fs.ErrNotExist) {
+			if found = existing(dir); found == dir {
+				continue // it came in between
+			}
+		}
+		if above != "" && above != found {
+			_ = w.Remove(above) // it may be gone
+		}
+		if found == dir {
+			return err
+		}
+		above = found
+		// Anew each time, in case that it was replaced.
+		if err := w.Add(above); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if existing(dir) != above {
+			continue // it changed before it was watched
+		}
+		if _, err := r.wait(ctx, w, above); err != nil {
+			return err
+		}
+	}
+}
+
+// existing is the nearest folder, from dir upwards, that is there.
+func existing(dir string) string {
+	for dir != filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
 }
 
 // catchUp prints to the end of the log as it is now; names says that files

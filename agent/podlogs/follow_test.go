@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -74,6 +75,93 @@ func TestFollowWaitsForTheFile(t *testing.T) {
 	f := startFollowing(t, Source{Path: path}, Options{})
 	add(t, path, t1+" stdout F one\n")
 	f.want(t, "one")
+}
+
+// The folders of a pod that has never started come one by one, with others
+// beside them, and may be replaced.
+func TestFollowWaitsForTheFolder(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "pods", "default_web_1", "nginx")
+	f := startFollowing(t, Source{Path: numbered(dir, 0), Next: true, Wait: true}, Options{})
+	for _, folder := range []string{"other", "pods", "pods/default_other_2", "pods/default_web_1", "pods/default_web_1/side"} {
+		time.Sleep(20 * time.Millisecond)
+		if err := os.Mkdir(filepath.Join(root, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(20 * time.Millisecond)
+	if err := os.RemoveAll(filepath.Join(root, "pods", "default_web_1")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	add(t, numbered(dir, 3), t1+" stdout F one\n")
+	f.want(t, "one")
+	add(t, numbered(dir, 4), t2+" stdout F two\n")
+	f.want(t, "two")
+}
+
+// A folder that comes just while it is looked for is watched all the same.
+func TestFollowFolderComesMeanwhile(t *testing.T) {
+	for range 200 {
+		dir := filepath.Join(t.TempDir(), "default_web_1", "nginx")
+		f := startFollowing(t, Source{Path: numbered(dir, 0), Next: true, Wait: true}, Options{})
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		add(t, numbered(dir, 0), t1+" stdout F one\n")
+		f.want(t, "one")
+		add(t, numbered(dir, 1), t2+" stdout F two\n")
+		f.want(t, "two")
+		f.cancel()
+	}
+}
+
+func TestWaitingIsCancelled(t *testing.T) {
+	f := startFollowing(t, Source{Path: filepath.Join(t.TempDir(), "none", "none", "0.log"), Wait: true}, Options{})
+	f.cancel()
+	if err := f.end(t); !errors.Is(err, context.Canceled) {
+		t.Errorf("Read = %v", err)
+	}
+}
+
+// A rotation that the runtime did not take part in is undone.
+func TestFollowUndoneRotation(t *testing.T) {
+	path := file(t, t1+" stdout F one\n")
+	f := startFollowing(t, Source{Path: path, Next: true}, Options{})
+	f.want(t, "one")
+	rotated := path + ".20260102-030405"
+	if err := os.Rename(path, rotated); err != nil {
+		t.Fatal(err)
+	}
+	add(t, rotated, t1+" stdout F two\n")
+	if err := os.Rename(rotated, path); err != nil {
+		t.Fatal(err)
+	}
+	add(t, path, t2+" stdout F three\n")
+	f.want(t, "two", "three")
+}
+
+// Compressing what was rotated away, and removing it, disturbs nobody.
+func TestFollowManyRotations(t *testing.T) {
+	path := file(t, "")
+	f := startFollowing(t, Source{Path: path}, Options{})
+	for i := range 5 {
+		line := "line " + strconv.Itoa(i)
+		add(t, path, t1+" stdout F "+line+"\n")
+		f.want(t, line)
+		rotated := path + ".20260102-03040" + strconv.Itoa(i)
+		if err := os.Rename(path, rotated); err != nil {
+			t.Fatal(err)
+		}
+		add(t, path, "")
+		add(t, rotated+".gz", "compressed")
+		if err := os.Remove(rotated); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestFollowRotation(t *testing.T) {

@@ -19,13 +19,18 @@ type Source struct {
 	// Ended, if not nil, is closed when the container has ended and all its
 	// output is in the file: following ends there, unless Next is set.
 	Ended <-chan struct{}
+	// Wait lets following wait for the log's folder too, where it is not
+	// there yet: for the first start of a container.
+	Wait bool
 }
 
 // Read writes a log to out. It blocks until the end of the file or, when
 // following, until ctx ends (with the cause), the container has ended, the
 // pod's log folder is removed, or an output fails. A file that is not there
-// yet is waited for when following, if its folder is there; else the error
-// is fs.ErrNotExist.
+// yet is waited for when following, if its folder is there or Wait is set;
+// else the error is fs.ErrNotExist. Following goes on in the new file when
+// the log is rotated; files that were rotated away before are not read, as
+// the kubelet does not.
 //
 // Lines that do not have the format, as a power cut leaves them, are left
 // out; damaged is how many.

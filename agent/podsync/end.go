@@ -22,6 +22,7 @@ var errStillRuns = errors.New("something of the pod still runs")
 func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
 	f := s.factsOf(ref.UID)
 	f.terminating = true
+	s.Probes.Terminating(ref.UID)
 	o, err := container.Observe(ctx, s.Runtime, ref.UID)
 	if err != nil {
 		return err
@@ -29,7 +30,7 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	if p != nil {
 		s.report(p, o, f)
 	}
-	if err := s.stopAll(ctx, ref, plan.Terminate(p, o), grace); err != nil {
+	if err := s.stopper(ref, p, o, f, grace).all(ctx, plan.Terminate(p, o)); err != nil {
 		return err
 	}
 	if o, err = container.Observe(ctx, s.Runtime, ref.UID); err != nil {
@@ -61,6 +62,8 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 			}
 		}
 	}
+	s.Probes.Forget(ref.UID)
+	s.placeFree(s.admission.end(ref.UID))
 	f := s.factsOf(ref.UID)
 	f.terminated = true
 	if p == nil {
@@ -94,6 +97,9 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 		if err := s.Runtime.RemoveContainer(ctx, c.GetId()); err != nil {
 			return err
 		}
+	}
+	if err := s.Users.Release(ref.UID); err != nil {
+		return fmt.Errorf("give back user IDs of pod %s: %w", ref, err)
 	}
 	if err := s.Volumes.Teardown(ctx, ref.UID); err != nil {
 		return err

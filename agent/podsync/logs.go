@@ -74,9 +74,12 @@ func (l logs) link(containerName, containerID string, restarts int) error {
 }
 
 // drop removes one container's log, the pieces that a rotation left of it,
-// and its link.
-func (l logs) drop(containerName, containerID string, restarts int) error {
+// and its link; the link alone where another container has the same log.
+func (l logs) drop(containerName, containerID string, restarts int, shared bool) error {
 	errs := []error{absent(os.Remove(filepath.Join(l.links, criconfig.LogLink(l.ref, containerName, containerID))))}
+	if shared {
+		return errs[0]
+	}
 	log := l.path(containerName, restarts)
 	entries, err := os.ReadDir(filepath.Dir(log))
 	errs = append(errs, absent(err))
@@ -87,6 +90,29 @@ func (l logs) drop(containerName, containerID string, restarts int) error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove log of container %q: %w", containerName, err)
+	}
+	return nil
+}
+
+// trim removes the logs of a container that come before its last one but one,
+// and the links to them: what a restart of all containers left.
+func (l logs) trim(containerName string, count int) error {
+	folder := filepath.Join(l.dir, containerName)
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return absent(err)
+	}
+	var errs []error
+	for _, e := range entries {
+		number, _, _ := strings.Cut(e.Name(), ".")
+		if n, err := strconv.Atoi(number); err != nil || n >= count-1 {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
+		errs = append(errs, l.unlink(path), absent(os.Remove(path)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove old logs of container %q: %w", containerName, err)
 	}
 	return nil
 }
@@ -129,8 +155,8 @@ func (l logs) dirs() []string {
 	return dirs
 }
 
-// unlink removes the links that point into a pod's log folder.
-func (l logs) unlink(dir string) error {
+// unlink removes the links that point to a log, or into a pod's log folder.
+func (l logs) unlink(path string) error {
 	entries, err := os.ReadDir(l.links)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -141,7 +167,7 @@ func (l logs) unlink(dir string) error {
 	var errs []error
 	for _, e := range entries {
 		link := filepath.Join(l.links, e.Name())
-		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
+		if target, err := os.Readlink(link); err == nil && (target == path || strings.HasPrefix(target, path+"/")) {
 			errs = append(errs, os.Remove(link))
 		}
 	}

@@ -3,6 +3,8 @@ package podsync
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/tinylet/tinylet/agent/criconfig"
@@ -45,8 +47,14 @@ func TestLogsOfAPod(t *testing.T) {
 	if err := l.link("c", "id7", 7); err != nil {
 		t.Fatal(err)
 	}
+	if err := l.drop("c", "another", 7, true); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := filepath.Glob(filepath.Join(l.dir, "c", "*")); len(got) != 4 {
+		t.Errorf("logs after one was dropped that another container has: %v", got)
+	}
 	for range 2 { // it is idempotent
-		if err := l.drop("c", "id7", 7); err != nil {
+		if err := l.drop("c", "id7", 7, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,4 +79,48 @@ func TestLogsOfAPod(t *testing.T) {
 	if err := s.logsOf(pod.Ref{UID: "u1"}, n).remove(); err != nil {
 		t.Errorf("removing what is gone: %v", err)
 	}
+}
+
+func TestTrim(t *testing.T) {
+	root, links := t.TempDir(), t.TempDir()
+	l := logs{dir: filepath.Join(root, "ns_pod_uid"), links: links}
+	if err := l.trim("main", 3); err != nil {
+		t.Fatalf("without any log: %v", err)
+	}
+	if err := l.prepare("main"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"0.log", "1.log", "1.log.20260102-150405", "2.log", "notes"} {
+		if err := os.WriteFile(filepath.Join(l.dir, "main", name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		if err := l.link("main", "id"+strconv.Itoa(i), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.trim("main", 3); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, filepath.Join(l.dir, "main")); got != "2.log notes" {
+		t.Errorf("left of the logs: %s", got)
+	}
+	if got := strings.Count(names(t, links), "main"); got != 1 {
+		t.Errorf("left of the links: %s", names(t, links))
+	}
+}
+
+// names are those in a folder.
+func names(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return strings.Join(all, " ")
 }

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podlogs"
 )
 
@@ -55,14 +56,8 @@ const (
 )
 
 func fallsBackToLogs(p *v1.Pod, name string) bool {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return list[i].TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError
-			}
-		}
-	}
-	return false
+	c, _ := pod.Find(&p.Spec, name)
+	return c != nil && c.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError
 }
 
 // lastLines is the end of a container's log.

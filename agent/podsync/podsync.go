@@ -16,14 +16,18 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/image"
+	"github.com/tinylet/tinylet/agent/lifecycle"
+	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/probe"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/agent/worker"
@@ -40,13 +44,36 @@ type Config struct {
 	}
 	Images  *image.Puller
 	Volumes *volume.Volumes
+	// Objects answers what pods refer to.
+	Objects object.Reader
+	Probes  *probe.Manager
+	Hooks   *lifecycle.Runner
+	// Users gives pods users of their own, and takes them back.
+	Users interface {
+		Get(uid types.UID) (*runtimeapi.UserNamespace, error)
+		Release(uid types.UID) error
+	}
 	// Cgroups is nil where pods get no cgroup of the agent's making.
 	Cgroups  *cgroups.Tree
 	Statuses *status.Store
 	Events   *event.Recorder
 	// Node tells what configs need to know of the node. It may block on the
 	// runtime and fail while that is away.
-	Node    func(ctx context.Context) (*criconfig.Node, error)
+	Node func(ctx context.Context) (*criconfig.Node, error)
+	// PeekNode is Node without name servers, and ok false while the runtime
+	// has not told all of it; it asks nobody.
+	PeekNode func() (n *criconfig.Node, ok bool)
+	// AdmitNode is what pods are checked against before they run; nil, or
+	// answering nil, admits all. It must not block.
+	AdmitNode func() *admit.Node
+	// Handler is the runtime's handler for the pod's runtime class.
+	Handler func(ctx context.Context, p *v1.Pod) (string, error)
+	// RecursiveReadOnly says whether a handler of the runtime mounts so.
+	RecursiveReadOnly func(handler string) bool
+	// Wake has the pod's worker look again; Started tells that a container
+	// was started. Neither may block.
+	Wake    func(types.UID)
+	Started func()
 	HostIPs func() []string
 	// LogLinks is the folder of links that log collectors follow.
 	LogLinks   string
@@ -60,6 +87,9 @@ type Syncer struct {
 	Config
 	now func() time.Time
 
+	admission admission
+	limited   chan struct{} // one slot: a pod has a volume with a limit
+
 	mu    sync.Mutex
 	facts map[types.UID]*facts
 }
@@ -71,8 +101,10 @@ type facts struct {
 	waiting map[string]status.Waiting
 	// rejected is why the pod never ran, failed why it ended early.
 	rejected, failed *status.Reason
-	terminating      bool
-	terminated       bool
+	// disruption is set where the node ended the pod for its own sake.
+	disruption  *status.Reason
+	terminating bool
+	terminated  bool
 	// startedAt is when the node took the pod on.
 	startedAt time.Time
 	// next is the wall time to which the last plan waits, due the same moment
@@ -80,11 +112,20 @@ type facts struct {
 	next, due time.Time
 	// backoffs are the waits that had their event, by container name.
 	backoffs map[string]time.Time
+	// handler is the runtime's that the pod's sandbox was asked of.
+	handler string
+
+	// evicted is why the node has the pod fail. The Syncer's lock guards it.
+	evicted *status.Reason
+
+	mu sync.Mutex
+	// hooked are the containers, by ID, whose preStop hook was run.
+	hooked map[string]struct{}
 }
 
 // New makes a Syncer; nothing is started.
 func New(cfg Config) *Syncer {
-	return &Syncer{Config: cfg, now: time.Now, facts: make(map[types.UID]*facts)}
+	return &Syncer{Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), limited: make(chan struct{}, 1)}
 }
 
 func (s *Syncer) factsOf(uid types.UID) *facts {
@@ -104,14 +145,24 @@ func (s *Syncer) dropFacts(uid types.UID) {
 	delete(s.facts, uid)
 }
 
-// Submitted shows the pod as pending until its worker has looked at it.
+// Submitted implements worker.Syncer: it judges whether the node takes the
+// pod, in the order in which pods come, and shows it as pending until its
+// worker has looked at it.
 func (s *Syncer) Submitted(p *v1.Pod) {
+	s.admission.submit(p, s.AdmitNode())
+	s.limits(p)
 	if _, st, ok := s.Statuses.Get(p.UID); ok {
 		s.Statuses.Set(p, *st)
 		return
 	}
 	s.Statuses.Set(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
 }
+
+// Removed implements worker.Syncer: the pod's place is free for the next.
+func (s *Syncer) Removed(ref pod.Ref) { s.placeFree(s.admission.remove(ref.UID)) }
+
+// Adopted implements worker.Syncer: what runs has its place on the node.
+func (s *Syncer) Adopted(running []pod.Ref) { s.admission.adopt(running, s.AdmitNode()) }
 
 // maxRounds bounds one sync: a pod in which more has to be done after so many
 // rounds waits for its next turn.
@@ -125,18 +176,26 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		if err != nil {
 			return worker.Result{}, err
 		}
-		if refused, done := s.refuse(p, o, f); refused {
-			return worker.Result{Done: done}, nil
+		if result, refused := s.judge(p, o, f); refused {
+			return result, nil
 		}
-		actions := plan.Sync(plan.Input{
-			Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
-			Hash: criconfig.Hash, MaxBackoff: s.MaxBackoff,
-		})
+		s.Probes.Observe(p, o)
+		if s.evicted(p, o, f) {
+			return worker.Result{Done: true}, nil
+		}
+		actions := s.planFor(p, o, f)
 		f.learn(&actions)
 		s.tellBackoffs(p, &actions, f)
 		s.report(p, o, f)
-		if actions.Done || actions.Idle() {
-			return worker.Result{Next: f.schedule(s.now(), actions.Next), Done: actions.Done}, nil
+		if actions.Done {
+			return worker.Result{Done: true}, nil
+		}
+		if actions.Idle() {
+			next := f.schedule(s.now(), actions.Next)
+			if look := s.refresh(ctx, p, o); !look.IsZero() {
+				next = sooner(next, look)
+			}
+			return worker.Result{Next: next}, nil
 		}
 		retry, err := s.act(ctx, p, o, &actions, f)
 		if err != nil || !retry.IsZero() {
@@ -151,6 +210,14 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	return worker.Result{Next: s.now().Add(time.Second)}, nil
 }
 
+// planFor decides what the pod needs next.
+func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Actions {
+	return plan.Sync(plan.Input{
+		Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
+		Hash: criconfig.Hash, Probes: s.verdicts(p.UID), MaxBackoff: s.MaxBackoff,
+	})
+}
+
 // leave shows what could not be done before the sync ends.
 func (s *Syncer) leave(ctx context.Context, p *v1.Pod, f *facts, retry time.Time, err error) (worker.Result, error) {
 	o, observeErr := container.Observe(ctx, s.Runtime, p.UID)
@@ -159,29 +226,6 @@ func (s *Syncer) leave(ctx context.Context, p *v1.Pod, f *facts, retry time.Time
 	}
 	return worker.Result{Next: retry}, err
 }
-
-// refuse rejects a pod that asks for what is not built, for good unless it
-// runs: what another agent started is left as it is, and only watched.
-func (s *Syncer) refuse(p *v1.Pod, o *container.Observed, f *facts) (refused, done bool) {
-	problems := admit.Unsupported(p)
-	if len(problems) == 0 {
-		return false, false
-	}
-	message := problems.ToAggregate().Error()
-	if o.Running() {
-		s.Events.Warning(pod.RefOf(p), reasonUnsupported, "left running as another agent started it: "+message)
-		s.report(p, o, f)
-		return true, false
-	}
-	f.rejected = &status.Reason{Reason: reasonUnsupported, Message: message}
-	s.Events.Warning(pod.RefOf(p), reasonUnsupported, message)
-	s.report(p, o, f)
-	return true, true
-}
-
-// reasonUnsupported is the kubelet's word for a pod that needs what this node
-// does not have (pkg/kubelet/lifecycle/handlers.go).
-const reasonUnsupported = "PodFeatureUnsupported"
 
 // learn keeps what the plan says and forgets why containers waited that are
 // not to be started any more.
@@ -216,6 +260,7 @@ func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
 	in := status.Input{
 		Pod: p, Observed: o, Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
 		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: messagesOf(p, o),
+		Probes: s.findings(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
 	}
 	if _, st, ok := s.Statuses.Get(p.UID); ok {
 		in.Previous = st

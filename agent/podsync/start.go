@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"time"
 
@@ -13,8 +14,10 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/image"
+	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/volume"
 )
 
 // Reasons of events and of waiting containers, as the kubelet words them
@@ -41,8 +44,10 @@ type starter struct {
 	facts     *facts
 	node      *criconfig.Node
 	logs      logs
-	volumes   map[string]string
-	hosts     string // the pod's /etc/hosts on the host
+	observed  *container.Observed
+	volumes   *volume.Result
+	users     *runtimeapi.UserNamespace // nil shares the node's
+	hosts     string                    // the pod's /etc/hosts on the host
 	sandboxID string
 	sandbox   *runtimeapi.PodSandboxConfig
 	ips       []string
@@ -55,12 +60,18 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	if err != nil {
 		return time.Time{}, err
 	}
-	st := &starter{Syncer: s, pod: p, ref: pod.RefOf(p), facts: f, node: node, sandboxID: a.SandboxID}
+	st := &starter{Syncer: s, pod: p, ref: pod.RefOf(p), observed: o, facts: f, node: node, sandboxID: a.SandboxID}
+	if newest := o.Sandbox(); newest != nil && !a.CreateSandbox {
+		st.ips = newest.IPs
+	}
 	st.logs = s.logsOf(st.ref, node)
 	if err := st.prepare(ctx); err != nil {
 		return time.Time{}, err
 	}
-	if st.sandbox, err = criconfig.Sandbox(p, a.Attempt, node); err != nil {
+	st.sandbox, err = criconfig.SandboxOf(criconfig.SandboxInput{
+		Pod: p, Attempt: a.Attempt, Node: node, Userns: st.users, ExtraGroups: st.volumes.Groups,
+	})
+	if err != nil {
 		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
 		return time.Time{}, fmt.Errorf("make sandbox config: %w", err)
 	}
@@ -69,9 +80,6 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 			s.Events.Normal(st.ref, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
 		}
 		return time.Time{}, st.createSandbox(ctx)
-	}
-	if newest := o.Sandbox(); newest != nil {
-		st.ips = newest.IPs
 	}
 	if err := st.writeHosts(); err != nil {
 		s.Events.Warning(st.ref, reasonFailedMount, err.Error())
@@ -131,9 +139,21 @@ func (st *starter) prepare(ctx context.Context) (err error) {
 			return fmt.Errorf("make cgroup: %w", err)
 		}
 	}
-	if st.volumes, err = st.Volumes.Setup(ctx, st.pod); err != nil {
-		st.Events.Warning(st.ref, reasonFailedMount, err.Error())
+	if st.volumes, err = st.setUp(ctx, st.pod, st.node, st.ips); err != nil {
+		if ctx.Err() == nil {
+			st.Events.Warning(st.ref, reasonFailedMount, err.Error())
+		}
 		return err
+	}
+	if st.facts.handler, err = st.Handler(ctx, st.pod); err != nil {
+		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+		return err
+	}
+	if hostUsers := st.pod.Spec.HostUsers; hostUsers != nil && !*hostUsers {
+		if st.users, err = st.Users.Get(st.pod.UID); err != nil {
+			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+			return fmt.Errorf("take user IDs: %w", err)
+		}
 	}
 	return nil
 }
@@ -182,7 +202,10 @@ func (st *starter) createSandbox(ctx context.Context) error {
 		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
 		return err
 	}
-	if _, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, ""); err != nil {
+	for _, w := range criconfig.SandboxWarnings(st.pod, st.node) {
+		st.Events.Warning(st.ref, w.Reason, w.Message)
+	}
+	if _, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, st.facts.handler); err != nil {
 		if ctx.Err() == nil {
 			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
 		}
@@ -196,7 +219,7 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) error {
 	id := what.Existing
 	count := what.RestartCount
 	if id == "" {
-		count = st.logs.nextCount(what.Container.Name, count)
+		count = st.logs.nextCount(what.Container.Name, max(count, st.leastCount(what.Container.Name)))
 		var err error
 		if id, err = st.create(ctx, what, count); err != nil {
 			return err
@@ -210,40 +233,97 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) error {
 	if err := st.logs.link(name, id, count); err != nil {
 		st.Log.Warn("log link not made, the container runs", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
 	}
-	return nil
+	st.Started()
+	return st.postStart(ctx, what.Container, id)
+}
+
+// postStart runs the container's hook, and stops a container whose hook
+// failed: by its restart policy it may start again. The hook of a container
+// that was started just before the agent died is not run, as with a kubelet.
+func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
+	ips := st.ips
+	if len(ips) == 0 {
+		ips = st.node.HostIPs
+	}
+	err := st.Hooks.PostStart(ctx, st.pod, c, id, ips)
+	var bad *lifecycle.Error
+	if !errors.As(err, &bad) || ctx.Err() != nil {
+		return err
+	}
+	st.facts.wait(c.Name, lifecycle.WaitingPostStart, bad.Detail)
+	st.Events.Warning(st.ref, bad.Reason, bad.Message)
+	kill := plan.Kill{
+		ID: id, Name: c.Name, Reason: plan.ReasonKilling, Message: lifecycle.ReasonFailedPostStart,
+		Grace: pod.GracePeriod(st.pod), Container: c,
+	}
+	if c.Lifecycle != nil {
+		kill.PreStop = c.Lifecycle.PreStop
+	}
+	stop := st.stopper(st.ref, st.pod, st.observed, st.facts, noLimit)
+	return errors.Join(inContainer(c.Name, err), stop.kill(ctx, []plan.Kill{kill}))
+}
+
+// leastCount is the number that the pod's status gives to the next container
+// of a name: one more than that of a container that ran, and not less than
+// that of one which was only made. An earlier container that was not started,
+// or that the runtime lost, may have had more than those that are left; and
+// who reads the status looks for the log of that number.
+func (st *starter) leastCount(name string) int {
+	_, s, ok := st.Statuses.Get(st.ref.UID)
+	if !ok {
+		return 0
+	}
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			switch {
+			case c.Name != name:
+			case c.State.Waiting == nil && c.ContainerID != "":
+				return int(min(c.RestartCount, math.MaxInt32-1)) + 1
+			default:
+				return int(c.RestartCount)
+			}
+		}
+	}
+	return 0
 }
 
 // create pulls the image and creates the container.
 func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id string, err error) {
 	c := what.Container
-	ref, err := st.Images.Ensure(ctx, st.pod, c, st.sandbox)
+	ref, err := st.pull(ctx, c.Name, c)
 	if err != nil {
-		if bad := new(image.Error); errors.As(err, &bad) {
-			st.facts.wait(c.Name, bad.Reason, bad.Message)
-		}
-		return "", inContainer(c.Name, err)
+		return "", err
 	}
 	img, err := st.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref})
 	if err != nil {
 		return "", st.failed(ctx, c.Name, reasonInspectError, inContainer(c.Name, err))
 	}
+	in := criconfig.ContainerInput{
+		Pod: st.pod, Container: c, Node: st.node, Image: img, RestartCount: count, Backoff: what.Backoff,
+		HostsFile: st.hosts, PodIPs: st.ips, Userns: st.users, ExtraGroups: st.volumes.Groups,
+	}
+	if err := st.attach(ctx, &in); err != nil {
+		return "", err
+	}
 	message, err := st.Volumes.TerminationMessage(st.pod.UID, c.Name)
 	if err != nil {
 		return "", st.failed(ctx, c.Name, reasonConfigError, err)
 	}
+	in.TerminationMessage = message
 	defer func() {
 		if err != nil {
 			_ = os.Remove(message) // what stays goes with the container's next end
 		}
 	}()
-	config, err := criconfig.Container(criconfig.ContainerInput{
-		Pod: st.pod, Container: c, Node: st.node, Image: img, RestartCount: count, Backoff: what.Backoff,
-		Volumes: st.volumes, HostsFile: st.hosts, TerminationMessage: message, PodIPs: st.ips,
-	})
+	config, err := criconfig.Container(in)
 	if err != nil {
-		return "", st.failed(ctx, c.Name, reasonConfigError, err)
+		return "", st.failed(ctx, c.Name, reasonConfigError, configError(err))
 	}
-	if err := st.logs.prepare(c.Name); err != nil {
+	for _, w := range criconfig.ContainerWarnings(&in) {
+		st.Events.Warning(st.ref, w.Reason, w.Message)
+	}
+	if err := errors.Join(st.logs.prepare(c.Name), st.logs.trim(c.Name, count)); err != nil {
 		return "", st.failed(ctx, c.Name, reasonCreateError, err)
 	}
 	id, err = st.Runtime.CreateContainer(ctx, st.sandboxID, config, st.sandbox)

@@ -43,6 +43,7 @@ type entry struct {
 	since   time.Time         // sig is as it is
 	sum     [sha256.Size]byte // of the content parsed last
 	parsed  bool              // there is such a content
+	whole   bool              // all pods of some content of it are known
 	pods    []*v1.Pod
 	trouble string // told last
 }

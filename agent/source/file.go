@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,6 +81,7 @@ type File struct {
 	looks   uint64
 	started time.Time
 	sent    bool // the first set is out
+	partial bool // the last set was; once it is not, it stays so
 	retries int  // in a row since then
 
 	refused map[string]struct{} // refusals that had their event
@@ -115,7 +117,7 @@ func NewFile(config FileConfig) (*File, error) {
 // read them all, then whenever they change, until ctx ends; its error is
 // ctx's cause. set may block; what changes meanwhile comes in one later set.
 // Run must not be called twice.
-func (f *File) Run(ctx context.Context, set func(context.Context, []*v1.Pod)) error {
+func (f *File) Run(ctx context.Context, set func(context.Context, Wanted)) error {
 	f.started = time.Now()
 	w := newWatcher(f.path, f.log)
 	defer w.close()
@@ -133,14 +135,31 @@ func (f *File) Run(ctx context.Context, set func(context.Context, []*v1.Pod)) er
 			}
 		case <-timer.C:
 			result := f.look(w)
-			if (result.changed || !f.sent) && !f.waits(result) {
+			partial := f.unread()
+			if (result.changed || !f.sent || f.partial && !partial) && !f.waits(result) {
 				f.sent = true
-				set(ctx, f.pods())
+				f.hold(partial)
+				set(ctx, Wanted{Pods: f.pods(), Partial: partial})
 			}
 			soon = result.unsettled
 			timer.Reset(f.next(result))
 		}
 	}
+}
+
+// unread says whether some file was never read to its end: what runs from it
+// is not known. What is no file has no pods. Once all were read, a new file is
+// one whose pods cannot run yet.
+func (f *File) unread() bool {
+	return (!f.sent || f.partial) && slices.ContainsFunc(f.entries, func(e *entry) bool { return !e.whole })
+}
+
+// hold notes that the set is partial or not, and tells when that changes.
+func (f *File) hold(partial bool) {
+	if partial && !f.partial {
+		f.log.Warn("some manifests could not be read: nothing that runs is taken for unwanted until they are corrected or deleted", "path", f.path)
+	}
+	f.partial = partial
 }
 
 // waits says that the first set is not due yet: what cannot be read now may

@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/source"
@@ -41,11 +40,13 @@ type running struct {
 	events *event.Recorder
 	log    logged
 
-	mu   sync.Mutex
-	sets [][]string // each set as "name=tag"
-	uids map[string]string
-	news chan struct{}
-	hold sync.Mutex // while it is held, a set is not taken
+	mu       sync.Mutex
+	sets     [][]string // each set as "name=tag"
+	partial  bool       // the last set was
+	partials int
+	uids     map[string]string
+	news     chan struct{}
+	hold     sync.Mutex // while it is held, a set is not taken
 }
 
 // start runs a File whose rescan takes an hour: what the tests see is
@@ -76,19 +77,23 @@ func start(t *testing.T, path string, change ...func(*source.FileConfig)) *runni
 	return r
 }
 
-func (r *running) set(_ context.Context, pods []*v1.Pod) {
+func (r *running) set(_ context.Context, wanted source.Wanted) {
 	r.hold.Lock()
 	defer r.hold.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
-	for _, p := range pods {
+	for _, p := range wanted.Pods {
 		_, tag, _ := strings.Cut(p.Spec.Containers[0].Image, ":")
 		name := strings.TrimSuffix(p.Name, "-n")
 		names = append(names, name+"="+tag)
 		r.uids[name] = string(p.UID)
 	}
 	r.sets = append(r.sets, names)
+	r.partial = wanted.Partial
+	if r.partial {
+		r.partials++
+	}
 	select {
 	case r.news <- struct{}{}:
 	default:
@@ -177,6 +182,62 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// wantPartial waits for a last set that is partial, or is not.
+func (r *running) wantPartial(want bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(limit)
+	for time.Now().Before(deadline) {
+		r.mu.Lock()
+		got, n := r.partial, len(r.sets)
+		r.mu.Unlock()
+		if n > 0 && got == want {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.t.Fatalf("no set with partial=%t in %v", want, limit)
+}
+
+// TestFileUnreadAtStart sees that a manifest which is bad from the start
+// makes the set partial until it is good or gone, and that one which was good
+// before does not.
+func TestFileUnreadAtStart(t *testing.T) {
+	t.Parallel()
+	for name, bad := range map[string]struct{ text, cure string }{
+		"half-written, completed": {"apiVersion: v1\nkind: Pod\nmetadata:\n  na", manifestText("b", "1")},
+		"one of two, deleted":     {manifestText("b", "1") + "---\nkind: Pod\n", ""},
+		"too large, shortened":    {strings.Repeat("# much too large\n", 700_000), manifestText("b", "1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			write(t, filepath.Join(folder, "a.yaml"), manifestText("a", "1"))
+			write(t, filepath.Join(folder, "b.yaml"), bad.text)
+			must(t, os.Mkdir(filepath.Join(folder, "folder"), 0o755))
+			must(t, unix.Mkfifo(filepath.Join(folder, "pipe"), 0o644))
+			r := start(t, folder)
+			r.wantPartial(true)
+			if bad.cure == "" {
+				must(t, os.Remove(filepath.Join(folder, "b.yaml")))
+				r.wantPartial(false)
+				r.want("a=1")
+			} else {
+				r.write("b.yaml", bad.cure)
+				r.wantPartial(false)
+				r.want("a=1", "b=1")
+			}
+			r.write("a.yaml", "kind: Pod")
+			r.write("late.yaml", "kind: Pod")
+			r.write("more.yaml", manifestText("more", "1"))
+			time.Sleep(quiet)
+			r.wantPartial(false)
+			if r.partials > 1 {
+				t.Errorf("%d partial sets, want the first alone", r.partials)
+			}
+		})
 	}
 }
 

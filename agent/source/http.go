@@ -59,6 +59,7 @@ type HTTP struct {
 	sum     [sha256.Size]byte
 	parsed  bool // sum is that of an answer
 	sent    bool // the first set is due
+	whole   bool // all pods of some answer are known
 	pods    []*v1.Pod
 	trouble string // told last
 }
@@ -96,7 +97,7 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 // Run asks the URL at once and then once in a period, and hands the pods to
 // set, first after the first good answer, then whenever they change, until
 // ctx ends; its error is ctx's cause. Run must not be called twice.
-func (h *HTTP) Run(ctx context.Context, set func(context.Context, []*v1.Pod)) error {
+func (h *HTTP) Run(ctx context.Context, set func(context.Context, Wanted)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	defer h.client.CloseIdleConnections()
@@ -116,7 +117,7 @@ func (h *HTTP) Run(ctx context.Context, set func(context.Context, []*v1.Pod)) er
 			h.recovered()
 		}
 		if changed {
-			set(ctx, h.pods)
+			set(ctx, Wanted{Pods: h.pods, Partial: !h.whole})
 		}
 		timer.Reset(jittered(h.config.Period))
 	}
@@ -172,8 +173,9 @@ func (h *HTTP) take(data []byte, etag string) (changed bool, err error) {
 		return false, nil // nothing is known yet of what the URL wants
 	}
 	pods := merge(h.pods, m)
-	changed = !h.sent || !slices.Equal(pods, h.pods)
-	h.sent, h.pods = true, pods
+	whole := h.whole || m.Complete()
+	changed = !h.sent || whole != h.whole || !slices.Equal(pods, h.pods)
+	h.sent, h.whole, h.pods = true, whole, pods
 	return changed, nil
 }
 

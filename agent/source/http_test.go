@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/source"
@@ -90,9 +89,9 @@ func ask(t *testing.T, config source.HTTPConfig, transport func(r *http.Request,
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = h.Run(ctx, func(_ context.Context, pods []*v1.Pod) {
+	err = h.Run(ctx, func(_ context.Context, wanted source.Wanted) {
 		names := []string{}
-		for _, p := range pods {
+		for _, p := range wanted.Pods {
 			_, tag, _ := strings.Cut(p.Spec.Containers[0].Image, ":")
 			names = append(names, strings.TrimSuffix(p.Name, "-n")+"="+tag)
 		}

@@ -191,7 +191,7 @@ func (f *File) lookAt(e *entry, r *result) {
 		f.skipFolder(e, sig, r)
 		return
 	case !sig.regular():
-		e.sig = sig
+		e.sig, e.whole = sig, true
 		f.trouble(e, errors.New("it is not a regular file"))
 		return
 	}
@@ -210,7 +210,7 @@ func (f *File) skipFolder(e *entry, sig signature, r *result) {
 	if !e.sig.folder() {
 		f.log.Info("folder among the manifests is not read", "path", e.path)
 	}
-	e.sig = sig
+	e.sig, e.whole = sig, true
 	if len(e.pods) > 0 {
 		e.pods, e.parsed = nil, false
 		r.changed = true
@@ -249,6 +249,7 @@ func (f *File) read(e *entry, r *result) {
 	}
 	e.trouble = ""
 	e.sum, e.parsed = sum, true
+	e.whole = e.whole || m.Complete()
 	report(f.events, e.path, m.Problems)
 	pods := merge(e.pods, m)
 	if !slices.Equal(pods, e.pods) {

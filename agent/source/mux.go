@@ -16,7 +16,7 @@ import (
 // Mux merges the full sets of several sources into one ordered stream. It
 // starts no goroutine. Its methods are safe for concurrent use.
 //
-// The way of a source's first set, empty or not:
+// The way of a source's first set that is not partial, empty or not:
 //
 //	Set --> send on Updates --> the consumer acts on it --> Seen --> Ready
 //
@@ -31,6 +31,7 @@ type Mux struct {
 	turn      chan struct{}
 	order     []string // sources by their first set
 	given     map[string][]*v1.Pod
+	partial   map[string]bool
 	live      map[types.UID]*livePod
 	announced map[string]bool
 	told      map[string]struct{} // refusals that had their event
@@ -48,6 +49,7 @@ func NewMux(events *event.Recorder, expected ...string) *Mux {
 		updates:   make(chan Update),
 		turn:      make(chan struct{}, 1),
 		given:     make(map[string][]*v1.Pod),
+		partial:   make(map[string]bool),
 		live:      make(map[types.UID]*livePod),
 		announced: make(map[string]bool),
 		told:      make(map[string]struct{}),
@@ -62,7 +64,7 @@ func NewMux(events *event.Recorder, expected ...string) *Mux {
 func (m *Mux) Updates() <-chan Update { return m.updates }
 
 // Seen is called by the consumer after it has acted on an update of the
-// source, any one. The first call counts.
+// source, any one that is not partial. The first call counts.
 func (m *Mux) Seen(source string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +89,7 @@ func (m *Mux) Ready() bool {
 // from what was received. The consumer must not call it. The pods belong to
 // the mux from now on and are shared with the consumer: nobody changes them.
 // Of two pods with one name or UID the one that is live runs, else the first.
-func (m *Mux) Set(ctx context.Context, source string, pods []*v1.Pod) {
+func (m *Mux) Set(ctx context.Context, source string, wanted Wanted) {
 	select {
 	case <-m.turn:
 	case <-ctx.Done():
@@ -98,18 +100,19 @@ func (m *Mux) Set(ctx context.Context, source string, pods []*v1.Pod) {
 	if _, known := m.given[source]; !known {
 		m.order = append(m.order, source)
 	}
-	m.given[source] = pods
+	m.given[source], m.partial[source] = wanted.Pods, wanted.Partial
 
 	winners, refused := resolve(m.claims(), m.live)
 	m.warn(refused)
 	for _, c := range diff(winners, m.live, time.Now()) {
+		c.Partial = m.partial[c.Source]
 		if !m.send(ctx, c.Update) {
 			return
 		}
 		m.apply(c)
 	}
 	if !m.announced[source] {
-		m.send(ctx, Update{Op: ADD, Source: source})
+		m.send(ctx, Update{Op: ADD, Source: source, Partial: wanted.Partial})
 	}
 }
 
@@ -126,7 +129,7 @@ func (m *Mux) claims() []claim {
 func (m *Mux) send(ctx context.Context, u Update) bool {
 	select {
 	case m.updates <- u:
-		if u.Op != REMOVE {
+		if u.Op != REMOVE && !u.Partial {
 			m.announced[u.Source] = true
 		}
 		return true

@@ -162,7 +162,7 @@ func TestMux(t *testing.T) {
 				}()
 				for i, s := range tt.sets {
 					got = nil
-					mux.Set(ctx, s.source, s.pods)
+					mux.Set(ctx, s.source, source.Wanted{Pods: s.pods})
 					synctest.Wait()
 					if d := cmp.Diff(s.want, got); d != "" {
 						t.Errorf("set %d: -want +got:\n%s", i, d)
@@ -182,7 +182,7 @@ func TestMuxMarksPods(t *testing.T) {
 		given := newPod("a", "1", "x")
 		receive := func(p *v1.Pod) *v1.Pod {
 			t.Helper()
-			go mux.Set(t.Context(), "file", []*v1.Pod{p})
+			go mux.Set(t.Context(), "file", source.Wanted{Pods: []*v1.Pod{p}})
 			u := <-mux.Updates()
 			return u.Pods[0]
 		}
@@ -207,8 +207,8 @@ func TestMuxMarksPods(t *testing.T) {
 func TestMuxReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)), "file", "http")
-		go mux.Set(t.Context(), "file", []*v1.Pod{newPod("a", "1", "x")})
-		go mux.Set(t.Context(), "http", nil)
+		go mux.Set(t.Context(), "file", source.Wanted{Pods: []*v1.Pod{newPod("a", "1", "x")}})
+		go mux.Set(t.Context(), "http", source.Wanted{})
 		for i := range 2 {
 			synctest.Wait()
 			if mux.Ready() {
@@ -231,13 +231,35 @@ func TestMuxReady(t *testing.T) {
 	}
 }
 
+// TestMuxPartial sees that a source announces its first set that is not
+// partial, also when that brings nothing new.
+func TestMuxPartial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)), "file")
+		pods := []*v1.Pod{newPod("a", "1", "x")}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for _, partial := range []bool{true, true, false, false} {
+				mux.Set(t.Context(), "file", source.Wanted{Pods: pods, Partial: partial})
+			}
+		}()
+		for i, want := range []source.Update{{Pods: pods, Partial: true}, {Partial: true}, {Partial: true}, {}} {
+			if u := <-mux.Updates(); u.Op != source.ADD || u.Partial != want.Partial || len(u.Pods) != len(want.Pods) {
+				t.Errorf("update %d is %+v, want %+v", i, u, want)
+			}
+		}
+		<-done
+	})
+}
+
 // TestMuxWithSlowConsumer ends a Set in the midst and sees that the next one
 // goes on from what was received, not from what was meant.
 func TestMuxWithSlowConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)))
 		ctx, cancel := context.WithCancel(t.Context())
-		go mux.Set(ctx, "file", []*v1.Pod{newPod("a", "1", "x")})
+		go mux.Set(ctx, "file", source.Wanted{Pods: []*v1.Pod{newPod("a", "1", "x")}})
 		if got := text(<-mux.Updates()); got != "ADD file: 1=x" {
 			t.Fatalf("got %s", got)
 		}
@@ -245,18 +267,18 @@ func TestMuxWithSlowConsumer(t *testing.T) {
 
 		done := make(chan struct{})
 		go func() {
-			mux.Set(ctx, "file", []*v1.Pod{newPod("a", "2", "y")})
+			mux.Set(ctx, "file", source.Wanted{Pods: []*v1.Pod{newPod("a", "2", "y")}})
 			close(done)
 		}()
 		if got := text(<-mux.Updates()); got != "REMOVE file: 1=x" {
 			t.Fatalf("got %s", got)
 		}
-		go mux.Set(ctx, "http", nil) // waits for its turn
+		go mux.Set(ctx, "http", source.Wanted{}) // waits for its turn
 		synctest.Wait()
 		cancel()
 		<-done
 
-		go mux.Set(t.Context(), "file", []*v1.Pod{newPod("a", "3", "z")})
+		go mux.Set(t.Context(), "file", source.Wanted{Pods: []*v1.Pod{newPod("a", "3", "z")}})
 		if got := text(<-mux.Updates()); got != "ADD file: 3=z" {
 			t.Fatalf("got %s", got)
 		}

@@ -61,11 +61,24 @@ func (op Op) String() string {
 }
 
 // Update is one change of the wanted pods. Pods are shared: nobody changes
-// them. An ADD without pods says that the source is there and wants nothing.
+// them. An ADD without pods says that the source is there and wants nothing
+// more.
 type Update struct {
 	Op     Op
 	Source string
 	Pods   []*v1.Pod
+	// Partial is that of the source's set.
+	Partial bool
+}
+
+// Wanted is the full set of pods that a source wants.
+type Wanted struct {
+	// Pods are shared from the moment they are handed over.
+	Pods []*v1.Pod
+	// Partial says that a part of the source was never read since the start,
+	// so that what runs from it is not known: nothing may be taken for
+	// unwanted yet.
+	Partial bool
 }
 
 // Reasons of the events of this package.

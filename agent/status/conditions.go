@@ -32,13 +32,14 @@ func owned(t v1.PodConditionType) bool {
 
 // conditions fills in the conditions, which need the phase and the containers.
 func (g *generator) conditions(s *v1.PodStatus) {
+	disruption := g.disruption(s)
 	for _, c := range g.api.Conditions {
-		if !owned(c.Type) && (c.Type != v1.DisruptionTarget || condition(g.old.Conditions, c.Type) == nil) {
+		if !owned(c.Type) && (c.Type != v1.DisruptionTarget || disruption == nil) {
 			s.Conditions = append(s.Conditions, c)
 		}
 	}
-	if c := condition(g.old.Conditions, v1.DisruptionTarget); c != nil {
-		s.Conditions = append(s.Conditions, *c)
+	if disruption != nil {
+		s.Conditions = append(s.Conditions, *disruption)
 	}
 	containersReady := g.containersReady(s)
 	ready := containersReady
@@ -46,17 +47,36 @@ func (g *generator) conditions(s *v1.PodStatus) {
 	if ready.Status == v1.ConditionTrue {
 		g.readinessGates(s.Conditions, &ready)
 	}
-	for _, c := range []v1.PodCondition{
+	all := []v1.PodCondition{
 		{Type: v1.PodReadyToStartContainers, Status: truth(g.sandboxReady())},
 		g.podInitialized(s), ready, containersReady,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
-	} {
+	}
+	if pod.MayRestartAll(&g.Pod.Spec) {
+		all = append(all, g.allRestarting(s))
+	}
+	for _, c := range all {
 		c.ObservedGeneration = s.ObservedGeneration
 		c.LastTransitionTime = timeOf(g.Now)
 		if was := condition(g.old.Conditions, c.Type); was != nil && was.Status == c.Status {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 		s.Conditions = append(s.Conditions, c)
+	}
+}
+
+// disruption is the condition of a pod that the node itself ended, once it
+// has ended: the old one, or a new one, or nil. A controller that sees it
+// need not wait any more.
+func (g *generator) disruption(s *v1.PodStatus) *v1.PodCondition {
+	c := condition(g.old.Conditions, v1.DisruptionTarget)
+	if g.Disruption == nil || g.held || !terminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
+		return c
+	}
+	return &v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+		Reason: g.Disruption.Reason, Message: g.Disruption.Message,
+		ObservedGeneration: s.ObservedGeneration, LastTransitionTime: timeOf(g.Now),
 	}
 }
 
@@ -130,6 +150,8 @@ func (g *generator) readinessGates(conditions []v1.PodCondition, ready *v1.PodCo
 	}
 }
 
+// podInitialized stays true once it was: init containers that run again do
+// not make a pod new.
 func (g *generator) podInitialized(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if s.Phase == v1.PodSucceeded {
@@ -152,7 +174,8 @@ func (g *generator) podInitialized(s *v1.PodStatus) v1.PodCondition {
 			incomplete = append(incomplete, spec.Name)
 		}
 	}
-	if len(incomplete) > 0 {
+	was := condition(g.old.Conditions, v1.PodInitialized)
+	if len(incomplete) > 0 && (was == nil || was.Status != v1.ConditionTrue) {
 		c.Status, c.Reason = v1.ConditionFalse, reasonNotInitialized
 		c.Message = fmt.Sprintf("containers with incomplete status: %s", incomplete)
 	}

@@ -31,13 +31,34 @@ func (g *generator) mainContainers() []v1.ContainerStatus {
 	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.Containers))
 	for i := range g.Pod.Spec.Containers {
 		c := &g.Pod.Spec.Containers[i]
-		s := g.container(c, find(g.old.ContainerStatuses, c.Name), false)
-		g.wait(c, &s, false)
-		g.probe(&s)
+		old := find(g.old.ContainerStatuses, c.Name)
+		s := g.container(c, old, pod.Main)
+		g.wait(c, &s, pod.Main)
+		g.probe(c, &s, old)
 		out = append(out, s)
 	}
-	slices.SortStableFunc(out, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
-	return out
+	return byName(out)
+}
+
+func byName(list []v1.ContainerStatus) []v1.ContainerStatus {
+	slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// ephemeralContainers are the statuses of the ephemeral containers by name.
+// None has probes, so none is ever said to have started or to be ready.
+func (g *generator) ephemeralContainers() []v1.ContainerStatus {
+	if len(g.Pod.Spec.EphemeralContainers) == 0 {
+		return nil
+	}
+	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.EphemeralContainers))
+	for i := range g.Pod.Spec.EphemeralContainers {
+		c := pod.EphemeralOf(&g.Pod.Spec.EphemeralContainers[i])
+		s := g.container(c, find(g.old.EphemeralContainerStatuses, c.Name), pod.Ephemeral)
+		g.wait(c, &s, pod.Ephemeral)
+		out = append(out, s)
+	}
+	return byName(out)
 }
 
 // initContainers are the statuses of the init containers, in their order.
@@ -48,9 +69,10 @@ func (g *generator) initContainers() []v1.ContainerStatus {
 	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.InitContainers))
 	for i := range g.Pod.Spec.InitContainers {
 		c := &g.Pod.Spec.InitContainers[i]
-		s := g.container(c, find(g.old.InitContainerStatuses, c.Name), true)
-		g.wait(c, &s, true)
-		g.probe(&s)
+		old := find(g.old.InitContainerStatuses, c.Name)
+		s := g.container(c, old, pod.Init)
+		g.wait(c, &s, pod.Init)
+		g.probe(c, &s, old)
 		if !pod.IsRestartableInit(c) {
 			s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 		}
@@ -88,10 +110,10 @@ func (g *generator) newest(name string) (current, previous *container.Container)
 
 // container is the status of one container as the runtime shows it, without
 // readiness and without reasons for a wait.
-func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, init bool) v1.ContainerStatus {
+func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod.Kind) v1.ContainerStatus {
 	current, previous := g.newest(c.Name)
 	if current == nil {
-		return g.absent(c, old, init)
+		return g.absent(c, old, kind)
 	}
 	s := v1.ContainerStatus{
 		Name:               c.Name,
@@ -100,24 +122,41 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, init boo
 		Image:              current.Image,
 		ImageID:            cmp.Or(current.ImageRef, current.ImageID),
 		ContainerID:        g.containerID(current),
-		VolumeMounts:       volumeMounts(c),
+		VolumeMounts:       g.volumeMounts(c),
 		Resources:          &c.Resources,
 		AllocatedResources: c.Resources.Requests,
+		User:               current.User,
 	}
-	if s.State.Waiting != nil && init {
+	if s.State.Waiting != nil && kind == pod.Init {
 		s.State.Waiting.Reason = reasonInitializing
 	}
 	if previous != nil {
 		s.LastTerminationState = v1.ContainerState{Terminated: g.state(previous).Terminated}
 	}
 	if old != nil {
-		s.RestartCount = max(s.RestartCount, old.RestartCount)
+		s.RestartCount = countOn(old, &s)
 		if previous == nil {
 			s.LastTerminationState = remembered(old, s.ContainerID)
 		}
 	}
 	return s
 }
+
+// countOn is the restart count of a container that may have lost its own with
+// all that ran before it: it is never less than it was, and another container
+// than the one that the old status tells of counts one more.
+func countOn(old, s *v1.ContainerStatus) int32 {
+	switch {
+	case s.RestartCount > old.RestartCount:
+		return s.RestartCount
+	case old.State.Waiting == nil && old.ContainerID != "" && old.ContainerID != s.ContainerID:
+		return oneMore(old.RestartCount)
+	default:
+		return old.RestartCount
+	}
+}
+
+func oneMore(count int32) int32 { return min(count, math.MaxInt32-1) + 1 }
 
 // remembered is the end of the run before that of containerID as the old
 // status tells it.
@@ -132,7 +171,10 @@ func remembered(old *v1.ContainerStatus, containerID string) v1.ContainerState {
 
 // absent is the status of a container that the runtime does not know: not
 // there yet, or gone.
-func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, init bool) v1.ContainerStatus {
+func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, kind pod.Kind) v1.ContainerStatus {
+	if g.removing && kind != pod.Ephemeral && old != nil && old.State.Waiting == nil {
+		return removed(old)
+	}
 	if old != nil && old.State.Terminated != nil {
 		return *old
 	}
@@ -141,7 +183,10 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, init bool) 
 		s = *old
 	}
 	if s.ContainerID == "" {
-		s.Image, s.VolumeMounts = c.Image, volumeMounts(c)
+		s.Image, s.VolumeMounts = c.Image, g.volumeMounts(c)
+	}
+	if isRemoved(s.State) {
+		return s
 	}
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}
 	if len(g.Pod.Spec.InitContainers) > 0 {
@@ -149,7 +194,7 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, init bool) 
 	}
 	_, waits := g.Waiting[c.Name]
 	switch {
-	case init && !waits && !pod.IsRestartableInit(c) && g.mainExists():
+	case kind == pod.Init && !waits && !g.removing && !pod.IsRestartableInit(c) && g.mainExists():
 		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason:  reasonCompleted,
 			Message: "The init container is not known to the container runtime any more; the pod is initialized, so it has completed",
@@ -161,7 +206,7 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, init bool) 
 			ExitCode: exitUnknown, ContainerID: s.ContainerID,
 		}
 		if g.Pod.DeletionTimestamp == nil {
-			s.RestartCount = min(s.RestartCount, math.MaxInt32-1) + 1
+			s.RestartCount = oneMore(s.RestartCount)
 		}
 	}
 	return s
@@ -178,79 +223,14 @@ func (g *generator) mainExists() bool {
 	return false
 }
 
-func (g *generator) containerID(c *container.Container) string { return g.Runtime + "://" + c.ID }
-
-// state is one container's state as the runtime shows it.
-func (g *generator) state(c *container.Container) v1.ContainerState {
-	switch c.State {
-	case container.StateRunning:
-		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: timeOf(c.StartedAt)}}
-	case container.StateExited:
-		return v1.ContainerState{Terminated: g.terminated(c)}
-	case container.StateUnknown:
-		if !c.StartedAt.IsZero() {
-			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-				Reason:      reasonUnknown,
-				Message:     "The container runtime does not know whether the container still runs",
-				ExitCode:    exitUnknown,
-				StartedAt:   timeOf(c.StartedAt),
-				ContainerID: g.containerID(c),
-			}}
-		}
-	case container.StateCreated:
-	}
-	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}
-}
-
-func (g *generator) terminated(c *container.Container) *v1.ContainerStateTerminated {
-	t := &v1.ContainerStateTerminated{
-		ExitCode:    c.ExitCode,
-		Reason:      c.Reason,
-		Message:     c.Message,
-		StartedAt:   timeOf(c.StartedAt),
-		FinishedAt:  timeOf(c.FinishedAt),
-		ContainerID: g.containerID(c),
-	}
-	if t.Reason == "" {
-		t.Reason = reasonCompleted
-		if t.ExitCode != 0 {
-			t.Reason = reasonError
-		}
-	}
-	m, read := g.Messages[c.ID]
-	switch {
-	case !read:
-		t.Message = cmp.Or(g.told(t.ContainerID), t.Message)
-	case m != "" && t.Message != "":
-		t.Message += ": " + m
-	case m != "":
-		t.Message = m
-	}
-	return t
-}
-
-// told is the message that the old status has of a container's end.
-func (g *generator) told(containerID string) string {
-	for _, list := range [2][]v1.ContainerStatus{g.old.InitContainerStatuses, g.old.ContainerStatuses} {
-		for i := range list {
-			for _, t := range [2]*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
-				if t != nil && t.ContainerID == containerID {
-					return t.Message
-				}
-			}
-		}
-	}
-	return ""
-}
-
 // wait puts in why a container that should be started is not.
-func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, init bool) {
+func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.Kind) {
 	r, ok := g.Waiting[c.Name]
 	if !ok || s.State.Running != nil || g.Terminating || g.Terminated || g.Pod.DeletionTimestamp != nil {
 		return
 	}
 	if t := s.State.Terminated; t != nil {
-		if t.Reason != reasonUnknown && !restarts(g.Pod, c, t.ExitCode, init) {
+		if t.Reason != reasonUnknown && !g.restarts(c, t, kind) {
 			return
 		}
 		s.LastTerminationState = s.State
@@ -259,37 +239,17 @@ func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, init bool) {
 }
 
 // probe fills in started and ready.
-func (g *generator) probe(s *v1.ContainerStatus) {
+func (g *generator) probe(c *v1.Container, s, old *v1.ContainerStatus) {
 	result := Probe{}
 	if s.State.Running != nil {
-		result = Probe{Started: true, Ready: true}
 		_, id, _ := strings.Cut(s.ContainerID, "://")
-		if p, ok := g.Probes[id]; ok {
-			result = p
+		known := false
+		if result, known = g.Probes[id]; !known {
+			same := old != nil && old.ContainerID == s.ContainerID
+			result.Started = c.StartupProbe == nil || same && old.Started != nil && *old.Started
+			result.Ready = c.ReadinessProbe == nil || same && old.Ready
 		}
 	}
 	s.Started = &result.Started
 	s.Ready = result.Started && result.Ready
-}
-
-// volumeMounts repeats the spec's mounts. None is read-only recursively: that
-// is not built.
-func volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
-	if len(c.VolumeMounts) == 0 {
-		return nil
-	}
-	out := make([]v1.VolumeMountStatus, 0, len(c.VolumeMounts))
-	for i := range c.VolumeMounts {
-		m := v1.VolumeMountStatus{
-			Name:      c.VolumeMounts[i].Name,
-			MountPath: c.VolumeMounts[i].MountPath,
-			ReadOnly:  c.VolumeMounts[i].ReadOnly,
-		}
-		if m.ReadOnly {
-			disabled := v1.RecursiveReadOnlyDisabled
-			m.RecursiveReadOnly = &disabled
-		}
-		out = append(out, m)
-	}
-	return out
 }

@@ -58,6 +58,38 @@ func sidecars(names ...string) func(*v1.Pod) {
 	}
 }
 
+func ephemerals(names ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		for _, n := range names {
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
+				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: n, Image: "img:1"},
+			})
+		}
+	}
+}
+
+// rules gives a container a rule for exit code 42. Other ends leave it over,
+// unless it is a sidecar.
+func rules(name string, action v1.ContainerRestartRuleAction) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		c, _ := pod.Find(&p.Spec, name)
+		if c.RestartPolicy == nil {
+			c.RestartPolicy = new(v1.ContainerRestartPolicyNever)
+		}
+		c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42},
+		}}}
+	}
+}
+
+// probed gives a container a startup and a readiness probe.
+func probed(name string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		c, _ := pod.Find(&p.Spec, name)
+		c.StartupProbe, c.ReadinessProbe = &v1.Probe{}, &v1.Probe{}
+	}
+}
+
 // furnished gives the first container resources and mounts.
 func furnished(p *v1.Pod) {
 	p.Spec.Containers[0].Resources = v1.ResourceRequirements{

@@ -9,6 +9,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -67,7 +68,22 @@ func TestPhase(t *testing.T) {
 		{name: "Failed is never left", pod: basePod(ab, policy(never)), in: Input{Observed: observed(up, good, goodB), Previous: &v1.PodStatus{Phase: v1.PodFailed}}, want: v1.PodFailed},
 		{name: "nor what the API server calls Failed", pod: basePod(ab, fromAPI, func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), in: Input{Observed: observed(up, good, goodB), Previous: &v1.PodStatus{Phase: v1.PodRunning}}, want: v1.PodFailed},
 		{name: "a manifest's own phase counts for nothing", pod: basePod(ab, func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), want: v1.PodPending},
-		{name: "given up", pod: basePod(ab), in: Input{Observed: observed(up, running("a", 0, 1), running("b", 0, 1)), Failed: &Reason{"DeadlineExceeded", "too long"}}, want: v1.PodFailed},
+		{name: "given up", pod: basePod(ab), in: Input{Observed: observed(up, bad, goodB), Failed: &Reason{"DeadlineExceeded", "too long"}}, want: v1.PodFailed},
+		{name: "given up before anything ran", pod: basePod(ab), in: Input{Failed: &Reason{"Evicted", "disk"}}, want: v1.PodFailed},
+		{name: "given up while something runs", pod: basePod(ab), in: Input{Observed: observed(up, running("a", 0, 1), goodB), Previous: &v1.PodStatus{Phase: v1.PodRunning}, Failed: &Reason{"DeadlineExceeded", "too long"}}, want: v1.PodRunning},
+		{name: "given up while init runs", pod: basePod(ab, inits("i")), in: Input{Observed: observed(up, running("i", 0, 1)), Failed: &Reason{"DeadlineExceeded", "too long"}}, want: v1.PodPending},
+		{name: "init failed for good while a sidecar runs", pod: basePod([]string{"a"}, sidecars("s"), inits("i"), policy(never)), in: Input{Observed: observed(up, running("s", 0, 1), exited("i", 0, 1, 2, 1, ""))}, want: v1.PodPending},
+
+		{name: "a rule brings a failed container back", pod: basePod([]string{"a"}, policy(never), rules("a", v1.ContainerRestartRuleActionRestart)), in: Input{Observed: observed(up, exited("a", 0, 1, 2, 42, ""))}, want: v1.PodRunning},
+		{name: "a rule that does not match leaves it failed", pod: basePod([]string{"a"}, policy(never), rules("a", v1.ContainerRestartRuleActionRestart)), in: Input{Observed: observed(up, bad)}, want: v1.PodFailed},
+		{name: "a rule brings a failed init container back", pod: basePod([]string{"a"}, policy(never), inits("i"), rules("i", v1.ContainerRestartRuleActionRestart)), in: Input{Observed: observed(up, exited("i", 0, 1, 2, 42, ""))}, want: v1.PodPending},
+		{name: "init's own policy fails the pod", pod: basePod([]string{"a"}, inits("i"), rules("i", v1.ContainerRestartRuleActionRestart)), in: Input{Observed: observed(up, exited("i", 0, 1, 2, 1, ""))}, want: v1.PodFailed},
+		{name: "all restart, whatever the others' policy", pod: basePod(ab, policy(never), inits("i"), rules("a", v1.ContainerRestartRuleActionRestartAllContainers)), in: Input{Observed: observed(up, exited("i", 0, 1, 2, 137, ""), exited("a", 0, 1, 2, 42, ""), exited("b", 0, 1, 2, 137, ""))}, want: v1.PodRunning},
+		{name: "all restart no more once the pod is stopped", pod: basePod(ab, fromAPI, policy(never), rules("a", v1.ContainerRestartRuleActionRestartAllContainers)), in: Input{Terminated: true, Observed: observed(up, exited("a", 0, 1, 2, 42, ""), exited("b", 0, 1, 2, 137, ""))}, want: v1.PodFailed},
+		{name: "a sidecar does not restart a pod that is over", pod: basePod([]string{"a"}, policy(never), sidecars("s"), rules("s", v1.ContainerRestartRuleActionRestartAllContainers)), in: Input{Observed: observed(up, exited("s", 0, 1, 2, 42, ""), good)}, want: v1.PodSucceeded},
+		{name: "a sidecar restarts one that is not", pod: basePod(ab, policy(never), sidecars("s"), rules("s", v1.ContainerRestartRuleActionRestartAllContainers)), in: Input{Observed: observed(up, exited("s", 0, 1, 2, 42, ""), good, exited("b", 0, 1, 3, 137, ""))}, want: v1.PodRunning},
+		{name: "an ephemeral container does not count", pod: basePod([]string{"a"}, policy(never), ephemerals("e")), in: Input{Observed: observed(up, good, exited("e", 0, 1, 2, 1, ""))}, want: v1.PodSucceeded},
+		{name: "but while it runs the pod is not over", pod: basePod([]string{"a"}, policy(never), ephemerals("e")), in: Input{Observed: observed(up, good, running("e", 0, 1)), Previous: &v1.PodStatus{Phase: v1.PodRunning}}, want: v1.PodRunning},
 
 		{name: "stopped, all well", pod: basePod(ab, fromAPI), in: Input{Terminated: true, Observed: observed(good, goodB)}, want: v1.PodSucceeded},
 		{name: "stopped, one not well", pod: basePod(ab, fromAPI), in: Input{Terminated: true, Observed: observed(bad, goodB)}, want: v1.PodFailed},
@@ -135,7 +151,7 @@ func TestContainerState(t *testing.T) {
 		{name: "gone while it ran", in: Input{Observed: observed(up), Previous: wasRunning}, state: waiting("ContainerCreating", ""), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 3},
 		{name: "gone while it ran, in a pod being deleted", pod: basePod(a, deleted), in: Input{Observed: observed(up), Previous: wasRunning}, state: waiting("ContainerCreating", ""), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 2},
 		{name: "gone after its end", in: Input{Observed: observed(up), Previous: wasEnded}, state: ended(3, "Error", "told", "a-2"), count: 2},
-		{name: "the end that only the old status knows", in: Input{Observed: observed(up, running("a", 0, 9)), Previous: wasEnded}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(9).Truncate(time.Second))}}, last: ended(3, "Error", "told", "a-2"), count: 2, ready: true},
+		{name: "the end that only the old status knows", in: Input{Observed: observed(up, running("a", 0, 9)), Previous: wasEnded}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(9).Truncate(time.Second))}}, last: ended(3, "Error", "told", "a-2"), count: 3, ready: true},
 		{name: "a hostile restart count", in: Input{Observed: observed(up, func() container.Container { c := created("a", 0); c.RestartCount = int(^uint(0) >> 1); return c }())}, state: waiting("ContainerCreating", ""), count: 1<<31 - 1},
 		{name: "stopped without a trace", pod: basePod(a, fromAPI), in: Input{Terminated: true, Previous: wasRunning}, state: ended(137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated", "a-2"), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 3},
 		{name: "stopped before init was done", pod: basePod(a, inits("i")), in: Input{Terminated: true, Observed: observed(exited("i", 0, 1, 2, 1, "Error"))}, state: waiting("PodInitializing", "")},
@@ -233,6 +249,39 @@ func TestConditions(t *testing.T) {
 			name: "a disruption is kept once", pod: basePod([]string{"a"}, fromAPI, has(v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionFalse})),
 			in:   Input{Observed: runs, Previous: &v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}}},
 			want: []string{"DisruptionTarget=True TerminationByKubelet", "PodReadyToStartContainers=True", "Initialized=True", "Ready=True", "ContainersReady=True", "PodScheduled=True"},
+		},
+		{
+			name: "a pod that the node ended tells so once it is over", pod: basePod([]string{"a"}, policy(v1.RestartPolicyNever)),
+			in:   Input{Observed: observed(sandbox(0, true), exited("a", 0, 1, 2, 137, "")), Failed: &Reason{"Evicted", "m"}, Disruption: &Reason{"TerminationByKubelet", "The node was low on resource: memory."}},
+			want: []string{"DisruptionTarget=True TerminationByKubelet The node was low on resource: memory.", "PodReadyToStartContainers=True", "Initialized=True", "Ready=False PodFailed", "ContainersReady=False PodFailed", "PodScheduled=True"},
+		},
+		{
+			name: "but not while it runs, though it is not ready any more", pod: basePod([]string{"a"}),
+			in:   Input{Observed: runs, Failed: &Reason{"Evicted", "m"}, Disruption: &Reason{"TerminationByKubelet", "m"}},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False PodFailed", "ContainersReady=False PodFailed", "PodScheduled=True"},
+		},
+		{
+			name: "a disruption that the API server ruled out comes nevertheless", pod: basePod([]string{"a"}, fromAPI, has(v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionFalse})),
+			in:   Input{Failed: &Reason{"Evicted", "m"}, Disruption: &Reason{"TerminationByKubelet", "m"}},
+			want: []string{"DisruptionTarget=True TerminationByKubelet m", "PodReadyToStartContainers=False", "Initialized=True", "Ready=False PodFailed", "ContainersReady=False PodFailed", "PodScheduled=True"},
+		},
+		{
+			name: "a pod stays initialized while its init containers run again", pod: basePod([]string{"a"}, inits("i")),
+			in:   Input{Observed: observed(sandbox(1, true), in("s1", running("i", 1, 9))), Previous: &v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodInitialized, Status: v1.ConditionTrue}}}},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False ContainersNotReady containers with unready status: [a]", "ContainersReady=False ContainersNotReady containers with unready status: [a]", "PodScheduled=True"},
+		},
+		{
+			name: "a sidecar that runs and is not ready", pod: basePod([]string{"a"}, sidecars("s")),
+			in:   Input{Observed: observed(sandbox(0, true), running("s", 0, 1), running("a", 0, 1)), Probes: map[string]Probe{"s-0": {Started: true}}},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False ContainersNotReady containers with unready status: [s]", "ContainersReady=False ContainersNotReady containers with unready status: [s]", "PodScheduled=True"},
+		},
+		{
+			name: "all containers restart", pod: basePod([]string{"a"}, rules("a", v1.ContainerRestartRuleActionRestartAllContainers)), in: Input{Observed: observed(sandbox(0, true), exited("a", 0, 1, 2, 42, ""))},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False ContainersNotReady containers with unready status: [a]", "ContainersReady=False ContainersNotReady containers with unready status: [a]", "PodScheduled=True", "AllContainersRestarting=True RestartAllContainersStarted container exited with restart policy rule"},
+		},
+		{
+			name: "no container restarts of a pod that is over", pod: basePod([]string{"a"}, rules("a", v1.ContainerRestartRuleActionRestartAllContainers)), in: Input{Observed: observed(sandbox(0, true), exited("a", 0, 1, 2, 41, ""))},
+			want: []string{"PodReadyToStartContainers=True", "Initialized=True", "Ready=False PodFailed", "ContainersReady=False PodFailed", "PodScheduled=True", "AllContainersRestarting=False PodFailed"},
 		},
 		{
 			name: "a manifest's own conditions count for nothing", pod: basePod([]string{"a"}, gated, has(v1.PodCondition{Type: gate, Status: v1.ConditionTrue})), in: Input{Observed: runs},
@@ -386,8 +435,13 @@ func TestRandom(t *testing.T) {
 		p := basePod([]string{"b", "a"}, policy(policies[r.IntN(3)]))
 		sidecars([]string{"s"}[:r.IntN(2)]...)(p)
 		inits([]string{"i", "j"}[:r.IntN(3)]...)(p)
+		ephemerals([]string{"x"}[:r.IntN(2)]...)(p)
 		if r.IntN(2) == 0 {
 			fromAPI(p)
+		}
+		if r.IntN(2) == 0 {
+			rules("a", v1.ContainerRestartRuleActionRestartAllContainers)(p)
+			probed("b")(p)
 		}
 		var previous *v1.PodStatus
 		for range 8 {
@@ -402,13 +456,16 @@ func TestRandom(t *testing.T) {
 					c.StartedAt = at(r.IntN(50))
 				}
 				if c.State == container.StateExited {
-					c.FinishedAt, c.ExitCode = at(r.IntN(50)), int32(r.IntN(2))
+					c.FinishedAt, c.ExitCode = at(r.IntN(50)), []int32{0, 1, 42}[r.IntN(3)]
 				}
 				parts = append(parts, c)
 			}
 			in := Input{Pod: p, Observed: observed(parts...), Previous: previous, Now: at(100), Terminating: r.IntN(8) == 0, Terminated: r.IntN(8) == 0}
 			if r.IntN(2) == 0 {
 				in.Waiting = map[string]Waiting{"a": {"CrashLoopBackOff", "m"}, "i": {"ErrImagePull", "m"}}
+			}
+			if r.IntN(8) == 0 {
+				in.Failed, in.Disruption = &Reason{"Evicted", "m"}, &Reason{"TerminationByKubelet", "m"}
 			}
 			before, podBefore := previous.DeepCopy(), p.DeepCopy()
 			got := Generate(in)
@@ -424,6 +481,118 @@ func TestRandom(t *testing.T) {
 			}
 			previous = &got
 		}
+	}
+}
+
+// TestProbeResults looks at started and ready of the one container a that
+// runs.
+func TestProbeResults(t *testing.T) {
+	was := func(id string, started, ready bool) *v1.PodStatus {
+		return &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
+			Name: "a", ContainerID: "containerd://" + id, Started: &started, Ready: ready,
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+		}}}
+	}
+	plain, withProbes := basePod([]string{"a"}), basePod([]string{"a"}, probed("a"))
+	for _, r := range []struct {
+		name           string
+		pod            *v1.Pod
+		in             Input
+		started, ready bool
+	}{
+		{name: "no probes", pod: plain, started: true, ready: true},
+		{name: "probes that did not run yet", pod: withProbes},
+		{name: "results", pod: withProbes, in: Input{Probes: map[string]Probe{"a-0": {Started: true, Ready: true}}}, started: true, ready: true},
+		{name: "results without probes are of hooks", pod: plain, in: Input{Probes: map[string]Probe{"a-0": {}}}},
+		{name: "ready counts not before started", pod: plain, in: Input{Probes: map[string]Probe{"a-0": {Ready: true}}}},
+		{name: "results of another container", pod: withProbes, in: Input{Probes: map[string]Probe{"a-1": {Started: true, Ready: true}}}},
+		{name: "what was known stays", pod: withProbes, in: Input{Previous: was("a-0", true, true)}, started: true, ready: true},
+		{name: "what was known may be not ready", pod: withProbes, in: Input{Previous: was("a-0", true, false)}, started: true},
+		{name: "results go before what was known", pod: withProbes, in: Input{Previous: was("a-0", true, true), Probes: map[string]Probe{"a-0": {Started: true}}}, started: true},
+		{name: "what was known of another container", pod: withProbes, in: Input{Previous: was("a-1", true, true)}},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			r.in.Pod, r.in.Now, r.in.Observed = r.pod, at(9), observed(sandbox(0, true), running("a", 0, 1))
+			s := Generate(r.in).ContainerStatuses[0]
+			if *s.Started != r.started || s.Ready != r.ready {
+				t.Errorf("started %v and ready %v, want %v and %v", *s.Started, s.Ready, r.started, r.ready)
+			}
+		})
+	}
+}
+
+func TestEphemeral(t *testing.T) {
+	p := basePod([]string{"a"}, inits("i"), ephemerals("f", "e", "g"))
+	got := Generate(Input{
+		Pod: p, Now: at(9), Waiting: map[string]Waiting{"g": {"ErrImagePull", "m"}, "f": {"CrashLoopBackOff", "m"}},
+		Observed: observed(sandbox(0, true), running("e", 0, 3), exited("f", 0, 1, 2, 1, "Error")), Messages: map[string]string{"f-0": "bye"},
+	})
+	words := []string{}
+	for _, s := range got.EphemeralContainerStatuses {
+		word := s.Name
+		switch {
+		case s.State.Running != nil:
+			word += " runs"
+		case s.State.Terminated != nil:
+			word += " ended " + s.State.Terminated.Message
+		default:
+			word += " waits " + s.State.Waiting.Reason
+		}
+		words = append(words, word)
+		if s.Started != nil || s.Ready {
+			t.Errorf("%s has no probes, but is started %v and ready %v", s.Name, s.Started, s.Ready)
+		}
+	}
+	if d := gocmp.Diff([]string{"e runs", "f ended bye", "g waits ErrImagePull"}, words); d != "" {
+		t.Errorf("ephemeral containers (-want +got):\n%s", d)
+	}
+}
+
+func TestVolumeMounts(t *testing.T) {
+	const enabled, disabled = v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyDisabled
+	for _, r := range []struct {
+		name     string
+		mount    v1.VolumeMount
+		supports bool
+		want     *v1.RecursiveReadOnlyMode
+	}{
+		{name: "writable", mount: v1.VolumeMount{}, supports: true},
+		{name: "not asked for", mount: v1.VolumeMount{ReadOnly: true}, supports: true, want: new(disabled)},
+		{name: "asked not to", mount: v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(disabled)}, supports: true, want: new(disabled)},
+		{name: "asked for", mount: v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(enabled)}, supports: true, want: new(enabled)},
+		{name: "if possible, and it is", mount: v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(v1.RecursiveReadOnlyIfPossible)}, supports: true, want: new(enabled)},
+		{name: "if possible, and it is not", mount: v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(v1.RecursiveReadOnlyIfPossible)}, want: new(disabled)},
+		{name: "with propagation", mount: v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(enabled), MountPropagation: new(v1.MountPropagationHostToContainer)}, supports: true, want: new(disabled)},
+		{name: "with none", mount: v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: new(enabled), MountPropagation: new(v1.MountPropagationNone)}, supports: true, want: new(enabled)},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			p := basePod([]string{"a"}, func(p *v1.Pod) { p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{r.mount} })
+			got := Generate(Input{Pod: p, Now: at(9), RecursiveReadOnly: r.supports}).ContainerStatuses[0].VolumeMounts[0]
+			if d := gocmp.Diff(r.want, got.RecursiveReadOnly); d != "" {
+				t.Errorf("recursive read-only (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestPassedOn looks at what goes into the status as it is found.
+func TestPassedOn(t *testing.T) {
+	user := &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1000, GID: 2000}}
+	c := running("a", 0, 3)
+	c.User = user
+	p := basePod([]string{"a"}, furnished, func(p *v1.Pod) {
+		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}}
+	})
+	got := Generate(Input{Pod: p, Now: at(9), Observed: observed(sandbox(0, true), c)})
+	if d := gocmp.Diff(user, got.ContainerStatuses[0].User); d != "" {
+		t.Errorf("user (-want +got):\n%s", d)
+	}
+	if d := gocmp.Diff(p.Spec.Resources, got.Resources); d != "" {
+		t.Errorf("the pod's resources (-want +got):\n%s", d)
+	}
+	want := v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("16Mi")}
+	if d := gocmp.Diff(want, got.AllocatedResources); d != "" {
+		t.Errorf("allocated resources (-want +got):\n%s", d)
 	}
 }
 

@@ -16,7 +16,7 @@ const messageBytes = 12 << 10
 func (g *generator) trimMessages(s *v1.PodStatus) {
 	spec := &g.Pod.Spec
 	share := messageBytes / max(1, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
-	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+	for _, list := range [...][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
 			trimState(&list[i].State, share)
 			trimState(&list[i].LastTerminationState, share)

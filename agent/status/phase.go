@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -29,28 +30,45 @@ func (g *generator) phase(s *v1.PodStatus) {
 			s.Message = cmp.Or(earlier.Message, s.Message)
 		}
 	}
+	g.held = g.holds(s)
+}
+
+// hold keeps an end back while a container still runs: who reads that a pod
+// is over takes what it used for free (mergePodStatus in
+// pkg/kubelet/status/status_manager.go). The conditions tell of the end
+// already.
+func (g *generator) hold(s *v1.PodStatus) {
+	if g.held {
+		s.Phase, s.Reason, s.Message = cmp.Or(g.old.Phase, v1.PodPending), g.old.Reason, g.old.Message
+	}
+}
+
+// holds says whether the phase has to be kept back.
+func (g *generator) holds(s *v1.PodStatus) bool {
+	if !terminal(s.Phase) || terminal(g.old.Phase) || terminal(g.api.Phase) || g.Terminated {
+		return false
+	}
+	for i := range g.Observed.Containers {
+		if g.Observed.Containers[i].State == container.StateRunning {
+			return true
+		}
+	}
+	return false
 }
 
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// restarts says whether the restart policy starts a container again that
-// ended so. An init container that succeeded is never run again.
-func restarts(p *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
-	if init && exitCode == 0 && !pod.IsRestartableInit(c) {
+// restarts says whether a container that ended so is started again. An init
+// container that succeeded is never run again, nor is an ephemeral one.
+func (g *generator) restarts(c *v1.Container, end *v1.ContainerStateTerminated, kind pod.Kind) bool {
+	switch {
+	case kind == pod.Ephemeral, kind == pod.Init && end.ExitCode == 0 && !pod.IsRestartableInit(c):
 		return false
+	case g.restarting, end.Reason == reasonRestartingAll:
+		return true
+	default:
+		return pod.Restarts(&g.Pod.Spec, c, end.ExitCode)
 	}
-	policy := p.Spec.RestartPolicy
-	if c.RestartPolicy != nil {
-		policy = v1.RestartPolicy(*c.RestartPolicy)
-	}
-	switch policy {
-	case v1.RestartPolicyNever:
-		return false
-	case v1.RestartPolicyOnFailure:
-		return exitCode != 0
-	case v1.RestartPolicyAlways:
-	}
-	return true
 }
 
 // ended is how a container ended that does not run: now, or before the wait
@@ -106,7 +124,7 @@ func (g *generator) initPhase(s *v1.PodStatus) (pending, failed bool) {
 		}
 		end := ended(cs)
 		pending = pending || end == nil
-		failed = failed || end != nil && end.ExitCode != 0 && !restarts(g.Pod, c, end.ExitCode, true)
+		failed = failed || end != nil && end.ExitCode != 0 && !g.restarts(c, end, pod.Init)
 	}
 	return pending, failed
 }
@@ -135,7 +153,7 @@ func (g *generator) count(s *v1.PodStatus) (n counts) {
 			n.waiting++
 		default:
 			n.stopped++
-			if !restarts(g.Pod, c, end.ExitCode, false) {
+			if !g.restarts(c, end, pod.Main) {
 				n.over++
 			}
 			if end.ExitCode == 0 {

@@ -47,16 +47,23 @@ type Input struct {
 	// Rejected is set for a pod that may not run here: it has failed.
 	Rejected *Reason
 	// Failed is set for a pod that was given up although its containers could
-	// go on, such as DeadlineExceeded or Evicted.
+	// go on, such as DeadlineExceeded, Evicted or Preempting.
 	Failed *Reason
+	// Disruption is set for a pod that the node ended for its own sake, such
+	// as TerminationByKubelet: the condition DisruptionTarget of its end.
+	Disruption *Reason
 	// Terminating says that the pod is being stopped: nothing starts again.
 	Terminating bool
 	// Terminated says that the pod has been stopped: nothing runs.
 	Terminated bool
 
 	// Probes are the results by container ID. A running container that is
-	// not in it has started and is ready.
+	// not in it is what Previous says of it; a new one has started unless it
+	// has a startup probe, and is ready unless it has a readiness probe.
 	Probes map[string]Probe
+	// RecursiveReadOnly says that the pod's runtime handler can mount
+	// read-only what is mounted below a volume.
+	RecursiveReadOnly bool
 	// Messages are the termination messages by container ID. A container that
 	// is not in it keeps the message that Previous has, so each has to be read
 	// only once.
@@ -73,6 +80,11 @@ type generator struct {
 	Input
 	old *v1.PodStatus // never nil
 	api *v1.PodStatus // what the API server holds, empty for a static pod
+	// restarting says that all containers are about to be restarted;
+	// removing, that those which are gone were removed for that.
+	restarting, removing bool
+	// held says that the phase is not shown yet, since something still runs.
+	held bool
 }
 
 // Generate makes the pod's status. The same input gives the same status, and
@@ -102,14 +114,20 @@ func Generate(in Input) v1.PodStatus {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
 		return s
 	}
+	g.restartAll()
 	s.InitContainerStatuses = g.initContainers()
 	s.ContainerStatuses = g.mainContainers()
+	s.EphemeralContainerStatuses = g.ephemeralContainers()
+	if in.Pod.Spec.Resources != nil {
+		s.Resources, s.AllocatedResources = in.Pod.Spec.Resources, pod.Requests(in.Pod)
+	}
 	if in.Terminated {
 		g.terminate(&s)
 	}
 	g.phase(&s)
 	g.addresses(&s)
 	g.conditions(&s)
+	g.hold(&s)
 	g.trimMessages(&s)
 	return s
 }

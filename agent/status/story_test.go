@@ -10,6 +10,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tinylet/tinylet/agent/container"
 )
 
 var update = flag.Bool("update", false, "write the expected statuses in testdata anew")
@@ -90,6 +92,37 @@ var stories = []struct {
 			{name: "the agent starts again", forget: true, in: Input{Now: at(50), Observed: observed(sandbox(0, false), exited("a", 1, 6, 9, 0, "Completed"), exited("a", 0, 3, 5, 2, "Error"))}},
 		},
 	},
+	{
+		name: "sidecar-and-debugger",
+		pod:  basePod([]string{"a"}, policy(v1.RestartPolicyNever), sidecars("s"), probed("s"), ephemerals("e")),
+		steps: []step{
+			{name: "the sidecar runs", in: Input{Now: at(3), Observed: observed(sandbox(0, true), running("s", 0, 3)), Probes: map[string]Probe{"s-0": {}}}},
+			{name: "it has started", in: Input{Now: at(5), Observed: observed(sandbox(0, true), running("s", 0, 3), created("a", 0)), Probes: map[string]Probe{"s-0": {Started: true}}}},
+			{name: "all is ready, and somebody looks inside", in: Input{Now: at(6), Observed: observed(sandbox(0, true), running("s", 0, 3), running("a", 0, 5), running("e", 0, 6)), Probes: map[string]Probe{"s-0": {Started: true, Ready: true}}}},
+			{name: "the agent starts again", forget: true, in: Input{Now: at(7), Observed: observed(sandbox(0, true), running("s", 0, 3), running("a", 0, 5), exited("e", 0, 6, 7, 1, "Error"))}},
+			{name: "the work is done", in: Input{Now: at(20), Observed: observed(sandbox(0, true), running("s", 0, 3), exited("a", 0, 5, 20, 0, "Completed"), exited("e", 0, 6, 7, 1, "Error")), Probes: map[string]Probe{"s-0": {Started: true, Ready: true}}}},
+			{name: "the sidecar was stopped", in: Input{Now: at(21), Terminating: true, Observed: observed(sandbox(0, true), exited("s", 0, 3, 21, 137, "Error"), exited("a", 0, 5, 20, 0, "Completed"), exited("e", 0, 6, 7, 1, "Error"))}},
+		},
+	},
+	{
+		name: "all-containers-restart",
+		pod:  basePod([]string{"a", "b"}, policy(v1.RestartPolicyNever), inits("i"), rules("a", v1.ContainerRestartRuleActionRestartAllContainers)),
+		steps: []step{
+			{name: "runs", in: Input{Now: at(5), Observed: observed(sandbox(0, true), exited("i", 0, 3, 4, 0, "Completed"), running("a", 0, 5), running("b", 0, 5))}},
+			{name: "a asks for it", in: Input{Now: at(20), Observed: observed(sandbox(0, true), exited("i", 0, 3, 4, 0, "Completed"), exited("a", 0, 5, 20, 42, "Error"), running("b", 0, 5))}},
+			{name: "b was killed", in: Input{Now: at(21), Observed: observed(sandbox(0, true), exited("i", 0, 3, 4, 0, "Completed"), exited("a", 0, 5, 20, 42, "Error"), exited("b", 0, 5, 21, 137, "Error"))}},
+			{name: "all but a are removed", in: Input{Now: at(22), Observed: observed(sandbox(0, true), exited("a", 0, 5, 20, 42, "Error"))}},
+			{name: "all are removed", in: Input{Now: at(22), Observed: observed(sandbox(0, true))}},
+			{name: "init runs again", in: Input{Now: at(23), Observed: observed(sandbox(0, true), again(running("i", 0, 23)))}},
+			{name: "all run again", in: Input{Now: at(25), Observed: observed(sandbox(0, true), again(exited("i", 0, 23, 24, 0, "Completed")), again(running("a", 0, 25)), again(running("b", 0, 25)))}},
+		},
+	},
+}
+
+// again is a container with another ID.
+func again(c container.Container) container.Container {
+	c.ID += "-again"
+	return c
 }
 
 func TestStories(t *testing.T) {

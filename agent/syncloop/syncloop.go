@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/pleg"
@@ -81,7 +83,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // update dispatches one update, and then what it may have made ready.
 func (l *Loop) update(ctx context.Context, u source.Update) {
-	for _, p := range u.Pods {
+	for _, p := range l.runningFirst(u.Pods) {
 		l.cfg.Log.Info("pod update", "op", u.Op.String(), "pod", pod.RefOf(p).String(), "podUID", p.UID, "source", u.Source)
 		switch u.Op {
 		case source.ADD, source.UPDATE, source.RECONCILE, source.DELETE, source.RESTORE:
@@ -92,6 +94,9 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 			l.cfg.Log.Error("update with an unknown operation is dropped", "op", u.Op, "pod", pod.RefOf(p).String())
 		}
 	}
+	if u.Partial {
+		return
+	}
 	wasReady := l.cfg.Ready()
 	l.cfg.Seen(u.Source)
 	if !wasReady && l.cfg.Ready() {
@@ -101,11 +106,28 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 	}
 }
 
+// runningFirst puts the pods that the runtime held already before the others:
+// what runs has its place on the node, and the others get what is left.
+func (l *Loop) runningFirst(pods []*v1.Pod) []*v1.Pod {
+	if len(pods) < 2 {
+		return pods
+	}
+	rank := func(p *v1.Pod) int {
+		if l.cfg.Workers.Adopted(p.UID) {
+			return 0
+		}
+		return 1
+	}
+	sorted := slices.Clone(pods)
+	slices.SortStableFunc(sorted, func(a, b *v1.Pod) int { return rank(a) - rank(b) })
+	return sorted
+}
+
 // adopt hands what the runtime holds to the workers.
 func (l *Loop) adopt(ctx context.Context, pods []pleg.Pod) {
 	found := make([]worker.Found, len(pods))
 	for i, p := range pods {
-		found[i] = worker.Found{Ref: p.Ref, Grace: p.Grace}
+		found[i] = worker.Found{Ref: p.Ref, Grace: p.Grace, Running: p.Running}
 	}
 	l.cfg.Workers.Adopt(ctx, found)
 	l.removeUnclaimed(ctx)

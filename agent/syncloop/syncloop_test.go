@@ -40,6 +40,8 @@ func (r *recorder) has(call string) bool {
 }
 
 func (r *recorder) Submitted(*v1.Pod) {}
+func (r *recorder) Removed(pod.Ref)   {}
+func (r *recorder) Adopted([]pod.Ref) {}
 func (r *recorder) Sync(_ context.Context, p *v1.Pod) (worker.Result, error) {
 	r.note("sync", p.UID)
 	return worker.Result{}, nil

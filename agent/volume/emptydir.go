@@ -1,65 +1,107 @@
 package volume
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
 
-// emptyDirMode lets every user of every container in; no set-group-ID bit,
-// since the pod asks for no fsGroup (pkg/volume/emptydir).
-const emptyDirMode fs.FileMode = 0o777
+const (
+	// emptyDirMode lets every user of every container in
+	// (pkg/volume/emptydir).
+	emptyDirMode fs.FileMode = 0o777
+	// groupMode is what an fsGroup adds to a writable directory: its group may
+	// do everything, and what is made in it belongs to the group
+	// (pkg/volume/volume_linux.go).
+	groupMode = fs.ModeSetgid | 0o770
+)
 
-func (v *Volumes) emptyDir(p *v1.Pod, name string, source *v1.EmptyDirVolumeSource) (string, error) {
-	if m := source.Medium; m != v1.StorageMediumDefault && m != v1.StorageMediumMemory {
-		return "", fmt.Errorf("emptyDir.medium %q is not supported", m)
+func (s *setup) emptyDir(name string, source *v1.EmptyDirVolumeSource) (string, error) {
+	medium := source.Medium
+	huge := strings.HasPrefix(string(medium), string(v1.StorageMediumHugePages))
+	if medium != v1.StorageMediumDefault && medium != v1.StorageMediumMemory && !huge {
+		return "", fmt.Errorf("emptyDir.medium %q is not supported", medium)
 	}
-	uid := string(p.UID)
-	if err := errors.Join(component(uid), component(name)); err != nil {
-		return "", err
-	}
-	pods, err := v.pods()
+	mode, err := modeOfEmptyDir(source)
 	if err != nil {
 		return "", err
 	}
-	defer pods.Close()
-	rel := filepath.Join(uid, dirVolumes, dirEmptyDir, name)
-	if err := makeEmptyDir(pods, rel); err != nil {
+	rel, err := s.dir(dirEmptyDir, name)
+	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(v.root, dirPods, rel)
-	if source.Medium == v1.StorageMediumMemory {
-		return path, v.tmpfs(path, v.tmpfsSize(p, source))
+	err = s.makeDir(rel, func() error { return s.finishEmptyDir(rel, mode) })
+	if err != nil {
+		return "", err
+	}
+	path := s.path(rel)
+	switch {
+	case medium == v1.StorageMediumMemory:
+		options := s.ownedBy(source.Mode, mode)
+		if size := s.v.tmpfsSize(s.pod, source); size > 0 {
+			options = append([]string{fmt.Sprintf("size=%d", size)}, options...)
+		}
+		return path, s.v.tmpfs(path, options)
+	case huge:
+		size, err := pageSize(s.pod, medium)
+		if err != nil {
+			return "", err
+		}
+		return path, s.v.mountOnce(path, "hugetlbfs", append([]string{"pagesize=" + size}, s.ownedBy(source.Mode, mode)...))
 	}
 	return path, nil
 }
 
-// makeEmptyDir makes the directory once. It is born without permissions, so
-// that one whose making was cut off between two steps is known by that, and
-// one that a container has given other permissions keeps them.
-func makeEmptyDir(pods *os.Root, rel string) error {
-	if err := pods.MkdirAll(filepath.Dir(rel), private); err != nil {
-		return fmt.Errorf("make directory: %w", err)
+// modeOfEmptyDir is the mode that the volume asks for.
+func modeOfEmptyDir(source *v1.EmptyDirVolumeSource) (fs.FileMode, error) {
+	if source.Mode == nil {
+		return emptyDirMode, nil
 	}
-	if err := pods.Mkdir(rel, 0); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make directory: %w", err)
+	if m := *source.Mode; m < 0 || m > 0o1777 {
+		return 0, fmt.Errorf("emptyDir.mode is %#o, it must be from 0 to 01777", m)
 	}
-	info, err := pods.Lstat(rel)
-	if err != nil {
-		return err
+	return fileMode(*source.Mode), nil
+}
+
+// fileMode is a mode as the API writes it.
+func fileMode(mode int32) fs.FileMode {
+	out := fs.FileMode(mode) & fs.ModePerm
+	if mode&unix.S_ISVTX != 0 {
+		out |= fs.ModeSticky
 	}
-	if !info.IsDir() {
-		return fmt.Errorf("%s is a %s, not a directory: remove it", filepath.Join(pods.Name(), rel), kind(info.Mode()))
+	return out
+}
+
+// finishEmptyDir gives the directory its group and then its mode.
+func (s *setup) finishEmptyDir(rel string, mode fs.FileMode) error {
+	if group, ok := s.fsGroup(); ok {
+		if err := s.pods.Lchown(rel, -1, group); err != nil {
+			return err
+		}
+		mode |= groupMode
 	}
-	if info.Mode().Perm() == 0 {
-		return pods.Chmod(rel, emptyDirMode)
+	return s.pods.Chmod(rel, mode)
+}
+
+// ownedBy are the mount options that give a new file system's root its group
+// and mode. Without any it keeps the kernel's mode, for tmpfs 01777, as under
+// a kubelet.
+func (s *setup) ownedBy(asked *int32, mode fs.FileMode) []string {
+	group, ok := s.fsGroup()
+	if !ok && asked == nil {
+		return nil
 	}
-	return nil
+	bits := uint32(mode.Perm())
+	if mode&fs.ModeSticky != 0 || asked == nil {
+		bits |= unix.S_ISVTX
+	}
+	if !ok {
+		return []string{fmt.Sprintf("mode=%04o", bits)}
+	}
+	return []string{fmt.Sprintf("gid=%d", group), fmt.Sprintf("mode=%04o", bits|unix.S_ISGID|0o770)}
 }
 
 // tmpfsSize is the smallest of the bounds that are set, or 0.
@@ -72,44 +114,4 @@ func (v *Volumes) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 		size = q.Value()
 	}
 	return size
-}
-
-// tmpfs mounts memory at path, unless that is done: a volume in memory
-// outlives the agent.
-func (v *Volumes) tmpfs(path string, size int64) error {
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
-	}
-	mounts, err := v.mountsBelow(real)
-	if err != nil {
-		return err
-	}
-	for _, m := range mounts {
-		if m.path != real {
-			continue
-		}
-		if m.fstype != "tmpfs" {
-			return fmt.Errorf("%s is mounted at %s already", m.fstype, path)
-		}
-		return nil
-	}
-	options := ""
-	if size > 0 {
-		options = fmt.Sprintf("size=%d", size)
-	}
-	// Memory must not reach a disk by swapping; Linux before 6.4 has no such
-	// option.
-	noswap := "noswap"
-	if options != "" {
-		noswap = options + "," + noswap
-	}
-	err = v.mount("tmpfs", real, "tmpfs", 0, noswap)
-	if errors.Is(err, unix.EINVAL) {
-		err = v.mount("tmpfs", real, "tmpfs", 0, options)
-	}
-	if err != nil {
-		return fmt.Errorf("mount tmpfs at %s: %w", path, err)
-	}
-	return nil
 }

@@ -67,7 +67,7 @@ func TestHostPathTypes(t *testing.T) {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(dir, path)
 			}
-			got, err := New(t.TempDir()).Setup(t.Context(), podWith("u", host(path, tc.kind)))
+			got, err := pathsOf(New(t.TempDir()).Setup(t.Context(), podWith("u", host(path, tc.kind)), Input{}))
 			switch {
 			case tc.fail == "" && (err != nil || got["h"] != path):
 				t.Errorf("got %v, %v", got, err)
@@ -78,7 +78,7 @@ func TestHostPathTypes(t *testing.T) {
 	}
 	// No type is no check.
 	v := v1.Volume{Name: "h", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: dir + "/nowhere"}}}
-	if _, err := New(t.TempDir()).Setup(t.Context(), podWith("u", v)); err != nil {
+	if _, err := pathsOf(New(t.TempDir()).Setup(t.Context(), podWith("u", v), Input{})); err != nil {
 		t.Error(err)
 	}
 }

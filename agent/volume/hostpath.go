@@ -17,8 +17,8 @@ import (
 // the path is the operator's.
 func hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	path := source.Path
-	if !filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") {
-		return "", fmt.Errorf("hostPath.path %q must be absolute and free of the name ..: write it out", path)
+	if err := plainPath(path); err != nil {
+		return "", fmt.Errorf("hostPath.path: %w", err)
 	}
 	want := v1.HostPathUnset
 	if source.Type != nil {
@@ -33,6 +33,14 @@ func hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	return path, checkType(path, want)
 }
 
+// plainPath holds for an absolute path that never goes back.
+func plainPath(path string) error {
+	if !filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") || strings.IndexByte(path, 0) >= 0 {
+		return fmt.Errorf("%q must be absolute and free of the name ..: write it out", path)
+	}
+	return nil
+}
+
 func checkType(path string, want v1.HostPathType) error {
 	is, ok := fileTypes[want]
 	if !ok {
@@ -40,10 +48,10 @@ func checkType(path string, want v1.HostPathType) error {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("hostPath.type is %s: %w", want, err)
+		return fmt.Errorf("hostPath type check failed: type %s: %w", want, err)
 	}
 	if got := info.Mode(); got.Type() != is {
-		return fmt.Errorf("hostPath.type is %s, but %s is a %s", want, path, kind(got))
+		return fmt.Errorf("hostPath type check failed: %s is a %s, the type is %s", path, kind(got), want)
 	}
 	return nil
 }

@@ -2,8 +2,13 @@ package volume
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"golang.org/x/sys/unix"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -72,4 +77,47 @@ func octal(s []byte) (byte, bool) {
 		n = n<<3 | (c - '0')
 	}
 	return n, true
+}
+
+// mounted says whether something is mounted at path itself. It asks the
+// kernel about the one path (statx(2), Linux 5.8) and reads the mount table
+// where that is too old.
+func (v *Volumes) mounted(path string) (bool, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	if st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	}
+	return v.inTable(path)
+}
+
+// inTable says whether the mount table has the path.
+func (v *Volumes) inTable(path string) (bool, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return false, err
+	}
+	real := filepath.Join(parent, filepath.Base(path))
+	mounts, err := v.mountsBelow(real)
+	return slices.ContainsFunc(mounts, func(m mountPoint) bool { return m.path == real }), err
+}
+
+// mountedElsewhere says whether another pod has the local volume mounted.
+func (v *Volumes) mountedElsewhere(uid, name string) (bool, error) {
+	pods, err := filepath.EvalSymlinks(filepath.Join(v.root, dirPods))
+	if err != nil {
+		return false, err
+	}
+	mounts, err := v.mountsBelow(pods)
+	own := filepath.Join(pods, uid) + "/"
+	tail := filepath.Join("/", dirVolumes, dirLocal, name)
+	return slices.ContainsFunc(mounts, func(m mountPoint) bool {
+		return strings.HasSuffix(m.path, tail) && !strings.HasPrefix(m.path, own)
+	}), err
 }

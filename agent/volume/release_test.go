@@ -17,7 +17,7 @@ func TestReleaseKeepsMessages(t *testing.T) {
 	if err := v.Release(t.Context(), p.UID); err != nil {
 		t.Errorf("before there is anything: %v", err)
 	}
-	paths, err := v.Setup(t.Context(), p)
+	paths, err := pathsOf(v.Setup(t.Context(), p, Input{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,18 +145,29 @@ func (r *remover) pass(ctx context.Context, f *os.File, depth int) (left, gone i
 
 // openBeneath opens a directory that is really in dir.
 func openBeneath(dir int, name string) (int, error) {
-	how := &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	for {
+	return openat2(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+}
+
+// maxRaces bounds how often an open is repeated that a rename disturbed.
+const maxRaces = 1000
+
+// openat2 opens a path within a directory; resolve says how far it may lead
+// (openat2(2)). What the rule forbids is errMounted where it is a mount, else
+// EXDEV or ELOOP.
+func openat2(dir int, name string, flags, resolve uint64) (int, error) {
+	how := &unix.OpenHow{Flags: flags, Resolve: resolve}
+	for races := 0; ; {
 		fd, err := unix.Openat2(dir, name, how)
 		switch {
 		case err == nil:
 			return fd, nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.EXDEV):
+		case errors.Is(err, unix.EAGAIN) && races < maxRaces:
+			races++
+			continue
+		case errors.Is(err, unix.EXDEV) && resolve&unix.RESOLVE_NO_XDEV != 0:
 			return -1, &fs.PathError{Op: "openat2", Path: name, Err: errMounted}
 		case errors.Is(err, unix.ENOSYS):
 			return -1, fmt.Errorf("openat2 needs Linux 5.6: %w", err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,7 +28,7 @@ func (v *Volumes) Teardown(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Release unmounts and deletes the volumes of a pod that has ended, and keeps
+// Release unmounts and deletes the volumes and subPath mounts of a pod that has ended, and keeps
 // its termination messages until Teardown. It makes the promises of Teardown.
 func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 	err := v.takeDown(ctx, string(uid), func(pods *os.File) error {
@@ -40,7 +41,7 @@ func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 		}
 		dir := os.NewFile(uintptr(fd), string(uid))
 		defer dir.Close()
-		return removeTree(ctx, dir, dirVolumes)
+		return errors.Join(removeTree(ctx, dir, dirSubPaths), removeTree(ctx, dir, dirVolumes))
 	})
 	if err != nil {
 		return fmt.Errorf("release volumes of pod %q: %w", uid, v.advise(err))
@@ -87,7 +88,7 @@ func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			err := v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
+			err := v.takeOff(m)
 			switch {
 			case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // gone meanwhile
 			case errors.Is(err, unix.EBUSY):
@@ -107,4 +108,29 @@ func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 			return fmt.Errorf("unmount %s: it is still mounted", after[0].path)
 		}
 	}
+}
+
+// takeOff unmounts one mount. One that shows only what has a home elsewhere
+// goes from the tree at once, and for good when its last user ends. One that
+// holds data, in memory, stays while it is used: its memory is not free until
+// then, and the caller is to know.
+func (v *Volumes) takeOff(m mountPoint) error {
+	err := v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
+	holdsData := m.fstype == "tmpfs" || m.fstype == "hugetlbfs"
+	if errors.Is(err, unix.EBUSY) && (!holdsData || strings.Contains(m.path, "/"+dirSubPaths+"/")) {
+		return v.unmount(m.path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	return err
+}
+
+// unmountLazily takes a bind mount off a path.
+func (v *Volumes) unmountLazily(path string) error {
+	err := v.unmount(path, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) {
+		err = v.unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	if err != nil {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return nil
 }

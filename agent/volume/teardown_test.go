@@ -39,7 +39,7 @@ func TestTeardownHostile(t *testing.T) {
 	outside, root := t.TempDir(), t.TempDir()
 	put(t, outside+"/precious", "x")
 	v := New(root)
-	paths, err := v.Setup(t.Context(), podWith("u", empty("a")))
+	paths, err := pathsOf(v.Setup(t.Context(), podWith("u", empty("a")), Input{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestTeardownThroughLink(t *testing.T) {
 		put(t, table, "")
 		return nil
 	}
-	if _, err := v.Setup(t.Context(), podWith("u", empty("m"))); err != nil {
+	if _, err := pathsOf(v.Setup(t.Context(), podWith("u", empty("m")), Input{})); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.Teardown(t.Context(), "u"); err != nil {
@@ -136,7 +136,7 @@ func TestTeardownThroughLink(t *testing.T) {
 func TestTeardownDeep(t *testing.T) {
 	root := t.TempDir()
 	v := New(root)
-	paths, err := v.Setup(t.Context(), podWith("u", empty("a")))
+	paths, err := pathsOf(v.Setup(t.Context(), podWith("u", empty("a")), Input{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ func TestMemoryVolume(t *testing.T) {
 	root := t.TempDir()
 	v := New(root)
 	p := podWith("u", memory("m", "1Mi"), empty("d"))
-	paths, err := v.Setup(t.Context(), p)
+	paths, err := pathsOf(v.Setup(t.Context(), p, Input{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,11 +30,18 @@ func TestMemoryVolume(t *testing.T) {
 		t.Errorf("type %#x, %d blocks of %d", st.Type, st.Blocks, st.Bsize)
 	}
 	// Another agent, as after a restart, takes it over.
-	if _, err := New(root).Setup(t.Context(), p); err != nil {
+	if _, err := pathsOf(New(root).Setup(t.Context(), p, Input{})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(paths["m"] + "/kept"); err != nil {
 		t.Errorf("the volume did not survive: %v", err)
+	}
+	for name, want := range map[string]bool{"m": true, "d": false} {
+		known, err := v.mounted(paths[name])
+		old, errOld := v.inTable(paths[name]) // what an old kernel has
+		if err != nil || errOld != nil || known != want || old != want {
+			t.Errorf("%s is mounted: %v, %v, in the table: %v, %v", name, known, err, old, errOld)
+		}
 	}
 	mounts, err := v.mountsBelow(root)
 	if err != nil || len(mounts) != 1 || mounts[0] != (mountPoint{paths["m"], "tmpfs"}) {
@@ -57,7 +64,7 @@ func TestMemoryVolume(t *testing.T) {
 func TestTeardownBusy(t *testing.T) {
 	mountTmpfs(t, 0, "") // skips where mounting is not allowed
 	v := New(t.TempDir())
-	paths, err := v.Setup(t.Context(), podWith("u", memory("m", ""), empty("d")))
+	paths, err := pathsOf(v.Setup(t.Context(), podWith("u", memory("m", ""), empty("d")), Input{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +100,7 @@ func TestTeardownBind(t *testing.T) {
 	outside, root := t.TempDir(), t.TempDir()
 	put(t, outside+"/precious", "x")
 	v := New(root)
-	paths, err := v.Setup(t.Context(), podWith("u", empty("a")))
+	paths, err := pathsOf(v.Setup(t.Context(), podWith("u", empty("a")), Input{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +162,7 @@ func TestTmpfsOptions(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := v.Setup(t.Context(), podWith("u", memory("m", tc.size))); err != nil {
+			if _, err := pathsOf(v.Setup(t.Context(), podWith("u", memory("m", tc.size)), Input{})); err != nil {
 				t.Fatal(err)
 			}
 			if strings.Join(got, ";") != strings.Join(tc.want, ";") {
@@ -168,7 +175,7 @@ func TestTmpfsOptions(t *testing.T) {
 func TestMountFails(t *testing.T) {
 	v := New(t.TempDir())
 	v.mount = func(string, string, string, uintptr, string) error { return unix.EPERM }
-	_, err := v.Setup(t.Context(), podWith("u", memory("m", "")))
+	_, err := pathsOf(v.Setup(t.Context(), podWith("u", memory("m", "")), Input{}))
 	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), `volume "m": mount tmpfs`) {
 		t.Errorf("got %v", err)
 	}

@@ -1,17 +1,17 @@
 // Package volume owns what a pod has on the node's disk: the directory
-// pods/<uid> below the root directory, with its emptyDir volumes, its
-// /etc/hosts and its containers' termination messages, laid out as a kubelet
-// does it (pkg/kubelet/kubelet_getters.go of Kubernetes); and it checks what
-// the pod takes from elsewhere by hostPath.
+// pods/<uid> below the root directory, with its volumes, its subPath mounts,
+// its /etc/hosts and its containers' termination messages, laid out as a
+// kubelet does it (pkg/kubelet/kubelet_getters.go of Kubernetes); and it
+// checks what the pod takes from elsewhere by hostPath.
 //
 // Containers write into these directories as root, so whatever lies in a
-// volume is hostile: it is never followed out of the pod's directory, and
-// deleting stops where another file system is mounted. Nothing is kept in
-// memory; the disk and the kernel's mount table are the state.
+// volume is hostile: it is never followed out of the volume, and deleting
+// stops where another file system is mounted. Nothing is kept in memory; the
+// disk and the kernel's mount table are the state, and each step may be the
+// last before a power cut.
 package volume
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,6 +29,12 @@ const (
 	dirPods       = "pods"
 	dirVolumes    = "volumes"
 	dirEmptyDir   = "kubernetes.io~empty-dir"
+	dirConfigMap  = "kubernetes.io~configmap"
+	dirSecret     = "kubernetes.io~secret"
+	dirDownward   = "kubernetes.io~downward-api"
+	dirProjected  = "kubernetes.io~projected"
+	dirLocal      = "kubernetes.io~local-volume"
+	dirSubPaths   = "volume-subpaths"
 	dirContainers = "containers"
 	fileHosts     = "etc-hosts"
 
@@ -62,42 +68,6 @@ func New(rootDir string) *Volumes {
 		mountinfo: "/proc/self/mountinfo",
 		mount:     unix.Mount,
 		unmount:   unix.Unmount,
-	}
-}
-
-// Setup makes the pod's volumes and answers the host path of each, by name.
-// It is idempotent and keeps what is in them. It fails on the first volume
-// that cannot be had, naming it and, where there is one, the remedy; the
-// volumes before it stay.
-func (v *Volumes) Setup(ctx context.Context, p *v1.Pod) (map[string]string, error) {
-	paths := make(map[string]string, len(p.Spec.Volumes))
-	for i := range p.Spec.Volumes {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
-		}
-		volume := &p.Spec.Volumes[i]
-		if _, twice := paths[volume.Name]; twice {
-			return nil, fmt.Errorf("set up volume %q: the pod has two of that name", volume.Name)
-		}
-		path, err := v.setup(p, volume)
-		if err != nil {
-			return nil, fmt.Errorf("set up volume %q: %w", volume.Name, v.advise(err))
-		}
-		paths[volume.Name] = path
-	}
-	return paths, nil
-}
-
-func (v *Volumes) setup(p *v1.Pod, volume *v1.Volume) (string, error) {
-	switch source := &volume.VolumeSource; {
-	case source.EmptyDir != nil:
-		return v.emptyDir(p, volume.Name, source.EmptyDir)
-	case source.HostPath != nil:
-		return hostPath(source.HostPath)
-	case *source == v1.VolumeSource{}: // by the API's defaults an emptyDir
-		return v.emptyDir(p, volume.Name, &v1.EmptyDirVolumeSource{})
-	default:
-		return "", errors.New("only emptyDir and hostPath are supported yet")
 	}
 }
 

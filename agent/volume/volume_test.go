@@ -36,6 +36,14 @@ func memory(name, size string) v1.Volume {
 	return v
 }
 
+// pathsOf is the paths of a Result.
+func pathsOf(r *Result, err error) (map[string]string, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r.Paths, nil
+}
+
 func put(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -66,7 +74,7 @@ func TestSetupEmptyDir(t *testing.T) {
 		"c": root + "/pods/u1/volumes/kubernetes.io~empty-dir/c",
 	}
 	for range 2 {
-		got, err := v.Setup(t.Context(), p)
+		got, err := pathsOf(v.Setup(t.Context(), p, Input{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,14 +94,14 @@ func TestSetupEmptyDir(t *testing.T) {
 func TestSetupKeepsPermissions(t *testing.T) {
 	v := New(t.TempDir())
 	p := podWith("u", empty("a"))
-	paths, err := v.Setup(t.Context(), p)
+	paths, err := pathsOf(v.Setup(t.Context(), p, Input{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(paths["a"], 0o2750); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.Setup(t.Context(), p); err != nil {
+	if _, err := pathsOf(v.Setup(t.Context(), p, Input{})); err != nil {
 		t.Fatal(err)
 	}
 	if got := modeOf(t, paths["a"]).Perm(); got != 0o750 {
@@ -103,7 +111,7 @@ func TestSetupKeepsPermissions(t *testing.T) {
 	if err := os.Chmod(paths["a"], 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.Setup(t.Context(), p); err != nil {
+	if _, err := pathsOf(v.Setup(t.Context(), p, Input{})); err != nil {
 		t.Fatal(err)
 	}
 	if got := modeOf(t, paths["a"]).Perm(); got != 0o777 {
@@ -127,14 +135,15 @@ func TestSetupRefusals(t *testing.T) {
 		{"name dots", "u", empty(".."), []string{`".."`}},
 		{"name NUL", "u", empty("a\x00b"), []string{`"a\x00b"`}},
 		{"name long", "u", empty(strings.Repeat("a", 256)), []string{"cannot be the name"}},
-		{"medium", "u", v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "HugePages"}}}, []string{"emptyDir.medium", "HugePages"}},
-		{"other source", "u", v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}}, []string{"only emptyDir and hostPath"}},
+		{"medium", "u", v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "Disk"}}}, []string{"emptyDir.medium", "Disk"}},
+		{"huge pages of nobody", "u", v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "HugePages"}}}, []string{"emptyDir.medium", "HugePages"}},
+		{"other source", "u", v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}, []string{"kind nfs"}},
 		{"relative hostPath", "u", host("x", v1.HostPathUnset), []string{"hostPath.path"}},
 		{"hostPath with ..", "u", host("/a/../b", v1.HostPathUnset), []string{"hostPath.path"}},
-		{"not a directory", "u", host(file, v1.HostPathDirectory), []string{"hostPath.type is Directory", "is a file"}},
+		{"not a directory", "u", host(file, v1.HostPathDirectory), []string{"hostPath type check failed", "is a file, the type is Directory"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := New(t.TempDir()).Setup(t.Context(), podWith(tc.uid, tc.volume))
+			_, err := pathsOf(New(t.TempDir()).Setup(t.Context(), podWith(tc.uid, tc.volume), Input{}))
 			if err == nil {
 				t.Fatal("passed")
 			}
@@ -148,7 +157,7 @@ func TestSetupRefusals(t *testing.T) {
 }
 
 func TestSetupTwoOfOneName(t *testing.T) {
-	if _, err := New(t.TempDir()).Setup(t.Context(), podWith("u", empty("a"), empty("a"))); err == nil {
+	if _, err := pathsOf(New(t.TempDir()).Setup(t.Context(), podWith("u", empty("a"), empty("a")), Input{})); err == nil {
 		t.Error("passed")
 	}
 }
@@ -164,7 +173,7 @@ func TestSetupFollowsNoLinkOut(t *testing.T) {
 			if err := os.Symlink(outside, link); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := New(root).Setup(t.Context(), podWith("u", empty("a"))); err == nil {
+			if _, err := pathsOf(New(root).Setup(t.Context(), podWith("u", empty("a")), Input{})); err == nil {
 				t.Error("passed")
 			}
 			if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
@@ -177,7 +186,7 @@ func TestSetupFollowsNoLinkOut(t *testing.T) {
 func TestSetupEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := New(t.TempDir()).Setup(ctx, podWith("u", empty("a"))); !errors.Is(err, context.Canceled) {
+	if _, err := pathsOf(New(t.TempDir()).Setup(ctx, podWith("u", empty("a")), Input{})); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -197,7 +206,7 @@ func TestAdvice(t *testing.T) {
 
 func TestReadOnlyDisk(t *testing.T) {
 	root := mountTmpfs(t, unix.MS_RDONLY, "")
-	_, err := New(root).Setup(t.Context(), podWith("u", empty("a")))
+	_, err := pathsOf(New(root).Setup(t.Context(), podWith("u", empty("a")), Input{}))
 	if !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "--root-dir") {
 		t.Errorf("got %v, want what to do about a read-only file system", err)
 	}
@@ -205,7 +214,7 @@ func TestReadOnlyDisk(t *testing.T) {
 
 func TestFullDisk(t *testing.T) {
 	root := mountTmpfs(t, 0, "nr_inodes=3")
-	_, err := New(root).Setup(t.Context(), podWith("u", empty("a")))
+	_, err := pathsOf(New(root).Setup(t.Context(), podWith("u", empty("a")), Input{}))
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "free space") {
 		t.Errorf("got %v, want what to do about a full file system", err)
 	}
@@ -218,7 +227,7 @@ func TestOrphans(t *testing.T) {
 		t.Errorf("without a directory: %v, %v", uids, err)
 	}
 	for _, uid := range []string{"b", "a"} {
-		if _, err := v.Setup(t.Context(), podWith(uid, empty("x"))); err != nil {
+		if _, err := pathsOf(v.Setup(t.Context(), podWith(uid, empty("x")), Input{})); err != nil {
 			t.Fatal(err)
 		}
 	}

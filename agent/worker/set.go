@@ -29,6 +29,12 @@ type Syncer interface {
 	// again for each new version of its spec, also while the pod waits. It
 	// must not block.
 	Submitted(p *v1.Pod)
+	// Removed is told that no source wants the pod any more, before its
+	// termination begins. It must not block.
+	Removed(ref pod.Ref)
+	// Adopted is told which pods run already, before work on any begins.
+	// It must not block.
+	Adopted(running []pod.Ref)
 	// Sync brings the pod towards its spec. It is repeated after an error,
 	// at Result.Next, and whenever the pod is woken.
 	Sync(ctx context.Context, p *v1.Pod) (Result, error)
@@ -85,6 +91,8 @@ type Found struct {
 	Ref pod.Ref
 	// Grace is the pod's termination grace period, negative if not known.
 	Grace time.Duration
+	// Running says that something of it runs.
+	Running bool
 }
 
 // NewSet makes a set without workers; nothing is started.
@@ -128,10 +136,18 @@ func (s *Set) Submit(ctx context.Context, p *v1.Pod) {
 // worker yet get one that holds the full name and does nothing until Submit
 // or Remove. The first call lets submitted pods begin.
 func (s *Set) Adopt(ctx context.Context, found []Found) {
+	var running []pod.Ref
+	for _, f := range found {
+		if f.Running {
+			running = append(running, f.Ref)
+		}
+	}
+	s.syncer.Adopted(running)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range found {
 		l := &s.ensure(ctx, f.Ref).life
+		l.found = l.found || f.Running
 		if l.pod == nil && f.Grace >= 0 {
 			l.promised = f.Grace
 		}
@@ -148,6 +164,7 @@ func (s *Set) Adopt(ctx context.Context, found []Found) {
 // grace period, finished and forgotten. An unknown UID gets a worker for
 // just that.
 func (s *Set) Remove(ctx context.Context, ref pod.Ref) {
+	s.syncer.Removed(ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.ensure(ctx, ref)
@@ -184,6 +201,15 @@ func (s *Set) Known() map[types.UID]State {
 		out[uid] = w.life.state()
 	}
 	return out
+}
+
+// Adopted says whether the pod ran when it was found, and nobody has asked for
+// it yet.
+func (s *Set) Adopted(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.workers[uid]
+	return w != nil && w.life.found && w.life.state() == Adopted
 }
 
 // Unclaimed lists the adopted pods: what runs, and nobody has asked for.

@@ -61,6 +61,8 @@ func (f *fakeSyncer) enter(step string, ref pod.Ref, note string) (leave func(),
 }
 
 func (f *fakeSyncer) Submitted(*v1.Pod) {}
+func (f *fakeSyncer) Removed(pod.Ref)   {}
+func (f *fakeSyncer) Adopted([]pod.Ref) {}
 
 func (f *fakeSyncer) Sync(ctx context.Context, p *v1.Pod) (Result, error) {
 	leave, fails := f.enter("sync", pod.RefOf(p), "")

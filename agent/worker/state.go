@@ -54,6 +54,8 @@ type life struct {
 	stopped   bool // no container runs any more
 	finished  bool // Finish ran
 
+	// found says that something of the pod ran before it was asked for.
+	found bool
 	// promised is the grace period that an adopted pod was started with.
 	promised time.Duration
 	// deadline is when the grace period ends; set when stopping becomes true.

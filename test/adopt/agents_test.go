@@ -141,6 +141,7 @@ var outcomes = map[string]outcome{
 	"crash-board":      {phase: "Running", restarts: 2},
 	"once-board":       {phase: "Succeeded"},
 	"tried-board":      {phase: "Succeeded", restarts: 1},
+	"whole-board":      {phase: "Running", ready: 2},
 }
 
 // settled compares what an agent says with what is expected, and waits for

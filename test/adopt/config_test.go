@@ -47,9 +47,8 @@ func plain(config json.RawMessage, ip string) any {
 	sortBy(envs, "key")
 	linux, _ := tree["linux"].(map[string]any)
 	resources, _ := linux["resources"].(map[string]any)
-	// tinylet does not tell its node's sizes of huge pages yet: its containers
-	// have no limit where a stock kubelet's have none of them.
-	delete(resources, "hugepage_limits")
+	pages, _ := resources["hugepage_limits"].([]any)
+	sortBy(pages, "page_size") // the kubelet has them in the order of the folder
 	if annotations, ok := tree["annotations"].(map[string]any); ok {
 		delete(annotations, "kubernetes.io/config.seen") // a time
 		delete(annotations, "tinylet.dev/backoff-seconds")

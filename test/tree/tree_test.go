@@ -62,13 +62,14 @@ func goList(t *testing.T, args ...string) []listed {
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/..."},
-	1: {"agent/pod", "agent/version"},
-	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs"},
-	3: {"agent/criconfig"},
+	1: {"agent/pod", "agent/version", "agent/document"},
+	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/object"},
+	3: {"agent/criconfig", "agent/action", "agent/node"},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
-		"agent/admit", "agent/local", "agent/check", "agent/worker",
-		"agent/container/cri", "agent/container/fake",
+		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
+		"agent/logrotate", "agent/preload", "agent/userns",
+		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podsync", "agent/syncloop", "agent/container/conformance"},
 	6: {"agent"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -30,6 +31,7 @@ func testObserve(w *world) {
 		container.AnnotationTerminationMessagePolicy: "File",
 		container.AnnotationPodTerminationGrace:      "45",
 		container.AnnotationBackoff:                  "80",
+		container.AnnotationPreStopHandler:           `{"exec":{"command":["/bin/true"]}}`,
 	}
 	c.Metadata.Attempt = 3
 	c.Image.UserSpecifiedImage = w.Image
@@ -44,20 +46,30 @@ func testObserve(w *world) {
 		Sandboxes: []container.Sandbox{{ID: p.id, Ready: true, HostNetwork: true}},
 		Containers: []container.Container{{
 			ID: id, Name: "main", SandboxID: p.id, State: container.StateRunning,
-			Hash: "5d7f3a1b", RestartCount: 3, Backoff: 80 * time.Second, GracePeriod: 45 * time.Second,
+			PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"/bin/true"}}},
+			Hash:    "5d7f3a1b", RestartCount: 3, Backoff: 80 * time.Second, GracePeriod: 45 * time.Second,
 			LogPath:                filepath.Join(p.config.GetLogDirectory(), "main/0.log"),
 			TerminationMessagePath: hostPath,
 		}},
 	}
 	unequal := cmp.Options{
 		cmpopts.IgnoreFields(container.Sandbox{}, "CreatedAt"),
-		cmpopts.IgnoreFields(container.Container{}, "CreatedAt", "StartedAt", "Image", "ImageRef", "ImageID"),
+		cmpopts.IgnoreFields(container.Container{}, "CreatedAt", "StartedAt", "Image", "ImageRef", "ImageID", "User", "StopSignal"),
 	}
 	if diff := cmp.Diff(want, o, unequal); diff != "" {
 		w.Errorf("Observe (-want +got):\n%s", diff)
 	}
 	if got := o.Latest("main"); got != nil && (got.StartedAt.IsZero() || got.Image == "" || got.ImageRef == "" || got.ImageID == "") {
 		w.Errorf("start and image of the container are %v, %q, %q, %q", got.StartedAt, got.Image, got.ImageRef, got.ImageID)
+	}
+	if got := o.Latest("main"); got != nil {
+		// Older runtimes say neither.
+		if got.StopSignal != "" && got.StopSignal != v1.SIGTERM {
+			w.Errorf("the stop signal is %q", got.StopSignal)
+		}
+		if u := got.User; u != nil && (u.Linux.UID != 0 || u.Linux.GID != 0) {
+			w.Errorf("the user is %v", u.Linux)
+		}
 	}
 	if !o.Running() {
 		w.Error("the pod does not run")

@@ -19,7 +19,7 @@ func testNode(w *world) {
 	status, err := w.Runtime.Status(w.Context())
 	w.ok("Status", err)
 	seen := map[string]bool{}
-	for _, c := range status.GetConditions() {
+	for _, c := range status.GetStatus().GetConditions() {
 		seen[c.GetType()] = true
 	}
 	if !seen[runtimeapi.RuntimeReady] || !seen[runtimeapi.NetworkReady] {

@@ -154,6 +154,15 @@ func (s *service) ListContainers(ctx context.Context, r *runtimeapi.ListContaine
 	return &runtimeapi.ListContainersResponse{Containers: list}, failure(err)
 }
 
+func (s *service) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	stdout, stderr, code, err := s.rt.ExecSync(ctx, r.GetContainerId(), r.GetCmd(), time.Duration(r.GetTimeout())*time.Second)
+	return &runtimeapi.ExecSyncResponse{Stdout: stdout, Stderr: stderr, ExitCode: code}, failure(err)
+}
+
+func (s *service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	return &runtimeapi.ReopenContainerLogResponse{}, failure(s.rt.ReopenContainerLog(ctx, r.GetContainerId()))
+}
+
 func (s *service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	v, err := s.rt.Version(ctx)
 	return v, failure(err)
@@ -161,7 +170,7 @@ func (s *service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*r
 
 func (s *service) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	st, err := s.rt.Status(ctx)
-	return &runtimeapi.StatusResponse{Status: st}, failure(err)
+	return st, failure(err)
 }
 
 func (s *service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
@@ -188,4 +197,18 @@ func (s *imageService) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatu
 func (s *imageService) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	ref, err := s.rt.PullImage(ctx, r.GetImage(), r.GetAuth(), r.GetSandboxConfig())
 	return &runtimeapi.PullImageResponse{ImageRef: ref}, failure(err)
+}
+
+func (s *imageService) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	list, err := s.rt.ListImages(ctx, r.GetFilter())
+	return &runtimeapi.ListImagesResponse{Images: list}, failure(err)
+}
+
+func (s *imageService) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+	return &runtimeapi.RemoveImageResponse{}, failure(s.rt.RemoveImage(ctx, r.GetImage()))
+}
+
+func (s *imageService) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	info, err := s.rt.ImageFsInfo(ctx)
+	return info, failure(err)
 }

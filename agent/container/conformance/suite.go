@@ -26,6 +26,9 @@ type Env struct {
 	// Absent is the name of an image that is neither present nor to be had
 	// from a registry.
 	Absent string
+	// Spare is the name of a present image that the suite may remove; empty
+	// if there is none.
+	Spare string
 	// LogRoot is a folder that the runtime may write logs to.
 	LogRoot string
 	// CgroupParent is the parent of the pods' cgroups; empty is the
@@ -34,6 +37,9 @@ type Env struct {
 	// Patience is how long anything may take that takes no time by itself;
 	// 0 is ten seconds.
 	Patience time.Duration
+	// Parallel says that each part has a runtime of its own, so that all parts
+	// may run at once.
+	Parallel bool
 	// Restart restarts the runtime and returns when it may be called again;
 	// nil if the test cannot.
 	Restart func(t *testing.T)
@@ -48,6 +54,8 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 	}{
 		{"node", testNode},
 		{"images", testImages},
+		{"image list", testImageList},
+		{"image removal", testImageRemove},
 		{"sandbox life", testSandboxLife},
 		{"sandbox unknown", testSandboxUnknown},
 		{"sandbox name is reserved", testSandboxReserved},
@@ -65,6 +73,10 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 		{"removal of the sandbox removes containers", testRemoveSandbox},
 		{"observe", testObserve},
 		{"lists filter by pod", testListFilter},
+		{"commands", testExec},
+		{"command beyond its timeout", testExecTimeout},
+		{"command and log need a running container", testExecRefused},
+		{"log is reopened", testReopenLog},
 		{"cancelled call", testCancelled},
 		{"events", testEvents},
 		{"events after reconnect", testEventsReconnect},
@@ -72,6 +84,9 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			env := newRuntime(t)
+			if env.Parallel {
+				t.Parallel()
+			}
 			if env.Patience == 0 {
 				env.Patience = 10 * time.Second
 			}

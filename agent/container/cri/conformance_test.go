@@ -32,12 +32,16 @@ func TestConformanceOverFake(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Env {
 		rt := fake.New(fake.Config{WriteLogs: true})
 		rt.AddImage("localhost/busybox:1", fake.Program{})
+		rt.AddImage("localhost/spare:1", fake.Program{})
 		server := conformance.Serve(t, rt)
 		return conformance.Env{
 			Runtime: newDriver(t, cri.Config{RuntimeEndpoint: server.Endpoint}),
 			Image:   "localhost/busybox:1",
 			Absent:  "localhost/absent:1",
+			Spare:   "localhost/spare:1",
 			LogRoot: t.TempDir(),
+
+			Parallel: true,
 			Restart: func(t *testing.T) {
 				server.Stop(t)
 				rt.Restart()
@@ -51,6 +55,7 @@ func TestConformanceOverFake(t *testing.T) {
 //
 //	TINYLET_CRI_ENDPOINT  its socket
 //	TINYLET_CRI_IMAGE     a present image with BusyBox
+//	TINYLET_CRI_SPARE     a present image that may be removed, if there is one
 //	TINYLET_CRI_PATIENCE  how long a step may take on this machine, such as 60s
 //	TINYLET_CRI_LOGS      a folder for the logs, /var/log/pods by default
 //	TINYLET_CRI_RESTART   a program that restarts the runtime, with arguments
@@ -76,6 +81,7 @@ func TestConformanceOverRuntime(t *testing.T) {
 			Runtime:  newDriver(t, cri.Config{RuntimeEndpoint: endpoint}),
 			Image:    image,
 			Absent:   "localhost/absent:1",
+			Spare:    os.Getenv("TINYLET_CRI_SPARE"),
 			LogRoot:  logs,
 			Patience: patience,
 		}

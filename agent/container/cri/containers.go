@@ -40,11 +40,7 @@ func (d *Driver) StartContainer(ctx context.Context, containerID string) error {
 // A grace of 0 kills at once.
 func (d *Driver) StopContainer(ctx context.Context, containerID string, grace time.Duration) error {
 	grace = max(grace, 0)
-	limit := d.timeout
-	if grace < math.MaxInt64-limit {
-		limit += grace
-	}
-	limited, cancel := context.WithTimeout(ctx, limit)
+	limited, cancel := context.WithTimeout(ctx, plus(d.timeout, grace))
 	defer cancel()
 	_, err := d.runtime.StopContainer(limited, &runtimeapi.StopContainerRequest{
 		ContainerId: containerID,
@@ -86,6 +82,14 @@ func (d *Driver) awaitEnd(ctx context.Context, containerID string) error {
 			timer.Stop()
 		}
 	}
+}
+
+// plus is a limit for what takes some time by itself.
+func plus(limit, more time.Duration) time.Duration {
+	if more >= math.MaxInt64-limit {
+		return math.MaxInt64
+	}
+	return limit + more
 }
 
 // wholeSeconds rounds up; d is not negative.

@@ -281,6 +281,27 @@ func TestLongGrace(t *testing.T) {
 	}
 }
 
+// TestExecLimits shows which limit ends a command: its own, the driver's
+// where the runtime hangs, or, without one of its own, only the caller's.
+func TestExecLimits(t *testing.T) {
+	rt := fake.New(fake.Config{})
+	d := newDriver(t, cri.Config{RuntimeEndpoint: conformance.Serve(t, rt).Endpoint, Timeout: 200 * time.Millisecond})
+	rt.Hang()
+	defer rt.Resume()
+	begun := time.Now()
+	_, _, _, err := d.ExecSync(t.Context(), "c1", []string{"true"}, 500*time.Millisecond)
+	if took := time.Since(begun); !errors.Is(err, container.ErrTimeout) || took < 700*time.Millisecond || took > 5*time.Second {
+		t.Errorf("a hung runtime: %v after %v, want ErrTimeout after 700ms", err, took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	begun = time.Now()
+	_, _, _, err = d.ExecSync(ctx, "c1", []string{"true"}, 0)
+	if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took < 350*time.Millisecond {
+		t.Errorf("a command without a limit: %v after %v, want the caller's end", err, took)
+	}
+}
+
 func TestClosed(t *testing.T) {
 	server := conformance.Serve(t, fake.New(fake.Config{}))
 	d, err := cri.New(cri.Config{RuntimeEndpoint: server.Endpoint, Log: slog.New(slog.DiscardHandler)})

@@ -32,3 +32,36 @@ func (d *Driver) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, aut
 	}
 	return r.GetImageRef(), nil
 }
+
+// ListImages implements container.Images.
+func (d *Driver) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.images.ListImages(limited, &runtimeapi.ListImagesRequest{Filter: filter})
+	if err != nil {
+		return nil, wrap(ctx, err, "list images")
+	}
+	return r.GetImages(), nil
+}
+
+// RemoveImage implements container.Images.
+func (d *Driver) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	_, err := d.images.RemoveImage(limited, &runtimeapi.RemoveImageRequest{Image: image})
+	return gone(wrap(ctx, err, "remove image %q", image.GetImage()))
+}
+
+// ImageFsInfo implements container.Images.
+func (d *Driver) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.images.ImageFsInfo(limited, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		return nil, wrap(ctx, err, "ask for the image filesystem")
+	}
+	if len(r.GetImageFilesystems()) == 0 {
+		return nil, fmt.Errorf("ask for the image filesystem: %w", errEmpty)
+	}
+	return r, nil
+}

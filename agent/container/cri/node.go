@@ -22,7 +22,7 @@ func (d *Driver) Version(ctx context.Context) (*runtimeapi.VersionResponse, erro
 }
 
 // Status implements container.Node.
-func (d *Driver) Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
+func (d *Driver) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	r, err := d.runtime.Status(limited, &runtimeapi.StatusRequest{})
@@ -32,7 +32,7 @@ func (d *Driver) Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error) 
 	if r.GetStatus() == nil {
 		return nil, fmt.Errorf("status of the container runtime: %w", errEmpty)
 	}
-	return r.GetStatus(), nil
+	return r, nil
 }
 
 // RuntimeConfig implements container.Node.

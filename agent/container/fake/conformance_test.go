@@ -11,12 +11,16 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Env {
 		rt := fake.New(fake.Config{WriteLogs: true})
 		rt.AddImage("localhost/busybox:1", fake.Program{})
+		rt.AddImage("localhost/spare:1", fake.Program{})
 		return conformance.Env{
 			Runtime: rt,
 			Image:   "localhost/busybox:1",
 			Absent:  "localhost/absent:1",
+			Spare:   "localhost/spare:1",
 			LogRoot: t.TempDir(),
-			Restart: func(*testing.T) { rt.Restart() },
+
+			Parallel: true,
+			Restart:  func(*testing.T) { rt.Restart() },
 		}
 	})
 }

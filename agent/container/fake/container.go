@@ -67,11 +67,13 @@ func (r *Runtime) create(sandboxID string, config *runtimeapi.ContainerConfig, s
 			State:       runtimeapi.ContainerState_CONTAINER_CREATED,
 			CreatedAt:   time.Now().UnixNano(),
 			Image:       &runtimeapi.ImageSpec{Image: img.name},
-			ImageRef:    img.digest,
-			ImageId:     img.id,
+			ImageRef:    img.digest(),
+			ImageId:     img.record.GetId(),
 			Labels:      config.GetLabels(),
 			Annotations: config.GetAnnotations(),
 			Mounts:      config.GetMounts(),
+			User:        userOf(config),
+			StopSignal:  stopSignalOf(config),
 		},
 	}
 	if s.config.GetLogDirectory() != "" && config.GetLogPath() != "" {
@@ -101,7 +103,7 @@ func (r *Runtime) StartContainer(ctx context.Context, containerID string) error 
 			err = fmt.Errorf("sandbox container %q is not running", p.sandbox.id)
 		}
 		if err == nil {
-			err = r.log(p)
+			err = r.openLog(p)
 		}
 		if err != nil {
 			p.finish(now, 128, "StartError")
@@ -216,4 +218,20 @@ func (r *Runtime) ListContainers(ctx context.Context, filter *runtimeapi.Contain
 		return nil, err
 	}
 	return list, nil
+}
+
+func userOf(config *runtimeapi.ContainerConfig) *runtimeapi.ContainerUser {
+	sc := config.GetLinux().GetSecurityContext()
+	return &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
+		Uid:                sc.GetRunAsUser().GetValue(),
+		Gid:                sc.GetRunAsGroup().GetValue(),
+		SupplementalGroups: sc.GetSupplementalGroups(),
+	}}
+}
+
+func stopSignalOf(config *runtimeapi.ContainerConfig) runtimeapi.Signal {
+	if s := config.GetStopSignal(); s != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		return s
+	}
+	return runtimeapi.Signal_SIGNAL_SIGTERM
 }

@@ -379,7 +379,7 @@ func TestPull(t *testing.T) {
 		if err != nil || found.GetId() == "" {
 			t.Errorf("the pulled image is %v, %v", found, err)
 		}
-		rt.RemoveImage("busybox:latest")
+		rt.DropImage("busybox:latest")
 		if found, err := rt.ImageStatus(t.Context(), spec); found != nil || err != nil {
 			t.Errorf("the removed image is %v, %v", found, err)
 		}
@@ -409,11 +409,11 @@ func TestConditions(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, rt *fake.Runtime) {
 		rt.SetConditions(&runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Reason: "NoCNI"})
 		s, err := rt.Status(t.Context())
-		if err != nil || len(s.GetConditions()) != 1 || s.GetConditions()[0].GetReason() != "NoCNI" {
+		if err != nil || len(s.GetStatus().GetConditions()) != 1 || s.GetStatus().GetConditions()[0].GetReason() != "NoCNI" {
 			t.Errorf("status is %v, %v", s, err)
 		}
 		rt.SetConditions()
-		if s, _ := rt.Status(t.Context()); len(s.GetConditions()) != 2 {
+		if s, _ := rt.Status(t.Context()); len(s.GetStatus().GetConditions()) != 2 {
 			t.Errorf("status is %v", s)
 		}
 	})

@@ -8,17 +8,22 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 )
 
+// defaultSize is an image's size unless the test says otherwise.
+const defaultSize = 1 << 20
+
 type image struct {
-	id      string
 	name    string // canonical, with tag or digest
-	digest  string
+	record  *runtimeapi.Image
 	program Program
 }
+
+func (i *image) digest() string { return i.record.GetRepoDigests()[0] }
 
 // Pull is what pulling an image does.
 type Pull struct {
@@ -28,6 +33,9 @@ type Pull struct {
 	Err error
 	// Delay is how long it takes.
 	Delay time.Duration
+	// Auth refuses the credentials with an error, or accepts them with nil;
+	// nil accepts all. It must not call the runtime.
+	Auth func(*runtimeapi.AuthConfig) error
 	// Failures is how many pulls fail with Err before they succeed; 0 with
 	// an Err fails for ever.
 	Failures int
@@ -48,20 +56,39 @@ func (r *Runtime) addImage(name string, p Program) *image {
 		repository = repository[:i]
 	}
 	img := &image{
-		id:      fmt.Sprintf("sha256:%x", sum),
-		name:    name,
-		digest:  fmt.Sprintf("%s@sha256:%x", repository, sha256.Sum256(sum[:])),
+		name: name,
+		record: &runtimeapi.Image{
+			Id:          fmt.Sprintf("sha256:%x", sum),
+			RepoTags:    []string{name},
+			RepoDigests: []string{fmt.Sprintf("%s@sha256:%x", repository, sha256.Sum256(sum[:]))},
+			Size:        defaultSize,
+		},
 		program: p,
 	}
 	r.images[name] = img
 	return img
 }
 
-// RemoveImage makes an image absent.
-func (r *Runtime) RemoveImage(name string) {
+// EditImage changes what CRI tells of a present image: its size, its user,
+// whether it is pinned. ID and names must stay.
+func (r *Runtime) EditImage(name string, edit func(*runtimeapi.Image)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	edit(r.images[canonical(name)].record)
+}
+
+// DropImage makes an image absent.
+func (r *Runtime) DropImage(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.images, canonical(name))
+}
+
+// HasImage says whether an image is present. It is no call.
+func (r *Runtime) HasImage(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.image(name) != nil
 }
 
 // SetPull says what pulling an image does. An image without a Pull is not
@@ -78,7 +105,7 @@ func (r *Runtime) image(name string) *image {
 		return img
 	}
 	for _, img := range r.images {
-		if img.id == name || img.digest == name {
+		if img.record.GetId() == name || img.digest() == name {
 			return img
 		}
 	}
@@ -91,7 +118,7 @@ func (r *Runtime) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if img := r.image(spec.GetImage()); img != nil {
-			found = &runtimeapi.Image{Id: img.id, RepoTags: []string{img.name}, RepoDigests: []string{img.digest}, Size: 1 << 20}
+			found = proto.CloneOf(img.record)
 		}
 		return nil
 	})
@@ -102,7 +129,7 @@ func (r *Runtime) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (
 }
 
 // PullImage implements container.Images.
-func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (ref string, err error) {
+func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (ref string, err error) {
 	err = r.do(ctx, "PullImage", spec.GetImage(), 0, func(ctx context.Context) error {
 		r.mu.Lock()
 		pull, broken := r.registry[canonical(spec.GetImage())], r.broken
@@ -119,6 +146,11 @@ func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, _ *
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		if p.Auth != nil {
+			if err := p.Auth(auth); err != nil {
+				return err
+			}
+		}
 		if pull.Err != nil {
 			failure := pull.Err
 			if pull.Failures > 0 {
@@ -128,7 +160,7 @@ func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, _ *
 			}
 			return failure
 		}
-		ref = r.addImage(spec.GetImage(), p.Program).id
+		ref = r.addImage(spec.GetImage(), p.Program).record.GetId()
 		return nil
 	})
 	if err == nil && ref == "" {

@@ -29,19 +29,25 @@ func (r *Runtime) SetConditions(conditions ...*runtimeapi.RuntimeCondition) {
 }
 
 // Status implements container.Node.
-func (r *Runtime) Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
+func (r *Runtime) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
 	if err := r.do(ctx, "Status", "", r.timeout, func(context.Context) error { return nil }); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.notReady) > 0 {
-		return &runtimeapi.RuntimeStatus{Conditions: r.notReady}, nil
+		return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.notReady}}, nil
 	}
-	return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-		{Type: runtimeapi.RuntimeReady, Status: true},
-		{Type: runtimeapi.NetworkReady, Status: true},
-	}}, nil
+	return &runtimeapi.StatusResponse{
+		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+			{Type: runtimeapi.RuntimeReady, Status: true},
+			{Type: runtimeapi.NetworkReady, Status: true},
+		}},
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
+			RecursiveReadOnlyMounts: true, UserNamespaces: true,
+		}}},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}, nil
 }
 
 // RuntimeConfig implements container.Node.

@@ -1,12 +1,9 @@
 package fake
 
 import (
-	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -20,13 +17,19 @@ type process struct {
 	status  *runtimeapi.ContainerStatus
 	program Program
 	timers  []*time.Timer
-	done    chan struct{} // closed at the end
+	output  *os.File          // the log; nil if none is written
+	files   map[string]string // by path: what execs read and write
+	done    chan struct{}     // closed at the end
 }
 
 // finish ends a running process: the caller holds the lock.
 func (p *process) finish(at int64, code int32, reason string) {
 	for _, t := range p.timers {
 		t.Stop()
+	}
+	if p.output != nil {
+		p.output.Close()
+		p.output = nil
 	}
 	if reason == "" {
 		reason = "Completed"
@@ -114,28 +117,4 @@ func (r *Runtime) exit(containerID string, code int32, reason string) bool {
 	}
 	r.end(p, code, reason)
 	return true
-}
-
-// log writes the program's output to the container's log file, in the format
-// that the kubelet reads. The caller holds the lock.
-func (r *Runtime) log(p *process) error {
-	if !r.writeLogs || p.status.LogPath == "" {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(p.status.LogPath), 0o755); err != nil {
-		return err
-	}
-	var text strings.Builder
-	for _, line := range p.program.Output {
-		fmt.Fprintf(&text, "%s stdout F %s\n", time.Now().Format(time.RFC3339Nano), line)
-	}
-	f, err := os.OpenFile(p.status.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-	if err != nil {
-		return err
-	}
-	if _, err := f.WriteString(text.String()); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
 }

@@ -10,6 +10,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +29,16 @@ type Config struct {
 	// WriteLogs makes containers write their output to their log files, in
 	// CRI's format. Without it the fake touches no file.
 	WriteLogs bool
+	// ImageFs is where ImageFsInfo says that images are; empty is /dev/shm, a
+	// filesystem that exists and that nobody fills.
+	ImageFs string
 }
 
 // Runtime implements container.Runtime. It is safe for concurrent use.
 type Runtime struct {
 	timeout   time.Duration
 	writeLogs bool
+	imageFs   string
 
 	mu         sync.Mutex
 	serial     int
@@ -42,6 +47,8 @@ type Runtime struct {
 	images     map[string]*image
 	registry   map[string]*Pull
 	programs   map[string]Program
+	execs      map[string]Exec
+	store      store
 
 	calls  []Call
 	faults []*fault
@@ -66,6 +73,8 @@ func New(c Config) *Runtime {
 	return &Runtime{
 		timeout:     c.Timeout,
 		writeLogs:   c.WriteLogs,
+		imageFs:     cmp.Or(c.ImageFs, "/dev/shm"),
+		execs:       make(map[string]Exec),
 		sandboxes:   make(map[string]*sandbox),
 		containers:  make(map[string]*process),
 		images:      make(map[string]*image),

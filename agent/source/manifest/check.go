@@ -60,7 +60,7 @@ func (c *checks) address(path *field.Path, value string) {
 
 func (c *checks) fileMode(path *field.Path, mode *int32) {
 	if mode != nil && (*mode < 0 || *mode > 0o777) {
-		c.add(field.Invalid(path, *mode, "must be a file mode from 0 to 0777"))
+		c.add(field.Invalid(path, *mode, "must be a number between 0 and 0777 (octal), both inclusive"))
 	}
 }
 

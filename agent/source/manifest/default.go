@@ -8,9 +8,8 @@ import (
 
 // Default fills in what the v1 API fills in for a pod
 // (pkg/apis/core/v1/defaults.go and zz_generated.defaults.go), so that no
-// reader of a pod has a nil to think of. It leaves out the defaults of
-// volume kinds that need an API or a storage network, and of huge pages at
-// the pod's level: no static pod can have the former.
+// reader of a pod has a nil to think of. It leaves out the defaults of volume
+// kinds that nothing here mounts. Done twice it is as done once.
 func Default(p *v1.Pod) {
 	spec := &p.Spec
 	initial(&spec.DNSPolicy, v1.DNSClusterFirst)
@@ -19,6 +18,9 @@ func Default(p *v1.Pod) {
 	pointTo(&spec.SecurityContext, v1.PodSecurityContext{})
 	pointTo(&spec.TerminationGracePeriodSeconds, int64(v1.DefaultTerminationGracePeriodSeconds))
 	pointTo(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
+
+	initial(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])
@@ -40,6 +42,7 @@ func Default(p *v1.Pod) {
 	if spec.Resources != nil {
 		roundUp(spec.Resources.Limits)
 		roundUp(spec.Resources.Requests)
+		defaultPodHugePages(spec)
 		defaultPodRequests(spec)
 	}
 }

@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"unicode"
 
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tinylet/tinylet/agent/source/manifest"
@@ -39,12 +41,46 @@ func checkPaths(t *testing.T, p *v1.Pod) {
 	}
 	for _, v := range p.Spec.Volumes {
 		names = append(names, v.Name)
+		for name, items := range refersTo(&v) {
+			names = append(names, name)
+			for _, item := range items {
+				if !filepath.IsLocal(item.Path) || strings.HasPrefix(item.Path, "..") {
+					t.Errorf("unsafe path %q in volume %s", item.Path, v.Name)
+				}
+			}
+		}
 	}
 	for _, name := range names {
 		if !component(name) {
 			t.Errorf("%q is no name of a folder", name)
 		}
 	}
+}
+
+// refersTo are the objects that a volume names, each with what becomes which
+// file.
+func refersTo(v *v1.Volume) map[string][]v1.KeyToPath {
+	objects := map[string][]v1.KeyToPath{}
+	if v.Secret != nil {
+		objects[v.Secret.SecretName] = v.Secret.Items
+	}
+	if v.ConfigMap != nil {
+		objects[v.ConfigMap.Name] = v.ConfigMap.Items
+	}
+	if v.PersistentVolumeClaim != nil {
+		objects[v.PersistentVolumeClaim.ClaimName] = nil
+	}
+	if v.Projected != nil {
+		for _, source := range v.Projected.Sources {
+			if source.Secret != nil {
+				objects[source.Secret.Name] = append(objects[source.Secret.Name], source.Secret.Items...)
+			}
+			if source.ServiceAccountToken != nil {
+				objects["token"] = append(objects["token"], v1.KeyToPath{Path: source.ServiceAccountToken.Path})
+			}
+		}
+	}
+	return objects
 }
 
 func FuzzManifest(f *testing.F) {
@@ -99,6 +135,36 @@ func FuzzManifest(f *testing.F) {
 			checkPaths(t, p)
 			if len(p.Spec.Containers) == 0 {
 				t.Error("no container")
+			}
+		}
+	})
+}
+
+// FuzzSpec fills in and checks what no text of a manifest leads to as well:
+// nothing panics, and what is filled in once stays.
+func FuzzSpec(f *testing.F) {
+	for _, seed := range []string{
+		`{"containers":[{"name":"a","image":"a","env":[{"name":"A","valueFrom":{"fileKeyRef":{"volumeName":"v"}}}],"resources":{"limits":{"hugepages-2Mi":"2Mi"}}}],"resources":{"limits":{"cpu":"1"}}}`,
+		`{"volumes":[{"name":"v","projected":{"sources":[{"secret":{"items":[{"path":"a/.."}]}},{"clusterTrustBundle":{"name":":"}},{"serviceAccountToken":{}}]}}]}`,
+		`{"securityContext":{"sysctls":[{"name":"/"}],"seccompProfile":{"type":"Localhost"},"appArmorProfile":{}},"hostUsers":false,"initContainers":[{"restartPolicy":"Always","restartPolicyRules":[{}]}]}`,
+		`{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":[{}]}]}}},"tolerations":[{}],"overhead":{"cpu":"-1"},"dnsConfig":{"options":[{}]}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := &v1.Pod{}
+		if len(data) > 1<<16 || json.Unmarshal(data, &p.Spec) != nil {
+			return
+		}
+		manifest.Default(p)
+		again := p.DeepCopy()
+		manifest.Default(again)
+		if !apiequality.Semantic.DeepEqual(p, again) {
+			t.Error("a second time changes it")
+		}
+		for _, err := range manifest.Validate(p) {
+			if err.Field == "" || err.Error() == "" {
+				t.Errorf("%v names nothing", err)
 			}
 		}
 	})

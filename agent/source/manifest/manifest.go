@@ -8,20 +8,16 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/document"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // MaxSize is the largest manifest in bytes, the kubelet's limit.
 const MaxSize = 10 << 20
-
-// maxDocument is the largest single document in bytes: what an API server
-// takes in one request. It bounds what the YAML parser can allocate.
-const maxDocument = 3 << 20
 
 // maxPods is how many documents, and how many pods in lists, a manifest may
 // have: ten times what a node runs. It bounds what is kept of one text, be it
@@ -29,14 +25,6 @@ const maxDocument = 3 << 20
 const maxPods = 1000
 
 var errTooMany = fmt.Errorf("it has more than %d documents or pods", maxPods)
-
-// Errors of a whole manifest.
-var (
-	// ErrEmpty says that there is no document in it.
-	ErrEmpty = errors.New("it is empty")
-	// ErrBinary says that it is no text.
-	ErrBinary = errors.New("it is binary, not YAML or JSON text")
-)
 
 // Origin is where a manifest comes from. All of it goes into the pods' UIDs.
 type Origin struct {
@@ -96,7 +84,7 @@ func (m *Manifest) Complete() bool {
 // problem and does not touch the others.
 func Parse(data []byte, origin Origin) Manifest {
 	var m Manifest
-	documents, err := split(data)
+	documents, err := document.Split(data, maxPods)
 	if err != nil {
 		m.Problems = append(m.Problems, Problem{Err: err})
 		return m

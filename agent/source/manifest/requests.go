@@ -30,6 +30,26 @@ func roundUp(list v1.ResourceList) {
 	}
 }
 
+// defaultPodHugePages gives a pod with resources of its own the limits of
+// huge pages that its containers have together.
+func defaultPodHugePages(spec *v1.PodSpec) {
+	own := spec.Resources
+	if len(own.Limits) == 0 && len(own.Requests) == 0 {
+		return
+	}
+	for name, quantity := range containerLimits(spec) {
+		_, requested := own.Requests[name]
+		_, limited := own.Limits[name]
+		if !isHugePages(name) || requested || limited {
+			continue
+		}
+		if own.Limits == nil {
+			own.Limits = v1.ResourceList{}
+		}
+		own.Limits[name] = quantity
+	}
+}
+
 // defaultPodRequests completes a pod's own requests where it has its own
 // limits: with what its containers need together, else with its limits
 // (KEP-2837).
@@ -49,8 +69,11 @@ func defaultPodRequests(spec *v1.PodSpec) {
 		}
 		if quantity, ok := needed[name]; ok {
 			requests[name] = quantity
-		} else if quantity, ok := own.Limits[name]; ok {
-			requests[name] = quantity.DeepCopy()
+		}
+	}
+	for name, limit := range own.Limits {
+		if _, ok := requests[name]; !ok && pod.PodLevel(name) {
+			requests[name] = limit.DeepCopy()
 		}
 	}
 	if len(requests) > 0 {
@@ -58,42 +81,13 @@ func defaultPodRequests(spec *v1.PodSpec) {
 	}
 }
 
-// containerRequests is what the containers need at most at one time: all
-// regular containers with all sidecars, or one init container with the
-// sidecars before it.
-func containerRequests(spec *v1.PodSpec) v1.ResourceList {
-	together, sidecars, initial := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for i := range spec.Containers {
-		add(together, spec.Containers[i].Resources.Requests)
-	}
-	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
-		if pod.IsRestartableInit(c) {
-			add(together, c.Resources.Requests)
-			add(sidecars, c.Resources.Requests)
-			raise(initial, sidecars)
-			continue
-		}
-		during := sidecars.DeepCopy()
-		add(during, c.Resources.Requests)
-		raise(initial, during)
-	}
-	raise(together, initial)
-	return together
-}
+// containerRequests is what the containers need at most at one time, without
+// what the pod asks for as a whole.
+func containerRequests(spec *v1.PodSpec) v1.ResourceList { return pod.Requests(containersOf(spec)) }
 
-func add(sum, more v1.ResourceList) {
-	for name, quantity := range more {
-		total := sum[name].DeepCopy()
-		total.Add(quantity)
-		sum[name] = total
-	}
-}
+// containerLimits is containerRequests for limits.
+func containerLimits(spec *v1.PodSpec) v1.ResourceList { return pod.Limits(containersOf(spec)) }
 
-func raise(most, other v1.ResourceList) {
-	for name, quantity := range other {
-		if old, ok := most[name]; !ok || quantity.Cmp(old) > 0 {
-			most[name] = quantity.DeepCopy()
-		}
-	}
+func containersOf(spec *v1.PodSpec) *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{InitContainers: spec.InitContainers, Containers: spec.Containers}}
 }

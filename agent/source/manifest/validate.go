@@ -17,6 +17,7 @@ const (
 	maxAnnotations = 256 << 10 // bytes of keys and values
 	maxNameservers = 3
 	maxSearches    = 32
+	maxSearchList  = 2048 // bytes of all, with a space between
 	maxHostname    = 64
 	maxFileName    = 255 // NAME_MAX
 )
@@ -51,6 +52,7 @@ func (c *checks) metadata(p *v1.Pod) {
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
 		c.must(path.Child("annotations").Key(key), strings.ToLower(key), validation.IsQualifiedName)
+		c.appArmorAnnotation(p, key, path.Child("annotations").Key(key))
 		size += len(key) + len(p.Annotations[key])
 	}
 	if size > maxAnnotations {
@@ -69,15 +71,22 @@ func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
 	}
 	volumes := c.volumes(spec.Volumes, path.Child("volumes"))
 	c.containers(spec, volumes, path)
-	c.podSecurity(spec, path.Child("securityContext"))
+	c.podSecurity(spec, path)
+	c.place(spec, path)
 	c.hostnames(spec, path)
 	c.dns(spec, path.Child("dnsConfig"))
-	if spec.Resources != nil {
-		c.resources(spec.Resources, path.Child("resources"))
+	c.podResources(spec, path.Child("resources"))
+	c.quantities(spec.Overhead, containerResource, path.Child("overhead"))
+	if spec.OS != nil {
+		oneOf(c, path.Child("os", "name"), spec.OS.Name, v1.Linux, v1.Windows)
 	}
-	c.quantities(spec.Overhead, path.Child("overhead"))
-	if spec.OS != nil && spec.OS.Name != v1.Linux {
-		c.add(field.NotSupported(path.Child("os", "name"), spec.OS.Name, []v1.OSName{v1.Linux}))
+	if spec.ServiceAccountName != "" {
+		c.must(path.Child("serviceAccountName"), spec.ServiceAccountName, validation.IsDNS1123Subdomain)
+	}
+	for i, secret := range spec.ImagePullSecrets {
+		if secret.Name != "" {
+			c.must(path.Child("imagePullSecrets").Index(i).Child("name"), secret.Name, validation.IsDNS1123Subdomain)
+		}
 	}
 	if spec.RuntimeClassName != nil {
 		c.name(path.Child("runtimeClassName"), *spec.RuntimeClassName, validation.IsDNS1123Subdomain)
@@ -85,28 +94,6 @@ func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
 	for i, gate := range spec.ReadinessGates {
 		c.name(path.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType), validation.IsQualifiedName)
 	}
-}
-
-func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
-	s := spec.SecurityContext
-	if s == nil {
-		return
-	}
-	c.userID(path.Child("runAsUser"), s.RunAsUser)
-	c.userID(path.Child("runAsGroup"), s.RunAsGroup)
-	c.userID(path.Child("fsGroup"), s.FSGroup)
-	for i := range s.SupplementalGroups {
-		c.userID(path.Child("supplementalGroups").Index(i), &s.SupplementalGroups[i])
-	}
-	for i, sysctl := range s.Sysctls {
-		at := path.Child("sysctls").Index(i).Child("name")
-		if sysctl.Name == "" {
-			c.add(field.Required(at, ""))
-		}
-		c.noBacksteps(at, sysctl.Name)
-	}
-	c.seccomp(path.Child("seccompProfile"), s.SeccompProfile)
-	c.appArmor(path.Child("appArmorProfile"), s.AppArmorProfile)
 }
 
 // hostnames checks what becomes the pod's host name and the lines of its
@@ -125,10 +112,10 @@ func (c *checks) hostnames(spec *v1.PodSpec, path *field.Path) {
 			c.add(field.TooLong(at, "", maxHostname))
 		}
 		if spec.HostNetwork {
-			c.add(field.Forbidden(at, "may not be set when hostNetwork is true"))
+			c.add(field.Forbidden(at, "may not be specified when hostNetwork is true"))
 		}
 		if spec.SetHostnameAsFQDN != nil && *spec.SetHostnameAsFQDN {
-			c.add(field.Forbidden(at, "may not be set when setHostnameAsFQDN is true"))
+			c.add(field.Forbidden(at, "may not be specified when setHostnameAsFQDN is true"))
 		}
 	}
 	for i, alias := range spec.HostAliases {
@@ -144,7 +131,7 @@ func (c *checks) hostnames(spec *v1.PodSpec, path *field.Path) {
 func (c *checks) dns(spec *v1.PodSpec, path *field.Path) {
 	config := spec.DNSConfig
 	if spec.DNSPolicy == v1.DNSNone && (config == nil || len(config.Nameservers) == 0) {
-		c.add(field.Required(path.Child("nameservers"), "when dnsPolicy is None"))
+		c.add(field.Required(path.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"))
 	}
 	if config == nil {
 		return
@@ -157,6 +144,9 @@ func (c *checks) dns(spec *v1.PodSpec, path *field.Path) {
 	}
 	if n := len(config.Searches); n > maxSearches {
 		c.add(field.TooMany(path.Child("searches"), n, maxSearches))
+	}
+	if len(strings.Join(config.Searches, " ")) > maxSearchList {
+		c.add(field.TooLong(path.Child("searches"), "", maxSearchList))
 	}
 	for i, search := range config.Searches {
 		if search != "." {

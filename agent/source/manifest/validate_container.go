@@ -57,74 +57,61 @@ func (c *checks) container(container *v1.Container, spec *v1.PodSpec, volumes ma
 	oneOf(c, path.Child("imagePullPolicy"), container.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 	oneOf(c, path.Child("terminationMessagePolicy"), container.TerminationMessagePolicy, v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
 	c.noBacksteps(path.Child("terminationMessagePath"), container.TerminationMessagePath)
+	c.noControl(path.Child("workingDir"), container.WorkingDir)
+	c.restartRules(container, path)
+	c.ports(container.Ports, spec.HostNetwork, path.Child("ports"))
+	c.env(container.Env, volumes, path.Child("env"))
+	c.envFrom(container.EnvFrom, path.Child("envFrom"))
+	c.mounts(container, volumes, path.Child("volumeMounts"))
+	c.devices(container, volumes, path.Child("volumeDevices"))
+	c.resources(&container.Resources, containerResource, path.Child("resources"))
+	c.resizePolicy(container.ResizePolicy, spec.RestartPolicy, path.Child("resizePolicy"))
+	c.containerSecurity(container.SecurityContext, spec, path.Child("securityContext"))
+}
+
+// Limits of restart rules.
+const (
+	maxRestartRules = 20
+	maxExitCodes    = 255
+)
+
+// restartRules checks a container's own restart policy and the rules that
+// come before it.
+func (c *checks) restartRules(container *v1.Container, path *field.Path) {
+	at, rules := path.Child("restartPolicyRules"), container.RestartPolicyRules
 	if policy := container.RestartPolicy; policy != nil {
 		oneOf(c, path.Child("restartPolicy"), *policy, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
-	} else if len(container.RestartPolicyRules) > 0 {
-		c.add(field.Required(path.Child("restartPolicy"), "when restartPolicyRules are given"))
+	} else if len(rules) > 0 {
+		c.add(field.Required(path.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
 	}
-	c.ports(container.Ports, spec.HostNetwork, path.Child("ports"))
-	c.env(container.Env, path.Child("env"))
-	c.mounts(container.VolumeMounts, volumes, path.Child("volumeMounts"))
-	for i, device := range container.VolumeDevices {
-		if _, ok := volumes[device.Name]; !ok {
-			c.add(field.NotFound(path.Child("volumeDevices").Index(i).Child("name"), device.Name))
+	if len(rules) > maxRestartRules {
+		c.add(field.TooMany(at, len(rules), maxRestartRules))
+	}
+	for i, rule := range rules {
+		oneOf(c, at.Index(i).Child("action"), rule.Action, v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)
+		codes := at.Index(i).Child("exitCodes")
+		if rule.ExitCodes == nil {
+			c.add(field.Required(codes, "must be specified"))
+			continue
+		}
+		oneOf(c, codes.Child("operator"), rule.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
+		if n := len(rule.ExitCodes.Values); n > maxExitCodes {
+			c.add(field.TooMany(codes.Child("values"), n, maxExitCodes))
 		}
 	}
-	c.resources(&container.Resources, path.Child("resources"))
-	c.containerSecurity(container.SecurityContext, path.Child("securityContext"))
 }
 
-func (c *checks) containerSecurity(s *v1.SecurityContext, path *field.Path) {
-	if s == nil {
-		return
-	}
-	c.userID(path.Child("runAsUser"), s.RunAsUser)
-	c.userID(path.Child("runAsGroup"), s.RunAsGroup)
-	if s.ProcMount != nil {
-		oneOf(c, path.Child("procMount"), *s.ProcMount, v1.DefaultProcMount, v1.UnmaskedProcMount)
-	}
-	privileged := s.Privileged != nil && *s.Privileged
-	if privileged && s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation {
-		c.add(field.Forbidden(path.Child("allowPrivilegeEscalation"), "may not be false when privileged is true"))
-	}
-	c.seccomp(path.Child("seccompProfile"), s.SeccompProfile)
-	c.appArmor(path.Child("appArmorProfile"), s.AppArmorProfile)
-}
-
-// userID takes a user or a group: both are 31 bits in the API.
-func (c *checks) userID(path *field.Path, id *int64) {
-	if id == nil {
-		return
-	}
-	for _, message := range validation.IsValidUserID(*id) {
-		c.add(field.Invalid(path, *id, message))
-	}
-}
-
-// seccomp checks a profile; a local one is a path below the agent's folder.
-func (c *checks) seccomp(path *field.Path, profile *v1.SeccompProfile) {
-	if profile == nil {
-		return
-	}
-	oneOf(c, path.Child("type"), profile.Type, v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost)
-	local := profile.Type == v1.SeccompProfileTypeLocalhost
-	if local != (profile.LocalhostProfile != nil && *profile.LocalhostProfile != "") {
-		c.add(field.Invalid(path.Child("localhostProfile"), "", "must be given just when type is Localhost"))
-	} else if local {
-		c.descending(path.Child("localhostProfile"), *profile.LocalhostProfile)
-	}
-}
-
-func (c *checks) appArmor(path *field.Path, profile *v1.AppArmorProfile) {
-	if profile == nil {
-		return
-	}
-	oneOf(c, path.Child("type"), profile.Type, v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost)
-	local := profile.Type == v1.AppArmorProfileTypeLocalhost
-	if local != (profile.LocalhostProfile != nil && *profile.LocalhostProfile != "") {
-		c.add(field.Invalid(path.Child("localhostProfile"), "", "must be given just when type is Localhost"))
-	} else if local {
-		c.noControl(path.Child("localhostProfile"), *profile.LocalhostProfile)
+// resizePolicy checks what a later change of resources would do.
+func (c *checks) resizePolicy(policies []v1.ContainerResizePolicy, podPolicy v1.RestartPolicy, path *field.Path) {
+	names := make(map[string]struct{}, len(policies))
+	for i, policy := range policies {
+		at := path.Index(i)
+		c.once(at, string(policy.ResourceName), names)
+		oneOf(c, at.Child("resourceName"), policy.ResourceName, v1.ResourceCPU, v1.ResourceMemory)
+		oneOf(c, at.Child("restartPolicy"), policy.RestartPolicy, v1.NotRequired, v1.RestartContainer)
+		if podPolicy == v1.RestartPolicyNever && policy.RestartPolicy != v1.NotRequired {
+			c.add(field.Invalid(at.Child("restartPolicy"), policy.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
+		}
 	}
 }
 
@@ -141,7 +128,7 @@ func (c *checks) ports(ports []v1.ContainerPort, hostNetwork bool, path *field.P
 			c.portNumber(at.Child("hostPort"), port.HostPort)
 		}
 		if hostNetwork && port.HostPort != port.ContainerPort {
-			c.add(field.Invalid(at.Child("hostPort"), port.HostPort, "must be the containerPort when hostNetwork is true"))
+			c.add(field.Invalid(at.Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
 		}
 		oneOf(c, at.Child("protocol"), port.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)
 		if port.HostIP != "" {

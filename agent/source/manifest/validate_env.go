@@ -28,7 +28,7 @@ var resourceFields = []string{
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage",
 }
 
-func (c *checks) env(vars []v1.EnvVar, path *field.Path) {
+func (c *checks) env(vars []v1.EnvVar, volumes map[string]*v1.Volume, path *field.Path) {
 	for i := range vars {
 		at := path.Index(i)
 		c.name(at.Child("name"), vars[i].Name, validation.IsRelaxedEnvVarName)
@@ -36,12 +36,12 @@ func (c *checks) env(vars []v1.EnvVar, path *field.Path) {
 			c.add(field.Invalid(at.Child("value"), "", "must not contain a zero byte"))
 		}
 		if vars[i].ValueFrom != nil {
-			c.envSource(&vars[i], at.Child("valueFrom"))
+			c.envSource(&vars[i], volumes, at.Child("valueFrom"))
 		}
 	}
 }
 
-func (c *checks) envSource(v *v1.EnvVar, path *field.Path) {
+func (c *checks) envSource(v *v1.EnvVar, volumes map[string]*v1.Volume, path *field.Path) {
 	from, given := v.ValueFrom, 0
 	if from.FieldRef != nil {
 		given++
@@ -53,18 +53,69 @@ func (c *checks) envSource(v *v1.EnvVar, path *field.Path) {
 	}
 	if from.FileKeyRef != nil {
 		given++
-		c.descending(path.Child("fileKeyRef", "path"), from.FileKeyRef.Path)
+		c.fileKey(from.FileKeyRef, volumes, path.Child("fileKeyRef"))
 	}
-	if from.ConfigMapKeyRef != nil {
+	if ref := from.ConfigMapKeyRef; ref != nil {
 		given++
+		c.objectKey(ref.Name, ref.Key, path.Child("configMapKeyRef"))
 	}
-	if from.SecretKeyRef != nil {
+	if ref := from.SecretKeyRef; ref != nil {
 		given++
+		c.objectKey(ref.Name, ref.Key, path.Child("secretKeyRef"))
 	}
-	if given != 1 {
-		c.add(field.Invalid(path, "", "must name exactly one source"))
-	} else if v.Value != "" {
-		c.add(field.Invalid(path, "", "may not be given beside value"))
+	switch {
+	case given == 0:
+		c.add(field.Invalid(path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
+	case v.Value != "":
+		c.add(field.Invalid(path, "", "may not be specified when `value` is not empty"))
+	case given > 1:
+		c.add(field.Invalid(path, "", "may not have more than one field specified at a time"))
+	}
+}
+
+// objectKey checks a key of a ConfigMap or a Secret.
+func (c *checks) objectKey(name, key string, path *field.Path) {
+	c.name(path.Child("name"), name, validation.IsDNS1123Subdomain)
+	c.name(path.Child("key"), key, validation.IsConfigMapKey)
+}
+
+// fileKey checks a variable in a file that another container writes into an
+// emptyDir.
+func (c *checks) fileKey(ref *v1.FileKeySelector, volumes map[string]*v1.Volume, path *field.Path) {
+	c.name(path.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
+	if ref.Path == "" {
+		c.add(field.Required(path.Child("path"), ""))
+	}
+	c.noBacksteps(path.Child("path"), ref.Path)
+	at := path.Child("volumeName")
+	if ref.VolumeName == "" {
+		c.add(field.Required(at, ""))
+	} else if volume, ok := volumes[ref.VolumeName]; !ok {
+		c.add(field.NotFound(at, ref.VolumeName))
+	} else if volume.EmptyDir == nil {
+		c.add(field.Invalid(at, ref.VolumeName, "referenced volume must be of type emptyDir"))
+	}
+}
+
+func (c *checks) envFrom(sources []v1.EnvFromSource, path *field.Path) {
+	for i := range sources {
+		source, at, given := &sources[i], path.Index(i), 0
+		if source.Prefix != "" {
+			c.must(at.Child("prefix"), source.Prefix, validation.IsRelaxedEnvVarName)
+		}
+		if source.ConfigMapRef != nil {
+			given++
+			c.name(at.Child("configMapRef", "name"), source.ConfigMapRef.Name, validation.IsDNS1123Subdomain)
+		}
+		if source.SecretRef != nil {
+			given++
+			c.name(at.Child("secretRef", "name"), source.SecretRef.Name, validation.IsDNS1123Subdomain)
+		}
+		if given == 0 {
+			c.add(field.Invalid(at, "", "must specify one of: `configMapRef` or `secretRef`"))
+		} else if given > 1 {
+			c.add(field.Invalid(at, "", "may not have more than one field specified at a time"))
+		}
 	}
 }
 

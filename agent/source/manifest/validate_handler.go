@@ -1,6 +1,9 @@
 package manifest
 
 import (
+	"fmt"
+	"regexp"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,14 +21,27 @@ func (c *checks) handlers(container *v1.Container, spec *v1.PodSpec, path *field
 	at := path.Child("lifecycle")
 	c.hook(container.Lifecycle.PostStart, spec, at.Child("postStart"))
 	c.hook(container.Lifecycle.PreStop, spec, at.Child("preStop"))
-	if container.Lifecycle.StopSignal != nil && spec.OS == nil {
-		c.add(field.Forbidden(at.Child("stopSignal"), "needs spec.os.name"))
+	if signal := container.Lifecycle.StopSignal; signal != nil {
+		c.stopSignal(*signal, spec, at.Child("stopSignal"))
 	}
 }
 
+// stopSignal takes the signals of Linux by their names.
+func (c *checks) stopSignal(signal v1.Signal, spec *v1.PodSpec, path *field.Path) {
+	if spec.OS == nil {
+		c.add(field.Forbidden(path, "may not be set for containers with empty `spec.os.name`"))
+	} else if !signalPattern.MatchString(string(signal)) {
+		c.add(field.Invalid(path, signal, "must be the name of a signal, such as SIGTERM or SIGRTMIN+3"))
+	}
+}
+
+// signalPattern is the form of the API's constants; which there are, the
+// runtime knows.
+var signalPattern = regexp.MustCompile(`^SIG([A-Z]+[0-9]*|RTMIN\+[0-9]{1,2}|RTMAX-[0-9]{1,2})$`)
+
 // noHandlers refuses probes and hooks where nothing would run them.
 func (c *checks) noHandlers(container *v1.Container, path *field.Path) {
-	const why = "only regular containers and init containers of restartPolicy Always have it"
+	const why = "may not be set for init containers without restartPolicy=Always"
 	if container.LivenessProbe != nil {
 		c.add(field.Forbidden(path.Child("livenessProbe"), why))
 	}
@@ -54,10 +70,10 @@ func (c *checks) probe(p *v1.Probe, oneSuccess bool, path *field.Path) {
 	}
 	if grace := p.TerminationGracePeriodSeconds; grace != nil {
 		if *grace < 1 {
-			c.add(field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, "must be positive"))
+			c.add(field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, "must be greater than 0"))
 		}
 		if !oneSuccess {
-			c.add(field.Forbidden(path.Child("terminationGracePeriodSeconds"), "a readiness probe stops nothing"))
+			c.add(field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, "must not be set for readinessProbes"))
 		}
 	}
 	given := c.actions(p.Exec, p.HTTPGet, p.TCPSocket, path)
@@ -65,8 +81,14 @@ func (c *checks) probe(p *v1.Probe, oneSuccess bool, path *field.Path) {
 		given++
 		c.portNumber(path.Child("grpc", "port"), p.GRPC.Port)
 	}
-	if given != 1 {
-		c.add(field.Invalid(path, "", "must name exactly one handler"))
+	c.oneHandler(given, path)
+}
+
+func (c *checks) oneHandler(given int, path *field.Path) {
+	if given == 0 {
+		c.add(field.Required(path, "must specify a handler type"))
+	} else if given > 1 {
+		c.add(field.Forbidden(path, "may not specify more than 1 handler type"))
 	}
 }
 
@@ -79,12 +101,18 @@ func (c *checks) hook(h *v1.LifecycleHandler, spec *v1.PodSpec, path *field.Path
 		given++
 		grace := spec.TerminationGracePeriodSeconds
 		if h.Sleep.Seconds < 0 || (grace != nil && h.Sleep.Seconds > *grace) {
-			c.add(field.Invalid(path.Child("sleep", "seconds"), h.Sleep.Seconds, "must be from 0 to terminationGracePeriodSeconds"))
+			c.add(field.Invalid(path.Child("sleep", "seconds"), h.Sleep.Seconds,
+				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", seconds(grace))))
 		}
 	}
-	if given != 1 {
-		c.add(field.Invalid(path, "", "must name exactly one handler"))
+	c.oneHandler(given, path)
+}
+
+func seconds(period *int64) int64 {
+	if period == nil {
+		return v1.DefaultTerminationGracePeriodSeconds
 	}
+	return *period
 }
 
 // actions checks the handlers that probes and hooks share and counts them.
@@ -97,14 +125,19 @@ func (c *checks) actions(exec *v1.ExecAction, get *v1.HTTPGetAction, socket *v1.
 	}
 	if get != nil {
 		given++
+		c.noControl(path.Child("httpGet", "path"), get.Path)
+		c.noControl(path.Child("httpGet", "host"), get.Host)
 		c.portOrName(path.Child("httpGet", "port"), get.Port)
 		oneOf(c, path.Child("httpGet", "scheme"), get.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
 		for i, header := range get.HTTPHeaders {
-			c.name(path.Child("httpGet", "httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName)
+			at := path.Child("httpGet", "httpHeaders").Index(i)
+			c.name(at.Child("name"), header.Name, validation.IsHTTPHeaderName)
+			c.noControl(at.Child("value"), header.Value)
 		}
 	}
 	if socket != nil {
 		given++
+		c.noControl(path.Child("tcpSocket", "host"), socket.Host)
 		c.portOrName(path.Child("tcpSocket", "port"), socket.Port)
 	}
 	return given

@@ -4,30 +4,137 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
-func (c *checks) resources(r *v1.ResourceRequirements, path *field.Path) {
-	c.quantities(r.Limits, path.Child("limits"))
-	c.quantities(r.Requests, path.Child("requests"))
-	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
-		request := r.Requests[name]
-		if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
+// podResources checks the resources of the pod as a whole, which bound those
+// of its containers (KEP-2837).
+func (c *checks) podResources(spec *v1.PodSpec, path *field.Path) {
+	own := spec.Resources
+	if own == nil {
+		return
+	}
+	if len(own.Claims) > 0 {
+		c.add(field.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level"))
+	}
+	c.resources(own, podResource, path)
+	needed := containerRequests(spec)
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		sum := needed[name]
+		if request, ok := own.Requests[name]; ok && sum.Cmp(request) > 0 {
 			c.add(field.Invalid(path.Child("requests").Key(string(name)), request.String(),
-				fmt.Sprintf("must not be more than the limit of %s", limit.String())))
+				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
+		}
+	}
+	for i := range spec.Containers {
+		limits := spec.Containers[i].Resources.Limits
+		for _, name := range slices.Sorted(maps.Keys(limits)) {
+			limit := limits[name]
+			if most, ok := own.Limits[name]; ok && limit.Cmp(most) > 0 {
+				c.add(field.Invalid(path.Root().Child("containers").Index(i).Child("resources", "limits").Key(string(name)), limit.String(),
+					fmt.Sprintf("must be less than or equal to pod limits of %s", most.String())))
+			}
 		}
 	}
 }
 
-func (c *checks) quantities(list v1.ResourceList, path *field.Path) {
-	for _, name := range slices.Sorted(maps.Keys(list)) {
-		at := path.Key(string(name))
-		c.name(at, string(name), validation.IsQualifiedName)
-		if quantity := list[name]; quantity.Sign() < 0 {
-			c.add(field.Invalid(at, quantity.String(), "must not be negative"))
+// resources checks requests and limits, and each beside the other.
+func (c *checks) resources(r *v1.ResourceRequirements, valid func(v1.ResourceName) string, path *field.Path) {
+	c.quantities(r.Limits, valid, path.Child("limits"))
+	c.quantities(r.Requests, valid, path.Child("requests"))
+	compute, huge := false, false
+	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
+		for name := range list {
+			compute = compute || name == v1.ResourceCPU || name == v1.ResourceMemory
+			huge = huge || isHugePages(name)
 		}
 	}
+	if huge && !compute {
+		c.add(field.Forbidden(path, "HugePages require cpu or memory"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request, at := r.Requests[name], path.Child("requests").Key(string(name))
+		limit, limited := r.Limits[name]
+		switch {
+		case !limited && !overcommits(name):
+			c.add(field.Required(path.Child("limits").Key(string(name)), "Limit must be set for non overcommitable resources"))
+		case limited && !overcommits(name) && request.Cmp(limit) != 0:
+			c.add(field.Invalid(at, request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+		case limited && request.Cmp(limit) > 0:
+			c.add(field.Invalid(at, request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		}
+	}
+}
+
+func (c *checks) quantities(list v1.ResourceList, valid func(v1.ResourceName) string, path *field.Path) {
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		at, quantity := path.Key(string(name)), list[name]
+		c.name(at, string(name), validation.IsQualifiedName)
+		if message := valid(name); message != "" {
+			c.add(field.Invalid(at, string(name), message))
+		}
+		switch {
+		case quantity.Sign() < 0:
+			c.add(field.Invalid(at, quantity.String(), "must be greater than or equal to 0"))
+		case !overcommits(name) && quantity.MilliValue()%1000 != 0:
+			c.add(field.Invalid(at, quantity.String(), "must be an integer"))
+		case isHugePages(name) && !fillsPages(name, quantity):
+			c.add(field.Invalid(at, quantity.String(), fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name)))
+		}
+	}
+}
+
+// containerResource says what is wrong with a resource of a container; empty
+// if nothing.
+func containerResource(name v1.ResourceName) string {
+	switch {
+	case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, isHugePages(name):
+		return ""
+	case !strings.Contains(string(name), "/"):
+		return "must be a standard resource for containers"
+	case !isNative(name) && !isExtended(name):
+		return "doesn't follow extended resource name standard"
+	}
+	return ""
+}
+
+// podResource is containerResource for a pod as a whole.
+func podResource(name v1.ResourceName) string {
+	if pod.PodLevel(name) {
+		return ""
+	}
+	return "must be cpu, memory or a size of hugepages for a pod"
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+func isNative(name v1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}
+
+func isExtended(name v1.ResourceName) bool {
+	return !isNative(name) && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
+}
+
+// overcommits says whether a container may use more of a resource than it
+// requests.
+func overcommits(name v1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
+
+// fillsPages says whether an amount is a number of whole pages.
+func fillsPages(name v1.ResourceName, quantity resource.Quantity) bool {
+	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
+	if err != nil || size.Sign() <= 0 || size.Value() <= 0 {
+		return false
+	}
+	return quantity.Value()%size.Value() == 0
 }

@@ -34,7 +34,7 @@ func (c *checks) volumes(volumes []v1.Volume, path *field.Path) map[string]*v1.V
 		c.once(at.Child("name"), volume.Name, names)
 		byName[volume.Name] = volume
 		if kinds := volumeKinds(&volume.VolumeSource); len(kinds) > 1 {
-			c.add(field.Forbidden(at.Child(kinds[1]), "a volume has one source, this one has "+kinds[0]+" already"))
+			c.add(field.Forbidden(at.Child(kinds[1]), "may not specify more than 1 volume type"))
 		}
 		c.volume(volume, at)
 	}
@@ -52,19 +52,30 @@ func (c *checks) volume(v *v1.Volume, path *field.Path) {
 		if v.Image.Reference == "" {
 			c.add(field.Required(path.Child("image", "reference"), ""))
 		}
+		c.noControl(path.Child("image", "reference"), v.Image.Reference)
 		oneOf(c, path.Child("image", "pullPolicy"), v.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
+	}
+	if v.Secret != nil {
+		at := path.Child("secret")
+		c.name(at.Child("secretName"), v.Secret.SecretName, validation.IsDNS1123Subdomain)
+		c.fileMode(at.Child("defaultMode"), v.Secret.DefaultMode)
+		c.keys(v.Secret.Items, nil, at.Child("items"))
+	}
+	if v.ConfigMap != nil {
+		at := path.Child("configMap")
+		c.name(at.Child("name"), v.ConfigMap.Name, validation.IsDNS1123Subdomain)
+		c.fileMode(at.Child("defaultMode"), v.ConfigMap.DefaultMode)
+		c.keys(v.ConfigMap.Items, nil, at.Child("items"))
+	}
+	if v.PersistentVolumeClaim != nil {
+		c.name(path.Child("persistentVolumeClaim", "claimName"), v.PersistentVolumeClaim.ClaimName, validation.IsDNS1123Subdomain)
 	}
 	if v.DownwardAPI != nil {
 		c.fileMode(path.Child("downwardAPI", "defaultMode"), v.DownwardAPI.DefaultMode)
-		c.files(v.DownwardAPI.Items, path.Child("downwardAPI", "items"))
+		c.files(v.DownwardAPI.Items, nil, path.Child("downwardAPI", "items"))
 	}
 	if v.Projected != nil {
-		c.fileMode(path.Child("projected", "defaultMode"), v.Projected.DefaultMode)
-		for i := range v.Projected.Sources {
-			if api := v.Projected.Sources[i].DownwardAPI; api != nil {
-				c.files(api.Items, path.Child("projected", "sources").Index(i).Child("downwardAPI", "items"))
-			}
-		}
+		c.projected(v.Projected, path.Child("projected"))
 	}
 }
 
@@ -94,33 +105,32 @@ func (c *checks) emptyDir(v *v1.EmptyDirVolumeSource, path *field.Path) {
 	}
 }
 
-// files checks the files of a downward API volume. Names that begin with
-// ".." are those that the volume's atomic writer uses itself.
-func (c *checks) files(items []v1.DownwardAPIVolumeFile, path *field.Path) {
+// files checks the files of a downward API volume.
+func (c *checks) files(items []v1.DownwardAPIVolumeFile, taken *[]target, path *field.Path) {
 	for i := range items {
 		item, at := &items[i], path.Index(i)
-		if item.Path == "" {
-			c.add(field.Required(at.Child("path"), ""))
-		} else if strings.HasPrefix(item.Path, "..") && !strings.HasPrefix(item.Path, "../") {
-			c.add(field.Invalid(at.Child("path"), item.Path, "must not start with '..'"))
-		}
-		c.descending(at.Child("path"), item.Path)
+		c.volumePath(item.Path, taken, at.Child("path"))
 		c.fileMode(at.Child("mode"), item.Mode)
 		switch {
-		case (item.FieldRef == nil) == (item.ResourceFieldRef == nil):
-			c.add(field.Invalid(at, "", "must name exactly one of fieldRef and resourceFieldRef"))
+		case item.FieldRef == nil && item.ResourceFieldRef == nil:
+			c.add(field.Required(at, "one of fieldRef and resourceFieldRef is required"))
+		case item.FieldRef != nil && item.ResourceFieldRef != nil:
+			c.add(field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
 		case item.FieldRef != nil:
 			c.fieldRef(item.FieldRef, fileFields, at.Child("fieldRef"))
 		default:
+			if item.ResourceFieldRef.ContainerName == "" {
+				c.add(field.Required(at.Child("resourceFieldRef", "containerName"), ""))
+			}
 			c.resourceRef(item.ResourceFieldRef, at.Child("resourceFieldRef"))
 		}
 	}
 }
 
-func (c *checks) mounts(mounts []v1.VolumeMount, volumes map[string]*v1.Volume, path *field.Path) {
-	points := make(map[string]struct{}, len(mounts))
-	for i := range mounts {
-		mount, at := &mounts[i], path.Index(i)
+func (c *checks) mounts(container *v1.Container, volumes map[string]*v1.Volume, path *field.Path) {
+	points := make(map[string]struct{}, len(container.VolumeMounts))
+	for i := range container.VolumeMounts {
+		mount, at := &container.VolumeMounts[i], path.Index(i)
 		if mount.Name == "" {
 			c.add(field.Required(at.Child("name"), ""))
 		} else if _, ok := volumes[mount.Name]; !ok {
@@ -130,16 +140,60 @@ func (c *checks) mounts(mounts []v1.VolumeMount, volumes map[string]*v1.Volume, 
 			c.add(field.Required(at.Child("mountPath"), ""))
 		} else {
 			c.noControl(at.Child("mountPath"), mount.MountPath)
-			c.once(at.Child("mountPath"), mount.MountPath, points)
+			if _, taken := points[mount.MountPath]; taken {
+				c.add(field.Invalid(at.Child("mountPath"), mount.MountPath, "must be unique"))
+			}
+			points[mount.MountPath] = struct{}{}
 		}
 		c.descending(at.Child("subPath"), mount.SubPath)
 		c.descending(at.Child("subPathExpr"), mount.SubPathExpr)
 		if mount.SubPath != "" && mount.SubPathExpr != "" {
-			c.add(field.Forbidden(at.Child("subPathExpr"), "may not be given beside subPath"))
+			c.add(field.Invalid(at.Child("subPathExpr"), mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
 		}
-		if mount.MountPropagation != nil {
-			oneOf(c, at.Child("mountPropagation"), *mount.MountPropagation,
-				v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
+		c.propagation(mount, container, at)
+	}
+}
+
+// propagation checks how mounts below a volume come and go.
+func (c *checks) propagation(mount *v1.VolumeMount, container *v1.Container, path *field.Path) {
+	none := mount.MountPropagation == nil || *mount.MountPropagation == v1.MountPropagationNone
+	if !none {
+		at := path.Child("mountPropagation")
+		oneOf(c, at, *mount.MountPropagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
+		s := container.SecurityContext
+		if privileged := s != nil && s.Privileged != nil && *s.Privileged; *mount.MountPropagation == v1.MountPropagationBidirectional && !privileged {
+			c.add(field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers"))
 		}
+	}
+	if mount.RecursiveReadOnly == nil {
+		return
+	}
+	at := path.Child("recursiveReadOnly")
+	oneOf(c, at, *mount.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
+	if *mount.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return
+	}
+	if !mount.ReadOnly {
+		c.add(field.Forbidden(at, "may only be specified when readOnly is true"))
+	}
+	if !none {
+		c.add(field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+	}
+}
+
+// devices checks volumes that are to be block devices in a container.
+func (c *checks) devices(container *v1.Container, volumes map[string]*v1.Volume, path *field.Path) {
+	paths := make(map[string]struct{}, len(container.VolumeDevices))
+	for i := range container.VolumeDevices {
+		device, at := &container.VolumeDevices[i], path.Index(i)
+		if _, ok := volumes[device.Name]; !ok {
+			c.add(field.NotFound(at.Child("name"), device.Name))
+		}
+		if device.DevicePath == "" {
+			c.add(field.Required(at.Child("devicePath"), ""))
+			continue
+		}
+		c.noBacksteps(at.Child("devicePath"), device.DevicePath)
+		c.once(at.Child("devicePath"), device.DevicePath, paths)
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -39,7 +40,7 @@ type node struct {
 	socket string
 }
 
-func newNode(t *testing.T, pods []local.Pod, events []event.Event) *node {
+func newNode(t *testing.T, pods []local.Pod, events []event.Event, change ...func(*local.Config)) *node {
 	t.Helper()
 	n := &node{
 		socket: filepath.Join(t.TempDir(), "tinylet.sock"),
@@ -51,12 +52,16 @@ func newNode(t *testing.T, pods []local.Pod, events []event.Event) *node {
 	if pods == nil {
 		return n
 	}
-	server, err := local.New(local.Config{
+	cfg := local.Config{
 		SocketPath: n.socket,
 		Pods:       func(context.Context) []local.Pod { return pods },
 		Events:     func() []event.Event { return events },
 		Log:        slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	server, err := local.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +233,8 @@ func TestOutputs(t *testing.T) {
 		{"describe-new.txt", []string{"describe", "default/web2"}},
 		{"describe-crash.json", []string{"describe", "crash", "-o", "json"}},
 		{"events.txt", []string{"events"}},
-		{"events-warnings.txt", []string{"events", "-w"}},
+		{"events-warnings.txt", []string{"events", "--types", "warning"}},
+		{"events-both.txt", []string{"events", "--types", "Normal,Warning", "web"}},
 		{"events.json", []string{"events", "default/web", "-o", "json"}},
 		{"help-ps.txt", []string{"ps", "--help"}},
 		{"help-describe.txt", []string{"describe", "--help"}},
@@ -295,6 +301,9 @@ func TestErrors(t *testing.T) {
 		{"bad tail", n, []string{"logs", "web-board", "--tail", "-2"}, 1, "--tail"},
 		{"bad since", n, []string{"logs", "web-board", "--since=-1s"}, 1, "--since"},
 		{"follow the past", n, []string{"logs", "web-board", "-f", "-p"}, 1, "--previous"},
+		{"bad type", n, []string{"events", "--types", "Error"}, 1, "Normal, Warning"},
+		{"nothing to watch", n, []string{"events", "--watch"}, 1, "cannot be watched"},
+		{"no agent to watch", gone, []string{"events", "--watch"}, codeNoAgent, "does not run"},
 		{"too many arguments", n, []string{"describe", "a", "b"}, 1, "accepts 1 arg"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -431,6 +440,111 @@ func TestLogsFollow(t *testing.T) {
 	var e *ExitError
 	if err := <-done; !errors.As(err, &e) || e.Code != codeInterrupted || err.Error() != "" {
 		t.Errorf("error: %v", err)
+	}
+}
+
+// A container that has never started can be followed from its first line.
+func TestLogsFollowWaits(t *testing.T) {
+	n := newNode(t, samplePods()[3:], nil)
+	root := &cobra.Command{Use: "tinylet", SilenceErrors: true}
+	root.AddCommand(n.system.commands()...)
+	root.SetArgs([]string{"logs", "web2", "-f", "--socket", n.socket})
+	in, out := io.Pipe()
+	notes, errs := io.Pipe()
+	root.SetOut(out)
+	root.SetErr(errs)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- root.ExecuteContext(ctx) }()
+	note := make([]byte, 200)
+	got, err := notes.Read(note)
+	if want := "container \"main\" has no log yet: it is Waiting; waiting for it\n"; err != nil || string(note[:got]) != want {
+		t.Fatalf("note %q, %v", note[:got], err)
+	}
+	n.log(t, "default_web2-board_9b4e/main/0.log", "2026-05-06T07:00:00Z stdout F one\n")
+	line := make([]byte, len("one\n"))
+	if _, err := io.ReadFull(in, line); err != nil || string(line) != "one\n" {
+		t.Fatalf("read %q, %v", line, err)
+	}
+	cancel()
+	var e *ExitError
+	if err := <-done; !errors.As(err, &e) || e.Code != codeInterrupted {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestEventsWatch(t *testing.T) {
+	r := event.NewRecorder(slog.New(slog.DiscardHandler))
+	n := newNode(t, samplePods(), nil, func(c *local.Config) {
+		c.Watch = func(ctx context.Context, handle func([]event.Event) error) error {
+			if err := handle(sampleEvents()); err != nil {
+				return err
+			}
+			return r.Watch(ctx, handle)
+		}
+	})
+	for _, tt := range []struct {
+		name        string
+		args        []string
+		first, next string
+	}{
+		{
+			"table", []string{"web", "-w"},
+			"TIME (UTC)           TYPE     REASON            POD                           MESSAGE\n" +
+				"2026-05-06 06:58:09  Normal   Started           default/web-board             started nginx (x3)\n" +
+				"2026-05-06 06:57:09  Warning  BackOff           default/web-board             back-off restarting\n" +
+				"2026-05-06 08:08:09  Normal   Killing           default/web-board             an earlier life\n",
+			" [31m red",
+		},
+		{
+			"documents", []string{"--watch", "-o", "json", "--types=Warning"},
+			`{"namespace":"default","pod":"web-board","uid":"6e1b","type":"Warning","reason":"BackOff","message":"back-off\nrestarting","count":1,"first":"2026-05-06T06:57:09Z","last":"2026-05-06T06:57:09Z"}` + "\n",
+			`"message":"\u001b[31m red"`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := &cobra.Command{Use: "tinylet", SilenceErrors: true}
+			root.AddCommand(n.system.commands()...)
+			root.SetArgs(append([]string{"events", "--socket", n.socket}, tt.args...))
+			in, out := io.Pipe()
+			root.SetOut(out)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- root.ExecuteContext(ctx) }()
+			lines := bufio.NewReader(in)
+			var got strings.Builder
+			for range strings.Count(tt.first, "\n") {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					t.Fatal(err)
+				}
+				got.WriteString(line)
+			}
+			if diff := cmp.Diff(tt.first, got.String()); diff != "" {
+				t.Fatalf("first events (-want +got):\n%s", diff)
+			}
+			r.Warning(pod.Ref{Namespace: "default", Name: "web-board"}, "Failed", "\x1b[31m red")
+			if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, tt.next) {
+				t.Errorf("next event %q, %v", line, err)
+			}
+			cancel()
+			// What it had still to write must find a reader.
+			drained := make(chan struct{})
+			go func() {
+				defer close(drained)
+				_, _ = io.Copy(io.Discard, lines)
+			}()
+			defer func() {
+				_ = in.Close()
+				<-drained
+			}()
+			var e *ExitError
+			if err := <-done; !errors.As(err, &e) || e.Code != codeInterrupted {
+				t.Errorf("error: %v", err)
+			}
+		})
 	}
 }
 

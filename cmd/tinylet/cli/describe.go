@@ -74,6 +74,7 @@ func (s *system) printDescription(w io.Writer, p *local.Pod, doc *DescriptionDoc
 		s.describeContainer(&t, p.Pod, &doc.Containers[i])
 	}
 	describeConditions(&t, p.Pod)
+	describeGates(&t, p.Pod)
 	describeVolumes(&t, p.Pod)
 	if err := t.write(w); err != nil {
 		return err
@@ -109,40 +110,52 @@ func (s *system) describePod(t *table, p *local.Pod, doc *DescriptionDocument) {
 	}
 	t.field("IP", strings.Join(ips, ", "))
 	t.field("QoS class", string(status.QOSClass))
+	t.field("Priority", priority(&p.Pod.Spec))
 	t.field("Restart policy", string(p.Pod.Spec.RestartPolicy))
+	if grace := p.Pod.Spec.TerminationGracePeriodSeconds; grace != nil {
+		t.field("Grace period", seconds(*grace))
+	}
+	if deadline := p.Pod.Spec.ActiveDeadlineSeconds; deadline != nil {
+		t.field("Deadline", seconds(*deadline))
+	}
+	t.field("Of the host", hostNamespaces(&p.Pod.Spec))
+	if users := p.Pod.Spec.HostUsers; users != nil && !*users {
+		t.field("Users", "its own ids")
+	}
+	if class := p.Pod.Spec.RuntimeClassName; class != nil {
+		t.field("Runtime class", *class)
+	}
+	t.field("Service account", p.Pod.Spec.ServiceAccountName)
 	t.field("Memory", memory(p.MemoryBytes))
 	t.field("Labels", pairs(p.Pod.Labels))
 }
 
-func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
-	now, up := s.now(), s.uptime()
-	t.add("  " + containerName(c) + ":")
-	t.nested("State", containerStatus(c))
-	t.nested("Message", c.Message)
-	if c.StartedAt != nil {
-		t.nested("Started", moment(*c.StartedAt, now, up))
+func priority(spec *v1.PodSpec) string {
+	var parts []string
+	if spec.Priority != nil {
+		parts = append(parts, fmt.Sprint(*spec.Priority))
 	}
-	if c.FinishedAt != nil {
-		t.nested("Ended", moment(*c.FinishedAt, now, up))
+	if spec.PriorityClassName != "" {
+		parts = append(parts, "("+spec.PriorityClassName+")")
 	}
-	if last := lastEnded(p, c.Name); last != nil {
-		t.nested("Before", fmt.Sprintf("%s (exit %d), ended %s", endReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
-		t.nested("", last.Message)
-	}
-	t.nested("Ready", yes(c.Ready))
-	t.nested("Restarts", restarts(c.Restarts, c.LastRestart, now, up))
-	t.nested("Image", c.Image)
-	if spec := containerSpec(p, c.Name); spec != nil {
-		t.nested("Command", strings.Join(append(slices.Clone(spec.Command), spec.Args...), " "))
-		t.nested("Limits", resources(spec.Resources.Limits))
-		t.nested("Requests", resources(spec.Resources.Requests))
-		t.nested("Ports", ports(spec.Ports))
-		t.nested("Mounts", mounts(spec.VolumeMounts))
-	}
-	t.nested("Memory", memory(c.MemoryBytes))
-	t.nested("ID", c.ID)
-	t.nested("Log", c.LogPath)
+	return strings.Join(parts, " ")
 }
+
+// hostNamespaces lists what the pod shares with the node.
+func hostNamespaces(spec *v1.PodSpec) string {
+	var parts []string
+	for _, shared := range []struct {
+		name string
+		is   bool
+	}{{"network", spec.HostNetwork}, {"processes", spec.HostPID}, {"IPC", spec.HostIPC}} {
+		if shared.is {
+			parts = append(parts, shared.name)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func seconds(n int64) string { return fmt.Sprintf("%ds", n) }
 
 func describeConditions(t *table, p *v1.Pod) {
 	if len(p.Status.Conditions) == 0 {
@@ -155,29 +168,20 @@ func describeConditions(t *table, p *v1.Pod) {
 	}
 }
 
-func describeVolumes(t *table, p *v1.Pod) {
-	if len(p.Spec.Volumes) == 0 {
+// describeGates tells which conditions of others the pod waits for.
+func describeGates(t *table, p *v1.Pod) {
+	if len(p.Spec.ReadinessGates) == 0 {
 		return
 	}
-	t.add("Volumes:")
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		text := "other"
-		switch {
-		case v.HostPath != nil:
-			text = "hostPath " + v.HostPath.Path
-		case v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory:
-			text = "emptyDir in memory"
-		case v.EmptyDir != nil:
-			text = "emptyDir"
-		case v.ConfigMap != nil:
-			text = "configMap " + v.ConfigMap.Name
-		case v.Secret != nil:
-			text = "secret " + v.Secret.SecretName
-		case v.Projected != nil:
-			text = "projected"
+	t.add("Readiness gates:")
+	for i := range p.Spec.ReadinessGates {
+		kind, status := p.Spec.ReadinessGates[i].ConditionType, "not set"
+		for k := range p.Status.Conditions {
+			if c := &p.Status.Conditions[k]; c.Type == kind {
+				status = string(c.Status)
+			}
 		}
-		t.add("  "+v.Name, text)
+		t.add("  "+string(kind), status)
 	}
 }
 
@@ -185,6 +189,14 @@ func describeVolumes(t *table, p *v1.Pod) {
 func (t *table) field(name, text string) {
 	if text != "" && text != "-" {
 		t.add(name+":", text)
+	}
+}
+
+// list adds a name about a container and what belongs to it, each in a line.
+func (t *table) list(name string, lines []string) {
+	for _, line := range lines {
+		t.nested(name, line)
+		name = ""
 	}
 }
 
@@ -202,28 +214,6 @@ func moment(at, now time.Time, up time.Duration) string {
 	return at.UTC().Format(time.DateTime) + " UTC, " + age(at, now, up) + " ago"
 }
 
-func lastEnded(p *v1.Pod, name string) *v1.ContainerStateTerminated {
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return list[i].LastTerminationState.Terminated
-			}
-		}
-	}
-	return nil
-}
-
-func containerSpec(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
-
 func pairs(m map[string]string) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -238,28 +228,4 @@ func resources(list v1.ResourceList) string {
 		m[string(name)] = quantity.String()
 	}
 	return pairs(m)
-}
-
-func ports(list []v1.ContainerPort) string {
-	var out []string
-	for i := range list {
-		text := fmt.Sprintf("%d/%s", list[i].ContainerPort, list[i].Protocol)
-		if list[i].HostPort != 0 {
-			text += fmt.Sprintf(" (host %d)", list[i].HostPort)
-		}
-		out = append(out, strings.TrimSuffix(text, "/"))
-	}
-	return strings.Join(out, ", ")
-}
-
-func mounts(list []v1.VolumeMount) string {
-	var out []string
-	for i := range list {
-		text := list[i].MountPath + " from " + list[i].Name
-		if list[i].ReadOnly {
-			text += " (read-only)"
-		}
-		out = append(out, text)
-	}
-	return strings.Join(out, ", ")
 }

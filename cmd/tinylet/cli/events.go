@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/local"
@@ -33,45 +35,119 @@ type EventDocument struct {
 	Last      time.Time `json:"last"`
 }
 
+// eventFlags are the flags of events.
+type eventFlags struct {
+	socket *string
+	form   *output
+	types  []string
+	watch  bool
+}
+
 func (s *system) events() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [POD] [flags]",
 		Short: "List what happened lately to pods and to the node",
 		Long: "List what happened lately to pods and to the node, the newest last. The agent\n" +
-			"keeps a few hundred events in memory.\n\n" +
-			"POD is the beginning of a name, or of NAMESPACE/NAME.",
+			"keeps a few hundred events in memory, and a few dozen of each pod.\n\n" +
+			"POD is the beginning of a name, or of NAMESPACE/NAME. With --watch and -o json,\n" +
+			"each event is a document in a line of its own.",
 		Example: `  # What went wrong?
-  tinylet events --warnings
+  tinylet events --types Warning
 
-  # What happened to the pods whose names begin with web?
-  tinylet events web`,
+  # What happens to the pods whose names begin with web?
+  tinylet events web --watch`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	socket, form := addSocket(cmd), addOutput(cmd)
-	warnings := cmd.Flags().BoolP("warnings", "w", false, "only what somebody should look at")
+	f := eventFlags{socket: addSocket(cmd), form: addOutput(cmd)}
+	cmd.Flags().StringSliceVar(&f.types, "types", nil, "only events of these `types`: Normal, Warning")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "go on with what happens from now on")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		all, err := local.NewClient(*socket).Events(cmd.Context())
+		wanted, err := f.filter(args)
 		if err != nil {
 			return err
 		}
-		doc := EventsDocument{Events: []EventDocument{}}
-		for i := range all {
-			e := &all[i]
-			if (len(args) > 0 && !startsWith(e, args[0])) || (*warnings && e.Type != "Warning") {
-				continue
-			}
-			doc.Events = append(doc.Events, eventDocument(e))
+		client := local.NewClient(*f.socket)
+		if f.watch {
+			return watchEvents(cmd, client, wanted, *f.form)
 		}
-		if *form == outputJSON {
-			return printJSON(cmd.OutOrStdout(), doc)
-		}
-		if len(doc.Events) == 0 {
-			_, err := fmt.Fprintln(cmd.ErrOrStderr(), "no events")
+		all, err := client.Events(cmd.Context())
+		if err != nil {
 			return err
 		}
-		return s.printEvents(cmd.OutOrStdout(), doc.Events, "")
+		return s.listEvents(cmd, all, wanted, *f.form)
 	}
 	return command(cmd)
+}
+
+// filter is which events are wanted.
+func (f *eventFlags) filter(args []string) (func(*event.Event) bool, error) {
+	var types []string
+	for _, asked := range f.types {
+		i := slices.IndexFunc(eventTypes, func(known string) bool { return strings.EqualFold(known, asked) })
+		if i < 0 {
+			return nil, fmt.Errorf("--types %q: it must be of %s", asked, strings.Join(eventTypes, ", "))
+		}
+		types = append(types, eventTypes[i])
+	}
+	return func(e *event.Event) bool {
+		return (len(args) == 0 || startsWith(e, args[0])) && (len(types) == 0 || slices.Contains(types, e.Type))
+	}, nil
+}
+
+var eventTypes = []string{v1.EventTypeNormal, v1.EventTypeWarning}
+
+func (s *system) listEvents(cmd *cobra.Command, all []event.Event, wanted func(*event.Event) bool, form output) error {
+	doc := EventsDocument{Events: []EventDocument{}}
+	for i := range all {
+		if wanted(&all[i]) {
+			doc.Events = append(doc.Events, eventDocument(&all[i]))
+		}
+	}
+	if form == outputJSON {
+		return printJSON(cmd.OutOrStdout(), doc)
+	}
+	if len(doc.Events) == 0 {
+		_, err := fmt.Fprintln(cmd.ErrOrStderr(), "no events")
+		return err
+	}
+	return s.printEvents(cmd.OutOrStdout(), doc.Events, "")
+}
+
+// watchEvents prints each event in a line until it is interrupted.
+func watchEvents(cmd *cobra.Command, client *local.Client, wanted func(*event.Event) bool, form output) error {
+	w, lines := cmd.OutOrStdout(), json.NewEncoder(cmd.OutOrStdout())
+	lines.SetEscapeHTML(false)
+	header := form != outputJSON
+	err := client.WatchEvents(cmd.Context(), func(e event.Event) error {
+		if !wanted(&e) {
+			return nil
+		}
+		doc := eventDocument(&e)
+		if form == outputJSON {
+			return lines.Encode(&doc)
+		}
+		if header {
+			header = false
+			if err := printWatched(w, "TIME (UTC)", "TYPE", "REASON", "POD", "MESSAGE"); err != nil {
+				return err
+			}
+		}
+		message := doc.Message
+		if doc.Count > 1 {
+			message = fmt.Sprintf("%s (x%d)", message, doc.Count)
+		}
+		return printWatched(w, doc.Last.Format(time.DateTime), doc.Type, doc.Reason, eventPod(&doc), message)
+	})
+	if cmd.Context().Err() != nil {
+		return &ExitError{Code: codeInterrupted}
+	}
+	return err
+}
+
+// printWatched aligns what is usual; the rows to come are not known.
+func printWatched(w io.Writer, at, kind, reason, of, message string) error {
+	_, err := fmt.Fprintf(w, "%-19s  %-7s  %-16s  %-28s  %s\n", at, clean(kind), clean(reason), clean(of), clean(message))
+	return err
 }
 
 func startsWith(e *event.Event, text string) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ func (s *system) logs() *cobra.Command {
 	f := logFlags{socket: addSocket(cmd)}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.container, "container", "c", "", "`name` of the container; needed where there are several")
-	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with what is written from now on")
+	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with what is written from now on; wait for a log that is not there yet")
 	flags.Int64Var(&f.tail, "tail", -1, "begin with this `number` of last lines; -1 is all")
 	flags.DurationVar(&f.since, "since", 0, "leave out what is older than this `time`, such as 5m or 2h")
 	flags.BoolVarP(&f.previous, "previous", "p", false, "the container before the last restart")
@@ -72,7 +73,7 @@ func (s *system) printLogs(cmd *cobra.Command, arg string, f *logFlags) error {
 	if err != nil {
 		return err
 	}
-	src := podlogs.Source{Path: path, Next: !f.previous}
+	src := podlogs.Source{Path: path, Next: !f.previous, Wait: f.follow}
 	damaged, err := podlogs.Read(cmd.Context(), src, o, podlogs.Output{Stdout: cmd.OutOrStdout()})
 	if damaged > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "left out damaged lines, as a power cut leaves them: %d\n", damaged)
@@ -134,7 +135,12 @@ func (s *system) logPath(ctx context.Context, notes io.Writer, arg string, f *lo
 	}
 	c := &doc.Containers[slices.Index(names, name)]
 	if c.LogPath == "" {
-		return "", &ExitError{Code: codeNotFound, Err: fmt.Errorf("container %q has no log yet: it is %s", name, strings.TrimSpace(c.Reason+" "+clean(c.Message)))}
+		none := fmt.Errorf("container %q has no log yet: it is %s", name, strings.TrimSpace(c.Reason+" "+clean(c.Message)))
+		if !f.follow {
+			return "", &ExitError{Code: codeNotFound, Err: none}
+		}
+		fmt.Fprintf(notes, "%v; waiting for it\n", none)
+		return podlogs.First(logRootOf(s.logRoot, doc.Containers), p.Pod.Namespace, p.Pod.Name, string(p.Pod.UID), name), nil
 	}
 	// While a container waits for its restart, the newest log is that of
 	// the one before.
@@ -142,6 +148,16 @@ func (s *system) logPath(ctx context.Context, notes io.Writer, arg string, f *lo
 		return c.LogPath, nil
 	}
 	return previousLog(c.LogPath, name)
+}
+
+// logRootOf is the folder of all logs, going by a container that has one.
+func logRootOf(fallback string, containers []ContainerDocument) string {
+	for i := range containers {
+		if path := containers[i].LogPath; path != "" {
+			return filepath.Dir(filepath.Dir(filepath.Dir(path)))
+		}
+	}
+	return fallback
 }
 
 func previousLog(path, name string) (string, error) {

@@ -1,0 +1,178 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// chunk is how much of a blob is in memory at a time.
+const chunk = 128 << 10
+
+// refLabel begins the labels by which containerd's garbage collector finds
+// what a blob needs (docs/garbage-collection.md).
+const refLabel = "containerd.io/gc.ref.content."
+
+func labelsOf(b container.Blob) map[string]string {
+	if len(b.Refs) == 0 {
+		return nil
+	}
+	labels := make(map[string]string, len(b.Refs))
+	for role, digest := range b.Refs {
+		labels[refLabel+role] = digest
+	}
+	return labels
+}
+
+// Put stores a blob that r has from its beginning. It goes on where an
+// earlier Put of the same blob was broken off, and reads nothing that
+// containerd has: r is sought where it can be, else read and dropped.
+// Content that is not what the digest says gives container.ErrCorrupt.
+// Errors of r are in the chain of the error. Only ctx limits the time.
+func (s *Store) Put(ctx context.Context, b container.Blob, r io.Reader) error {
+	if err := s.connect(); err != nil {
+		return err
+	}
+	err := s.put(ctx, b, r)
+	if status.Code(err) == codes.AlreadyExists {
+		return s.relabel(ctx, b)
+	}
+	return err
+}
+
+// relabel gives a blob that was there its labels: somebody may have put it
+// without.
+func (s *Store) relabel(ctx context.Context, b container.Blob) error {
+	labels := labelsOf(b)
+	if labels == nil {
+		return nil
+	}
+	var info, m message // content.Info, content.UpdateRequest
+	info.text(1, b.Digest)
+	info.dict(5, labels)
+	m.data(1, info)
+	var paths []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		paths = append(paths, "labels."+key)
+	}
+	m.mask(2, paths)
+	return wrap(ctx, s.call(ctx, "content.v1.Content/Update", m), "label content %s", b.Digest)
+}
+
+func (s *Store) put(ctx context.Context, b container.Blob, r io.Reader) error {
+	streamed, cancel := context.WithCancel(in(ctx))
+	defer cancel() // ends the stream, in whatever state it is
+	stream, err := s.conn.NewStream(streamed, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, service+"content.v1.Content/Write")
+	if err != nil {
+		return wrap(ctx, err, "write content %s", b.Digest)
+	}
+	w := &writer{stream: stream, request: writeRequest{ref: lease + "-" + b.Digest, total: b.Size, expected: b.Digest}}
+	w.request.action = actionStat
+	begin, err := w.send()
+	switch {
+	case status.Code(err) == codes.AlreadyExists:
+		return err
+	case err != nil:
+		return wrap(ctx, err, "write content %s", b.Digest)
+	case begin > b.Size:
+		begin = 0 // writing at 0 drops what is there
+	}
+	if err := skip(r, begin); err != nil {
+		return fmt.Errorf("read content %s from %d on: %w", b.Digest, begin, err)
+	}
+	if err := w.copy(ctx, b, r, begin); err != nil {
+		return err
+	}
+	w.request.action, w.request.data, w.request.labels = actionCommit, nil, labelsOf(b)
+	w.request.total, w.request.expected = b.Size, b.Digest
+	_, err = w.send()
+	switch code := status.Code(err); {
+	case code == codes.FailedPrecondition:
+		return s.refuse(ctx, b, begin, status.Convert(err).Message())
+	case code == codes.AlreadyExists:
+		return err
+	}
+	return wrap(ctx, err, "commit content %s", b.Digest)
+}
+
+// refuse drops what was written. What was there from an earlier Put may be
+// what a power cut left of it: then the blob itself is not to blame.
+func (s *Store) refuse(ctx context.Context, b container.Blob, begin int64, why string) error {
+	var m message // content.AbortRequest
+	m.text(1, lease+"-"+b.Digest)
+	err := s.call(ctx, "content.v1.Content/Abort", m)
+	if status.Code(err) == codes.NotFound {
+		err = nil
+	}
+	err = wrap(ctx, err, "drop what was written of content %s", b.Digest)
+	if begin > 0 {
+		return errors.Join(fmt.Errorf("commit content %s, of which %d bytes were there: %s", b.Digest, begin, why), err)
+	}
+	return errors.Join(fmt.Errorf("commit content %s: %w: %s", b.Digest, container.ErrCorrupt, why), err)
+}
+
+// skip moves r to n bytes from its beginning.
+func skip(r io.Reader, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	if s, ok := r.(io.Seeker); ok {
+		_, err := s.Seek(n, io.SeekStart)
+		return err
+	}
+	_, err := io.CopyN(io.Discard, r, n)
+	return err
+}
+
+// writer is one write stream.
+type writer struct {
+	stream  grpc.ClientStream
+	request writeRequest
+	buf     message
+	answer  message
+}
+
+// send sends the request and answers where the content's end is now.
+func (w *writer) send() (offset int64, err error) {
+	w.buf = w.request.encode(w.buf)
+	if err := w.stream.SendMsg(w.buf); err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	// After an EOF, the answer is why the stream has ended.
+	if err := w.stream.RecvMsg(&w.answer); err != nil {
+		return 0, err
+	}
+	return writtenOffset(w.answer)
+}
+
+// copy writes what r has from begin on.
+func (w *writer) copy(ctx context.Context, b container.Blob, r io.Reader, begin int64) error {
+	data := make([]byte, min(chunk, b.Size-begin))
+	w.request.action, w.request.offset = actionWrite, begin
+	w.request.total, w.request.expected = 0, "" // containerd looks for it each time
+	for w.request.offset < b.Size {
+		data = data[:min(int64(len(data)), b.Size-w.request.offset)]
+		if _, err := io.ReadFull(r, data); err != nil {
+			return fmt.Errorf("read content %s at %d: %w", b.Digest, w.request.offset, err)
+		}
+		w.request.data = data
+		end, err := w.send()
+		if err != nil {
+			return wrap(ctx, err, "write content %s at %d", b.Digest, w.request.offset)
+		}
+		if want := w.request.offset + int64(len(data)); end != want {
+			return fmt.Errorf("write content %s: containerd is at %d, not at %d", b.Digest, end, want)
+		}
+		w.request.offset = end
+	}
+	return nil
+}

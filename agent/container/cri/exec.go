@@ -1,0 +1,36 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ExecSync implements container.Containers. The runtime ends the command; the
+// driver's own limit comes after that, for a runtime that hangs.
+func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	timeout = max(timeout, 0)
+	if timeout > 0 {
+		limited, cancel = context.WithTimeout(ctx, plus(d.timeout, timeout))
+	}
+	defer cancel()
+	r, err := d.runtime.ExecSync(limited, &runtimeapi.ExecSyncRequest{
+		ContainerId: containerID,
+		Cmd:         cmd,
+		Timeout:     wholeSeconds(timeout),
+	})
+	if err != nil {
+		return nil, nil, 0, wrap(ctx, err, "run a command in container %q", containerID)
+	}
+	return r.GetStdout(), r.GetStderr(), r.GetExitCode(), nil
+}
+
+// ReopenContainerLog implements container.Containers.
+func (d *Driver) ReopenContainerLog(ctx context.Context, containerID string) error {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	_, err := d.runtime.ReopenContainerLog(limited, &runtimeapi.ReopenContainerLogRequest{ContainerId: containerID})
+	return wrap(ctx, err, "reopen the log of container %q", containerID)
+}

@@ -1,0 +1,173 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// Exec is what a command does that runs in a container.
+type Exec struct {
+	// Err makes ExecSync fail with it: an invalid command.
+	Err error
+	// Delay passes before the end; Hang has no end.
+	Delay time.Duration
+	Hang  bool
+	// Stdout, Stderr and Code are the result.
+	Stdout, Stderr string
+	Code           int32
+	// Effect, if there is one, happens at the command's end. It may call the
+	// runtime.
+	Effect func(containerID string)
+}
+
+// SetExec makes commands behave so whose first word is path, in all
+// containers.
+func (r *Runtime) SetExec(path string, e Exec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.execs[path] = e
+}
+
+// SetFile makes a file for cat, test, touch and rm in a container: what a
+// probe looks at.
+func (r *Runtime) SetFile(containerID, path, content string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.containers[containerID]; p != nil {
+		p.write(path, content)
+	}
+}
+
+// RemoveFile undoes SetFile.
+func (r *Runtime) RemoveFile(containerID, path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.containers[containerID]; p != nil {
+		delete(p.files, path)
+	}
+}
+
+func (p *process) write(path, content string) {
+	if p.files == nil {
+		p.files = make(map[string]string)
+	}
+	p.files[path] = content
+}
+
+// ExecSync implements container.Containers. As in containerd, the container
+// must run, a command that takes longer than timeout is killed, and so is one
+// whose container ends (code 137).
+func (r *Runtime) ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+	limit := time.Duration(0)
+	if timeout = max(timeout, 0); timeout > 0 {
+		limit = r.timeout + timeout
+	}
+	err = r.do(ctx, "ExecSync", containerID, limit, func(ctx context.Context) error {
+		r.mu.Lock()
+		p, broken := r.containers[containerID], r.broken
+		if p == nil {
+			r.mu.Unlock()
+			return container.ErrNotFound
+		}
+		if p.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			state := p.status.State
+			r.mu.Unlock()
+			return fmt.Errorf("container is in %v state", state)
+		}
+		run := &execution{r: r, p: p, timeout: timeout, broken: broken}
+		done := p.done
+		r.mu.Unlock()
+		if err := run.argv(ctx, cmd, done); err != nil {
+			return err
+		}
+		stdout, stderr, exitCode = []byte(run.stdout.String()), []byte(run.stderr.String()), run.code
+		return nil
+	})
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return stdout, stderr, exitCode, nil
+}
+
+// execution is one command that runs in a container.
+type execution struct {
+	r              *Runtime
+	p              *process
+	timeout        time.Duration
+	broken         <-chan struct{}
+	stdout, stderr strings.Builder
+	code           int32
+}
+
+// errKilled ends a command whose container has ended.
+var errKilled = errors.New("killed with its container")
+
+func (e *execution) argv(ctx context.Context, cmd []string, done <-chan struct{}) error {
+	var limit <-chan time.Time
+	if e.timeout > 0 {
+		timer := time.NewTimer(e.timeout)
+		defer timer.Stop()
+		limit = timer.C
+	}
+	wait := func(d time.Duration, forever bool) error {
+		if d <= 0 && !forever {
+			return nil
+		}
+		var elapsed <-chan time.Time
+		if !forever {
+			timer := time.NewTimer(d)
+			defer timer.Stop()
+			elapsed = timer.C
+		}
+		select {
+		case <-elapsed:
+			return nil
+		case <-limit:
+			return fmt.Errorf("timeout %v exceeded: %w", e.timeout, container.ErrTimeout)
+		case <-done:
+			return errKilled
+		case <-e.broken:
+			return container.ErrUnavailable
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := e.run(cmd, wait)
+	if errors.Is(err, errKilled) {
+		e.code, err = 137, nil
+	}
+	return err
+}
+
+// run finds the command: the test's own first, then a few of BusyBox.
+func (e *execution) run(cmd []string, wait func(time.Duration, bool) error) error {
+	if len(cmd) == 0 {
+		return errors.New("exec: no command")
+	}
+	e.r.mu.Lock()
+	own, ok := e.r.execs[cmd[0]]
+	e.r.mu.Unlock()
+	if ok {
+		if own.Err != nil {
+			return own.Err
+		}
+		if err := wait(own.Delay, own.Hang); err != nil {
+			return err
+		}
+		if own.Effect != nil {
+			own.Effect(e.p.status.GetId())
+		}
+		e.stdout.WriteString(own.Stdout)
+		e.stderr.WriteString(own.Stderr)
+		e.code = own.Code
+		return nil
+	}
+	return e.applets(cmd, wait)
+}

@@ -1,0 +1,77 @@
+package fake
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ListImages implements container.Images, sorted by name. As in containerd,
+// the filter is ignored.
+func (r *Runtime) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) (list []*runtimeapi.Image, err error) {
+	err = r.do(ctx, "ListImages", filter.GetImage().GetImage(), r.timeout, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		list = nil
+		for _, img := range slices.SortedFunc(maps.Values(r.images), func(a, b *image) int { return strings.Compare(a.name, b.name) }) {
+			list = append(list, proto.CloneOf(img.record))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// RemoveImage implements container.Images. As in containerd, an image in use
+// or pinned is removed like any other.
+func (r *Runtime) RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) error {
+	return r.do(ctx, "RemoveImage", spec.GetImage(), r.timeout, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if img := r.image(spec.GetImage()); img != nil {
+			delete(r.images, img.name)
+		}
+		return nil
+	})
+}
+
+// ImageFsInfo implements container.Images: one filesystem, used by the images
+// that are present.
+func (r *Runtime) ImageFsInfo(ctx context.Context) (info *runtimeapi.ImageFsInfoResponse, err error) {
+	err = r.do(ctx, "ImageFsInfo", "", r.timeout, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		info = &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
+			Timestamp:  time.Now().UnixNano(),
+			FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: r.imageFs},
+			UsedBytes:  &runtimeapi.UInt64Value{Value: r.imageBytes()},
+			InodesUsed: &runtimeapi.UInt64Value{Value: uint64(len(r.images))},
+		}}}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// ImageBytes is the size of all present images. It is no call.
+func (r *Runtime) ImageBytes() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.imageBytes()
+}
+
+func (r *Runtime) imageBytes() (sum uint64) {
+	for _, img := range r.images {
+		sum += img.record.GetSize()
+	}
+	return sum
+}

@@ -1,0 +1,190 @@
+package fake
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// store is content that images may be made of. What is neither protected nor
+// needed by an image goes, as with containerd's garbage collector.
+type store struct {
+	blobs     map[string]container.Blob
+	partial   map[string][]byte // by digest: what a Put got that was broken off
+	targets   map[string]string // digests by image name
+	protected bool
+	// read is how many bytes Put has read so far.
+	read int64
+}
+
+// Protect keeps what is put from now on until Release.
+func (r *Runtime) Protect(ctx context.Context) error {
+	return r.do(ctx, "Protect", "", r.timeout, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.store.protected = true
+		return nil
+	})
+}
+
+// Release ends the protection. It is no error if there was none.
+func (r *Runtime) Release(ctx context.Context) error {
+	return r.do(ctx, "Release", "", r.timeout, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.store.protected = false
+		r.store.partial = nil
+		r.collect()
+		return nil
+	})
+}
+
+// CollectContent does what containerd does at any time: it removes content
+// that nothing protects.
+func (r *Runtime) CollectContent() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.collect()
+}
+
+func (r *Runtime) collect() {
+	if r.store.protected {
+		return
+	}
+	needed := make(map[string]bool)
+	var need func(digest string)
+	need = func(digest string) {
+		b, ok := r.store.blobs[digest]
+		if !ok || needed[digest] {
+			return
+		}
+		needed[digest] = true
+		for _, ref := range b.Refs {
+			need(ref)
+		}
+	}
+	for name, digest := range r.store.targets {
+		if r.images[name] == nil {
+			delete(r.store.targets, name)
+			continue
+		}
+		need(digest)
+	}
+	maps.DeleteFunc(r.store.blobs, func(digest string, _ container.Blob) bool { return !needed[digest] })
+}
+
+// Put stores a blob, going on where an earlier Put was broken off.
+func (r *Runtime) Put(ctx context.Context, b container.Blob, from io.Reader) error {
+	return r.do(ctx, "Put", b.Digest, 0, func(ctx context.Context) error {
+		r.mu.Lock()
+		broken := r.broken
+		have, done := r.store.blobs[b.Digest]
+		data := slices.Clone(r.store.partial[b.Digest])
+		if done {
+			have.Refs = b.Refs
+			r.store.blobs[b.Digest] = have
+		}
+		r.mu.Unlock()
+		if done {
+			return nil
+		}
+		if _, err := io.CopyN(io.Discard, from, int64(len(data))); err != nil {
+			return fmt.Errorf("read content %s: %w", b.Digest, err)
+		}
+		data, err := r.receive(ctx, b, data, from, broken)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err != nil {
+			if r.store.partial == nil {
+				r.store.partial = make(map[string][]byte)
+			}
+			r.store.partial[b.Digest] = data
+			return err
+		}
+		delete(r.store.partial, b.Digest)
+		if got := fmt.Sprintf("sha256:%x", sha256.Sum256(data)); got != b.Digest {
+			return fmt.Errorf("commit content %s: %w: it is %s", b.Digest, container.ErrCorrupt, got)
+		}
+		if r.store.blobs == nil {
+			r.store.blobs = make(map[string]container.Blob)
+		}
+		r.store.blobs[b.Digest] = b
+		return nil
+	})
+}
+
+// receive reads until the blob is complete or the runtime goes away.
+func (r *Runtime) receive(ctx context.Context, b container.Blob, data []byte, from io.Reader, broken <-chan struct{}) ([]byte, error) {
+	buf := make([]byte, 512)
+	for int64(len(data)) < b.Size {
+		select {
+		case <-broken:
+			return data, container.ErrUnavailable
+		case <-ctx.Done():
+			return data, ctx.Err()
+		default:
+		}
+		n, err := from.Read(buf[:min(int64(len(buf)), b.Size-int64(len(data)))])
+		data = append(data, buf[:n]...)
+		r.mu.Lock()
+		r.store.read += int64(n)
+		r.mu.Unlock()
+		if err != nil && int64(len(data)) < b.Size {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return data, fmt.Errorf("read content %s: %w", b.Digest, err)
+		}
+	}
+	return data, nil
+}
+
+// Tag makes an image of blobs, which must all have been put.
+func (r *Runtime) Tag(ctx context.Context, name string, b container.Blob) error {
+	return r.do(ctx, "Tag", name, r.timeout, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err := r.complete(b.Digest); err != nil {
+			return err
+		}
+		if r.store.targets == nil {
+			r.store.targets = make(map[string]string)
+		}
+		img := r.addImage(name, Program{})
+		r.store.targets[img.name] = b.Digest
+		return nil
+	})
+}
+
+func (r *Runtime) complete(digest string) error {
+	b, ok := r.store.blobs[digest]
+	if !ok {
+		return fmt.Errorf("content %s: %w", digest, container.ErrNotFound)
+	}
+	for _, ref := range b.Refs {
+		if err := r.complete(ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Blobs are the digests of all complete content, sorted.
+func (r *Runtime) Blobs() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.store.blobs))
+}
+
+// ContentRead is how many bytes Put has read so far.
+func (r *Runtime) ContentRead() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store.read
+}

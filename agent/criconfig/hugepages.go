@@ -1,0 +1,63 @@
+package criconfig
+
+import (
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// hugePageLimits are one for each size in the kernel, 0 where neither the
+// container nor the pod asks for it (GetHugepageLimitsFromResources in
+// pkg/kubelet/kuberuntime).
+func hugePageLimits(p *v1.Pod, c *v1.Container, n *Node) []*runtimeapi.HugepageLimit {
+	wanted := map[string]uint64{}
+	if own := podLevel(p); own != nil {
+		wantHugePages(wanted, own.Limits)
+	}
+	wantHugePages(wanted, c.Resources.Limits)
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range n.HugePageSizes {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
+	}
+	return out
+}
+
+func wantHugePages(wanted map[string]uint64, limits v1.ResourceList) {
+	for name, q := range limits {
+		suffix, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+		if !ok {
+			continue
+		}
+		// Package admit refuses what is no size; such a limit is none.
+		if size, err := resource.ParseQuantity(suffix); err == nil {
+			wanted[pageSize(whole(size))] = uint64(whole(q))
+		}
+	}
+}
+
+// HugePageSize is the name that cgroups and CRI give a folder of
+// /sys/kernel/mm/hugepages: 2MB for hugepages-2048kB.
+func HugePageSize(folder string) (string, bool) {
+	digits, ok := strings.CutPrefix(folder, "hugepages-")
+	if ok {
+		digits, ok = strings.CutSuffix(digits, "kB")
+	}
+	kb, err := strconv.ParseUint(digits, 10, 53)
+	if !ok || err != nil || kb == 0 {
+		return "", false
+	}
+	return pageSize(int64(kb) << 10), true
+}
+
+// pageSize writes bytes in the largest unit of which they are a whole number.
+func pageSize(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
+	i := 0
+	for ; bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1; i++ {
+		bytes /= 1024
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
+}

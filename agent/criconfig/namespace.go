@@ -1,0 +1,52 @@
+package criconfig
+
+import (
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// namespaces are what the pod's containers share, with each other or with the
+// node. That the users are the node's is said in so many words
+// (pkg/kubelet/userns/userns_manager.go); else they are the given ones.
+func namespaces(p *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.NamespaceOption, error) {
+	o := &runtimeapi.NamespaceOption{
+		Network:       runtimeapi.NamespaceMode_POD,
+		Pid:           runtimeapi.NamespaceMode_CONTAINER,
+		Ipc:           runtimeapi.NamespaceMode_POD,
+		UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE},
+	}
+	if p.Spec.HostNetwork {
+		o.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if p.Spec.HostIPC {
+		o.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case p.Spec.HostPID:
+		o.Pid = runtimeapi.NamespaceMode_NODE
+	case isTrue(p.Spec.ShareProcessNamespace):
+		o.Pid = runtimeapi.NamespaceMode_POD
+	}
+	if ownUsers(p) {
+		if users == nil {
+			return nil, configErrorf("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+		}
+		o.UsernsOptions = users
+	}
+	return o, nil
+}
+
+// containerNamespaces are those of the pod, but for an ephemeral container
+// that is to see another one's processes.
+func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error) {
+	o, err := namespaces(in.Pod, in.Userns)
+	if in.TargetID != "" && o.GetPid() == runtimeapi.NamespaceMode_CONTAINER {
+		o.Pid, o.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
+	}
+	return o, err
+}
+
+// ownUsers says whether the pod's users are to be others than the node's.
+func ownUsers(p *v1.Pod) bool {
+	return p.Spec.HostUsers != nil && !*p.Spec.HostUsers
+}

@@ -1,0 +1,49 @@
+package criconfig
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// podLevel are the pod's own resources (KEP-2837), or nil where it has none
+// that count.
+func podLevel(p *v1.Pod) *v1.ResourceRequirements {
+	if r := p.Spec.Resources; r != nil && (counts(r.Requests) || counts(r.Limits)) {
+		return r
+	}
+	return nil
+}
+
+// counts says whether a list has anything that a pod as a whole can have.
+func counts(list v1.ResourceList) bool {
+	for name := range list {
+		if pod.PodLevel(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// containersOnly is the pod with neither resources of its own nor overhead,
+// overheadLess the pod without overhead. Both are for reading.
+func containersOnly(p *v1.Pod) *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{InitContainers: p.Spec.InitContainers, Containers: p.Spec.Containers}}
+}
+
+func overheadLess(p *v1.Pod) *v1.Pod {
+	bare := containersOnly(p)
+	bare.Spec.Resources = p.Spec.Resources
+	return bare
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+func positive(list v1.ResourceList, name v1.ResourceName) bool {
+	q := list[name]
+	return q.Sign() > 0
+}

@@ -1,0 +1,89 @@
+package criconfig
+
+import (
+	"cmp"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// DefaultSeccompProfileRoot is where a kubelet has its node's seccomp
+// profiles.
+const DefaultSeccompProfileRoot = "/var/lib/kubelet/seccomp"
+
+// seccomp is the profile of the container, else of the pod, else none, or the
+// runtime's own where the node's configuration has that as the default.
+func seccomp(n *Node, own, pods *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
+	profile := cmp.Or(own, pods)
+	kind := v1.SeccompProfileTypeUnconfined
+	switch {
+	case profile != nil:
+		kind = profile.Type
+	case n.SeccompDefault:
+		kind = v1.SeccompProfileTypeRuntimeDefault
+	}
+	switch kind {
+	case v1.SeccompProfileTypeRuntimeDefault:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
+	case v1.SeccompProfileTypeLocalhost:
+		if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
+			return nil, configErrorf("localhostProfile must be set if seccompProfile type is Localhost.")
+		}
+		if !filepath.IsLocal(*profile.LocalhostProfile) {
+			return nil, configErrorf("seccompProfile: localhostProfile %q lies outside the node's profiles", *profile.LocalhostProfile)
+		}
+		root := cmp.Or(n.SeccompProfileRoot, DefaultSeccompProfileRoot)
+		return &runtimeapi.SecurityProfile{
+			ProfileType:  runtimeapi.SecurityProfile_Localhost,
+			LocalhostRef: filepath.Join(root, *profile.LocalhostProfile),
+		}, nil
+	case v1.SeccompProfileTypeUnconfined:
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
+}
+
+// appArmorProfile is the container's, else that of the pod's old annotation
+// for the container, else the pod's (pkg/security/apparmor/helpers.go); nil
+// where none is asked for.
+func appArmorProfile(p *v1.Pod, container string, own *v1.SecurityContext, pods *v1.PodSecurityContext) *v1.AppArmorProfile {
+	return cmp.Or(
+		own.AppArmorProfile,
+		annotatedProfile(p.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+container]),
+		pods.AppArmorProfile,
+	)
+}
+
+func annotatedProfile(value string) *v1.AppArmorProfile {
+	switch value {
+	case v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}
+	case v1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}
+	}
+	if name, ok := strings.CutPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix); ok {
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+	}
+	return nil
+}
+
+// apparmor is the profile as CRI has it. Its older form, one string, which
+// the kubelet gives too, is not needed by any runtime that has this one.
+func apparmor(profile *v1.AppArmorProfile) (*runtimeapi.SecurityProfile, error) {
+	if profile == nil {
+		return nil, nil
+	}
+	switch profile.Type {
+	case v1.AppArmorProfileTypeRuntimeDefault:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
+	case v1.AppArmorProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
+	case v1.AppArmorProfileTypeLocalhost:
+		if profile.LocalhostProfile == nil {
+			return nil, configErrorf("missing localhost apparmor profile name")
+		}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *profile.LocalhostProfile}, nil
+	}
+	return nil, configErrorf("unknown apparmor profile type: %q", profile.Type)
+}

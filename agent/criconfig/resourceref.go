@@ -1,0 +1,106 @@
+package criconfig
+
+import (
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// SupportsResourceFieldRef says whether a container's environment can have
+// that resource of its own.
+func SupportsResourceFieldRef(name string) bool {
+	_, _, ok := resourceOf(name)
+	return ok
+}
+
+// ResourceValue is a request or limit of a container, one that runs or an
+// init container, as a downward API volume shows it: divided and rounded up.
+// A limit that is not set is what the node has. It fails with a ConfigError
+// where there is no such container or resource.
+func ResourceValue(p *v1.Pod, containerName string, ref *v1.ResourceFieldSelector, n *Node) (string, error) {
+	c, _ := containerNamed(p, containerName)
+	if c == nil {
+		return "", configErrorf("container %s not found", containerName)
+	}
+	return resourceValue(c, ref, n.Allocatable)
+}
+
+// envResourceValue is the same for a variable. A limit that is not set is the
+// pod's, then the node's; but that of an init container which is referred to
+// by its name is 0 (defaultPodLimitsForDownwardAPI in
+// pkg/kubelet/kubelet_resources.go).
+func envResourceValue(in *ContainerInput, ref *v1.ResourceFieldSelector) (string, error) {
+	defaults := in.Node.Allocatable
+	if own := podLevel(in.Pod); own != nil && counts(own.Limits) {
+		defaults = defaults.DeepCopy()
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			if _, ok := defaults[name]; ok && positive(own.Limits, name) {
+				defaults[name] = own.Limits[name]
+			}
+		}
+	}
+	if ref.ContainerName == "" {
+		return resourceValue(in.Container, ref, defaults)
+	}
+	c, kind := containerNamed(in.Pod, ref.ContainerName)
+	if c == nil {
+		return "", configErrorf("container %s not found", ref.ContainerName)
+	}
+	if kind == pod.Init {
+		defaults = nil
+	}
+	return resourceValue(c, ref, defaults)
+}
+
+func resourceValue(c *v1.Container, ref *v1.ResourceFieldSelector, defaults v1.ResourceList) (string, error) {
+	limit, name, ok := resourceOf(ref.Resource)
+	if !ok {
+		return "", configErrorf("unsupported container resource : %s", ref.Resource)
+	}
+	q := c.Resources.Requests[name]
+	if limit {
+		// Nobody is given huge pages without asking.
+		if q = c.Resources.Limits[name]; q.IsZero() && !isHugePages(name) {
+			q = defaults[name]
+		}
+	}
+	return quotient(q, ref.Divisor, name), nil
+}
+
+func resourceOf(path string) (limit bool, name v1.ResourceName, ok bool) {
+	kind, rest, found := strings.Cut(path, ".")
+	name = v1.ResourceName(rest)
+	known := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || isHugePages(name)
+	limit = kind == "limits"
+	return limit, name, found && known && (limit || kind == "requests")
+}
+
+// quotient is q / divisor rounded up; a divisor of 0 is 1. CPU counts in
+// thousandths, all else in whole units (pkg/api/v1/resource/helpers.go).
+func quotient(q, divisor resource.Quantity, name v1.ResourceName) string {
+	if divisor.IsZero() {
+		divisor = *resource.NewQuantity(1, resource.DecimalSI)
+	}
+	a, b := whole(q), whole(divisor)
+	if name == v1.ResourceCPU {
+		a, b = milli(q), milli(divisor)
+	}
+	b = max(b, 1)
+	if a%b > 0 {
+		return strconv.FormatInt(a/b+1, 10)
+	}
+	return strconv.FormatInt(a/b, 10)
+}
+
+// containerNamed is one of the pod's containers or init containers.
+func containerNamed(p *v1.Pod, name string) (*v1.Container, pod.Kind) {
+	c, kind := pod.Find(&p.Spec, name)
+	if kind == pod.Ephemeral {
+		return nil, 0 // it can have no resources
+	}
+	return c, kind
+}

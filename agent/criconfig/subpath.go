@@ -1,0 +1,71 @@
+package criconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// SubPaths are the paths in their volumes of the container's mounts with a
+// subPath or subPathExpr, by index in volumeMounts, the latter expanded with
+// the container's variables. Who sets up the volumes resolves them below each
+// and gives them back in ContainerInput.SubPaths. Mounts of image volumes are
+// left to the runtime. It fails, with a ConfigError, where a variable is
+// missing or a path could lead out; a symbolic link in the volume still can.
+func SubPaths(in ContainerInput) (map[int]string, error) {
+	c := in.Container
+	has := func(m v1.VolumeMount) bool { return m.SubPath != "" || m.SubPathExpr != "" }
+	if !slices.ContainsFunc(c.VolumeMounts, has) {
+		return nil, nil
+	}
+	env, err := environmentOf(&in)
+	if err != nil {
+		return nil, inContainer(c.Name, err)
+	}
+	out := map[int]string{}
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		if in.ImageVolumes[m.Name] != nil {
+			continue
+		}
+		sub, err := subPath(m, env)
+		if err != nil {
+			return nil, inContainer(c.Name, fmt.Errorf("volumeMounts[%d]: %w", i, err))
+		}
+		if sub != "" {
+			out[i] = sub
+		}
+	}
+	return out, nil
+}
+
+// subPath is the mount's path in its volume, "" for all of it. Unlike in a
+// command, a variable that is missing or empty is an error: the path would
+// name another folder than was meant (ExpandContainerVolumeMounts in
+// pkg/kubelet/container/helpers.go).
+func subPath(m *v1.VolumeMount, env *environment) (string, error) {
+	path := m.SubPath
+	if m.SubPathExpr != "" {
+		var missing []string
+		path = expand(m.SubPathExpr, func(name string) (string, bool) {
+			value := env.values[name]
+			if value == "" {
+				missing = append(missing, name)
+			}
+			return value, true
+		})
+		if len(missing) > 0 {
+			slices.Sort(missing)
+			return "", configErrorf("missing value for %s", strings.Join(unique(missing), ", "))
+		}
+	}
+	if strings.HasPrefix(path, "/") {
+		return "", configErrorf("error SubPath `%s` must not be an absolute path", path)
+	}
+	if slices.Contains(strings.Split(path, "/"), "..") {
+		return "", configErrorf("unable to provision SubPath `%s`: must not contain '..'", path)
+	}
+	return path, nil
+}

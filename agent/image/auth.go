@@ -1,0 +1,124 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// credentials finds what may be tried for an image: the pod's secrets in
+// their order, then the node's. problems are secrets that cannot be read.
+func (p *Puller) credentials(n Name, secrets []*v1.Secret) (found []credential, problems error) {
+	var ring keyring
+	for _, s := range secrets {
+		c, err := secretConfig(s)
+		problems = errors.Join(problems, err)
+		ring.add(c)
+	}
+	found = append(ring.lookup(n), p.cfg.Node.lookup(n)...)
+	return found, problems
+}
+
+// sumOf tells sets of credentials apart: pods share a pull only if they would
+// show the registry the same.
+func sumOf(credentials []credential) [sha256.Size]byte {
+	h := sha256.New()
+	for _, c := range credentials {
+		for _, s := range []string{c.username, c.password} {
+			_ = binary.Write(h, binary.LittleEndian, uint64(len(s)))
+			h.Write([]byte(s))
+		}
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// attempts are the failures of the credentials that were tried.
+type attempts []error
+
+func (a attempts) Error() string {
+	var parts []string
+	seen := make(map[string]bool)
+	for _, err := range a {
+		if s := err.Error(); !seen[s] {
+			seen[s] = true
+			parts = append(parts, s)
+		}
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// Unwrap is every failure.
+func (a attempts) Unwrap() []error { return a }
+
+// try pulls with one credential after the other, or without any if there is
+// none, as the kubelet does.
+func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []credential, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error) {
+	if len(credentials) == 0 {
+		return p.cfg.Images.PullImage(ctx, spec, nil, sandbox)
+	}
+	var failed attempts
+	for _, c := range credentials {
+		auth := &runtimeapi.AuthConfig{Username: c.username, Password: c.password}
+		ref, err := p.cfg.Images.PullImage(ctx, spec, auth, sandbox)
+		if err == nil {
+			return ref, nil
+		}
+		failed = append(failed, discreet(err, c))
+		if ctx.Err() != nil || errors.Is(err, container.ErrUnavailable) {
+			break // another credential would not help
+		}
+	}
+	return "", failed
+}
+
+// secretText is the shortest password that is searched for in messages: what
+// is shorter is found in ordinary words.
+const secretText = 4
+
+// discreetError is an error of the runtime without the credentials that a
+// registry may have sent back.
+type discreetError struct {
+	message string
+	err     error
+}
+
+func (e *discreetError) Error() string { return e.message }
+
+// Is and As ask the runtime's error, which cannot be unwrapped to be printed.
+func (e *discreetError) Is(target error) bool { return errors.Is(e.err, target) }
+
+func (e *discreetError) As(target any) bool { return errors.As(e.err, target) }
+
+func discreet(err error, c credential) error {
+	message := err.Error()
+	basic := base64.StdEncoding.EncodeToString([]byte(c.username + ":" + c.password))
+	for _, secret := range []string{c.password, basic} {
+		if len(secret) >= secretText {
+			message = strings.ReplaceAll(message, secret, "…")
+		}
+	}
+	if message == err.Error() {
+		return err
+	}
+	return &discreetError{message: message, err: err}
+}
+
+// withProblems adds to a failed pull that some secrets could not be read.
+func withProblems(err, problems error) error {
+	if problems == nil {
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(problems.Error(), "\n", "; "))
+}

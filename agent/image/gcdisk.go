@@ -1,0 +1,86 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// Usage is how full a filesystem is, in bytes. Available is what is left for
+// others than root.
+type Usage struct {
+	Capacity, Available int64
+}
+
+// percent is how much is used, rounded up as in the kubelet.
+func (u Usage) percent() int {
+	capacity, available := u.Capacity, u.Available
+	for capacity > math.MaxInt64/100 {
+		capacity, available = capacity/2, available/2
+	}
+	if capacity <= 0 {
+		return 0
+	}
+	return 100 - int(available*100/capacity)
+}
+
+// missing is how many bytes must become free for no more than low per cent
+// to be used; 0 if that is so already.
+func (u Usage) missing(low int) int64 {
+	target := u.Capacity/100*int64(100-low) + u.Capacity%100*int64(100-low)/100
+	return max(target-u.Available, 0)
+}
+
+// statfs measures the filesystem that path is on.
+func statfs(path string) (Usage, error) {
+	var st unix.Statfs_t
+	for {
+		err := unix.Statfs(path, &st)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return Usage{}, fmt.Errorf("statfs: %w", err)
+		}
+	}
+	unit := int64(st.Frsize)
+	if unit == 0 {
+		unit = int64(st.Bsize)
+	}
+	return Usage{Capacity: int64(st.Blocks) * unit, Available: int64(st.Bavail) * unit}, nil
+}
+
+// usage measures the filesystem where the runtime keeps images. The runtime
+// is asked for it once; a path that has gone is asked for anew.
+func (g *GC) usage(ctx context.Context) (Usage, error) {
+	if g.path == "" {
+		info, err := g.cfg.Images.ImageFsInfo(ctx)
+		if err != nil {
+			return Usage{}, fmt.Errorf("find the image filesystem: %w", err)
+		}
+		if all := info.GetImageFilesystems(); len(all) > 0 {
+			g.path = all[0].GetFsId().GetMountpoint() // as in the kubelet
+		}
+		if g.path == "" {
+			return Usage{}, errors.New("find the image filesystem: the runtime names none")
+		}
+	}
+	u, err := g.cfg.Usage(g.path)
+	if err != nil {
+		path := g.path
+		g.path = ""
+		return Usage{}, fmt.Errorf("measure the image filesystem at %q: %w", path, err)
+	}
+	u.Available = min(u.Available, u.Capacity)
+	if u.Capacity <= 0 {
+		err := fmt.Errorf("the image filesystem at %q has a capacity of 0", g.path)
+		g.cfg.Events.Warning(pod.Ref{}, eventInvalidCapacity, err.Error())
+		return Usage{}, err
+	}
+	return u, nil
+}

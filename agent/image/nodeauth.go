@@ -1,0 +1,136 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// NodeAuth is the node's own docker config: credentials for every pod. It is
+// read when something is pulled, and again when a file has changed. The
+// first file that makes sense counts, in the kubelet's order
+// (pkg/credentialprovider/config.go): config.json in the kubelet's root
+// folder, in ~/.docker and in /.docker, then .dockercfg in the root folder,
+// in ~ and in /. The working directory is left out. It is safe for
+// concurrent use.
+type NodeAuth struct {
+	files []nodeFile
+	log   *slog.Logger
+
+	mu    sync.Mutex
+	seen  []fileSignature
+	valid bool // seen and ring are set
+	ring  keyring
+}
+
+type nodeFile struct {
+	path   string
+	legacy bool
+}
+
+// fileSignature tells whether a file has changed; zero is an absent file.
+type fileSignature struct {
+	size  int64
+	mtime time.Time
+	inode uint64
+}
+
+// NewNodeAuth looks in the kubelet's root folder and in home, which may be
+// empty. Nothing is read yet.
+func NewNodeAuth(rootDir, home string, log *slog.Logger) *NodeAuth {
+	a := &NodeAuth{log: log}
+	add := func(legacy bool, elements ...string) {
+		a.files = append(a.files, nodeFile{path: filepath.Join(elements...), legacy: legacy})
+	}
+	add(false, rootDir, "config.json")
+	if home != "" {
+		add(false, home, ".docker", "config.json")
+	}
+	add(false, "/.docker/config.json")
+	add(true, rootDir, ".dockercfg")
+	if home != "" {
+		add(true, home, ".dockercfg")
+	}
+	add(true, "/.dockercfg")
+	return a
+}
+
+// lookup finds the node's credentials for an image.
+func (a *NodeAuth) lookup(n Name) []credential {
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if changed := a.look(); changed {
+		a.read()
+	}
+	return a.ring.lookup(n)
+}
+
+// look says whether any of the files is not what it was.
+func (a *NodeAuth) look() (changed bool) {
+	changed = !a.valid
+	if a.seen == nil {
+		a.seen = make([]fileSignature, len(a.files))
+	}
+	for i, f := range a.files {
+		var now fileSignature
+		if info, err := os.Stat(f.path); err == nil {
+			now = fileSignature{size: info.Size(), mtime: info.ModTime()}
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				now.inode = st.Ino
+			}
+		}
+		if now != a.seen[i] {
+			a.seen[i], changed = now, true
+		}
+	}
+	a.valid = true
+	return changed
+}
+
+// read takes the first file that makes sense.
+func (a *NodeAuth) read() {
+	a.ring = keyring{}
+	for _, f := range a.files {
+		c, err := readDockerConfig(f)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			a.log.Warn("docker config of the node is not used", "path", f.path, "error", err)
+			continue
+		}
+		a.ring.add(c)
+		return
+	}
+}
+
+func readDockerConfig(f nodeFile) (dockerConfig, error) {
+	// Not blocking: somebody may have put a pipe there.
+	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is no file but %v", info.Mode().Type())
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxDockerConfig+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %q: %w", f.path, err)
+	}
+	return parseDockerConfig(data, f.legacy)
+}

@@ -1,0 +1,42 @@
+package image
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// When a pull that takes long is told of. CRI says nothing of its bytes.
+const (
+	progressFirst = 30 * time.Second
+	progressEvery = time.Minute
+)
+
+// watch tells of a pull until stop is called. The event's text stays the
+// same, so that it is counted and not repeated.
+func (p *Puller) watch(ref pod.Ref, image string) (stop func()) {
+	begun := time.Now()
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		timer := time.NewTimer(progressFirst)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-timer.C:
+			}
+			p.cfg.Events.Normal(ref, eventPulling, fmt.Sprintf("Still pulling image %q", image))
+			p.cfg.Log.Info("still pulling image", "pod", ref.String(), "podUID", ref.UID, "image", image,
+				"seconds", int64(time.Since(begun)/time.Second))
+			timer.Reset(progressEvery)
+		}
+	})
+	return func() {
+		close(ended)
+		wg.Wait()
+	}
+}

@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/action"
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/image"
+	"github.com/tinylet/tinylet/agent/logrotate"
+	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/preload"
+	"github.com/tinylet/tinylet/agent/probe"
+)
+
+// assembleJobs builds what runs beside the pods' way.
+func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, importer preload.Importer, node *nodeFacts, view *view, log *slog.Logger) (err error) {
+	kubelet := &cfg.Kubelet
+	p.objects, err = object.NewFolder(object.Config{
+		Path: cfg.Tinylet.ObjectsFolder,
+		Log:  log,
+		Changed: func(kind, namespace, name string) {
+			for _, e := range p.statuses.List() {
+				if object.Refers(e.Pod, kind, namespace, name) {
+					p.wake(e.Pod.UID)
+				}
+			}
+		},
+		Event: func(message string) { p.events.Warning(pod.Ref{}, reasonBadObject, message) },
+	})
+	if err != nil {
+		return err
+	}
+	p.probes = probe.New(probe.Config{
+		Actions: action.New(action.Config{Exec: rt}), Changed: p.wake, HostIPs: node.hostIPs, Events: p.events, Log: log,
+	})
+	p.rotator, err = logrotate.New(logrotate.Config{
+		Reopen:     rt,
+		Containers: view.logs,
+		MaxSize:    cfg.LogMaxBytes(),
+		MaxFiles:   int(*kubelet.ContainerLogMaxFiles),
+		Workers:    int(*kubelet.ContainerLogMaxWorkers),
+		Interval:   kubelet.ContainerLogMonitorInterval.Duration,
+		Log:        log,
+	})
+	if err != nil {
+		return err
+	}
+	if importer != nil {
+		p.preload, err = preload.New(preload.Config{
+			Dir:       cfg.Tinylet.ImagesFolder,
+			StateFile: filepath.Join(cfg.Paths.Root, "tinylet", "images.journal"),
+			Importer:  importer,
+			Images:    rt,
+			FullName:  fullName,
+			Events:    p.events,
+			Log:       log,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	p.images, err = image.NewGC(image.GCConfig{
+		Images: rt,
+		InUse:  p.imagesInUse,
+		High:   int(*kubelet.ImageGCHighThresholdPercent),
+		Low:    int(*kubelet.ImageGCLowThresholdPercent),
+		MinAge: kubelet.ImageMinimumGCAge.Duration,
+		MaxAge: kubelet.ImageMaximumGCAge.Duration,
+		Events: p.events,
+		Log:    log,
+	})
+	return err
+}
+
+// reasonBadObject is for a file of the objects folder that is not as it
+// should be.
+const reasonBadObject = "InvalidObject"
+
+// pulls is how images are pulled.
+func pulls(cfg *config.Config, rt container.Runtime, p *parts, log *slog.Logger) image.Config {
+	c := image.Config{
+		Images: rt, Events: p.events, Serialize: *cfg.Kubelet.SerializeImagePulls, Log: log,
+		Node: image.NewNodeAuth(cfg.Paths.Root, os.Getenv("HOME"), log),
+	}
+	if n := cfg.Kubelet.MaxParallelImagePulls; n != nil {
+		c.MaxParallel = int(*n)
+	}
+	if p.preload != nil {
+		c.Preloaded = p.preload.Wait
+	}
+	return c
+}
+
+// fullName spells an image's name as the runtime does.
+func fullName(name string) (string, error) {
+	n, err := image.ParseName(name)
+	if err != nil {
+		return "", err
+	}
+	return n.String(), nil
+}
+
+// imagesInUse are the images that pods name.
+func (p *parts) imagesInUse() []string {
+	var names []string
+	for _, e := range p.statuses.List() {
+		if e.Status.Phase == v1.PodFailed || e.Status.Phase == v1.PodSucceeded {
+			continue
+		}
+		for c := range pod.Containers(&e.Pod.Spec) {
+			names = append(names, c.Image)
+		}
+		for i := range e.Pod.Spec.Volumes {
+			if source := e.Pod.Spec.Volumes[i].Image; source != nil {
+				names = append(names, source.Reference)
+			}
+		}
+	}
+	return names
+}
+
+// logs are those of the containers that run.
+func (v *view) logs() []logrotate.Log {
+	node, ok := v.node.peek()
+	if !ok {
+		return nil
+	}
+	var out []logrotate.Log
+	for _, e := range v.statuses.List() {
+		for c := range statusesOf(e.Status) {
+			if id := idOf(c); id != "" && c.State.Running != nil {
+				out = append(out, logrotate.Log{ID: id, Path: v.logPath(e.Pod, node, c)})
+			}
+		}
+	}
+	return out
+}

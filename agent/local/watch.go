@@ -1,0 +1,105 @@
+package local
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/event"
+)
+
+// maxWatches bounds how many may watch at once, so that there are
+// connections left for questions.
+const maxWatches = maxConnections / 4
+
+// watchEvents answers with a line for each event until either side ends.
+func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
+	if s.config.Watch == nil {
+		answer(w, http.StatusNotImplemented, Error{"events cannot be watched here"})
+		return
+	}
+	select {
+	case s.watches <- struct{}{}:
+		defer func() { <-s.watches }()
+	default:
+		answer(w, http.StatusServiceUnavailable, Error{"too many watch already; end one of them"})
+		return
+	}
+	control := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	enc := json.NewEncoder(w)
+	// Its error is the client's end or the agent's.
+	_ = s.config.Watch(r.Context(), func(events []event.Event) error {
+		// The one that the server set is for the whole of an answer.
+		if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+			return err
+		}
+		for i := range events {
+			if err := enc.Encode(&events[i]); err != nil {
+				return err
+			}
+		}
+		return control.Flush()
+	})
+}
+
+// WatchEvents calls handle with each of the recent events, the oldest first,
+// and then with each that happens, or happens again. It blocks until ctx
+// ends, with the cause; handle fails, with its error; or the agent ends, with
+// ErrNotRunning.
+func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error) error {
+	asking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoAnswer) })
+	defer silence.Stop()
+	var failed handlerError
+	err := c.stream(asking, PathEvents+"?watch=true", func(line []byte) error {
+		var e event.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+		if err := handle(e); err != nil {
+			return handlerError{err}
+		}
+		return nil
+	}, func() { silence.Stop() })
+	if errors.As(err, &failed) {
+		return failed.error
+	}
+	return fmt.Errorf("watch the agent on %s: %w", c.path, explain(asking, err))
+}
+
+// handlerError is the caller's own, to be given back as it is.
+type handlerError struct{ error }
+
+// stream hands over each line of an answer that does not end by itself.
+func (c *Client) stream(ctx context.Context, path string, handle func([]byte) error, begun func()) error {
+	resp, err := c.open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	begun()
+	lines := bufio.NewReader(resp.Body)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return ErrNotRunning
+		}
+		if err != nil {
+			return err
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		if err := handle(line); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package logrotate
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// level spares a board's processor more than its disk: lines of a log are
+// much alike at any level.
+const level = gzip.BestSpeed
+
+// compress replaces a piece by its compressed form. The plain file goes only
+// when the other is on the disk.
+func (f *folder) compress(ctx context.Context, name string) error {
+	tmp := name + tmpSuffix
+	err := f.write(ctx, name, tmp)
+	if err == nil {
+		err = f.root.Rename(tmp, name+gzSuffix)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("compress rotated log %q: %w", name, err), f.remove(tmp))
+	}
+	if err := f.sync(); err != nil {
+		return err
+	}
+	return f.remove(name)
+}
+
+// write writes the compressed form of a file to another, with the same owner
+// and mode, down to the disk.
+func (f *folder) write(ctx context.Context, from, to string) error {
+	in, info, err := f.open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := f.root.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(copyOwner(out, info), stream(ctx, out, in))
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
+}
+
+func copyOwner(out *os.File, info fs.FileInfo) error {
+	if err := out.Chmod(info.Mode().Perm()); err != nil {
+		return err
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || (int64(s.Uid) == int64(os.Geteuid()) && int64(s.Gid) == int64(os.Getegid())) {
+		return nil
+	}
+	return out.Chown(int(s.Uid), int(s.Gid))
+}
+
+// stream compresses in to out in constant memory.
+func stream(ctx context.Context, out io.Writer, in io.Reader) error {
+	w, err := gzip.NewWriterLevel(out, level)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, readFunc(func(b []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return in.Read(b)
+	})); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// readFunc is a Reader that is one function.
+type readFunc func(b []byte) (int, error)
+
+// Read calls f.
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }

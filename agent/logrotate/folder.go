@@ -1,0 +1,108 @@
+package logrotate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// folder is the folder of one container's logs. Nothing in it is followed
+// out of it.
+type folder struct {
+	root *os.Root
+	dir  *os.File
+}
+
+func openFolder(path string) (*folder, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open log folder: %w", err)
+	}
+	dir, err := root.Open(".")
+	if err != nil {
+		_ = root.Close() // nothing was done with it
+		return nil, fmt.Errorf("open log folder: %w", err)
+	}
+	return &folder{root: root, dir: dir}, nil
+}
+
+func (f *folder) close() {
+	_ = f.dir.Close() // sync has told what is wrong
+	_ = f.root.Close()
+}
+
+// list lists the pieces of a log and what is to be tidied up. It may be
+// called once.
+func (f *folder) list(base string) (pieces []piece, unused []string, err error) {
+	entries, err := f.dir.ReadDir(-1)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list rotated logs: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			files = append(files, e.Name())
+		}
+	}
+	pieces, unused = sortOut(base, files)
+	return pieces, unused, nil
+}
+
+// rename fails with fs.ErrExist where there is a file of the new name: it
+// may hold lines that the runtime writes at this moment.
+func (f *folder) rename(from, to string) error {
+	fd := int(f.dir.Fd())
+	err := unix.Renameat2(fd, from, fd, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		// The file system cannot promise it.
+		if _, err := f.root.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+			return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
+		}
+		return f.root.Rename(from, to)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+func (f *folder) remove(name string) error {
+	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove rotated log: %w", err)
+	}
+	return nil
+}
+
+func (f *folder) sync() error {
+	if err := f.dir.Sync(); err != nil {
+		return fmt.Errorf("write log folder to disk: %w", err)
+	}
+	return nil
+}
+
+// open opens a regular file to read.
+func (f *folder) open(name string) (*os.File, fs.FileInfo, error) {
+	before, err := f.root.Lstat(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !before.Mode().IsRegular() {
+		return nil, nil, errNotRegular
+	}
+	in, err := f.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := in.Stat()
+	if err == nil && !os.SameFile(before, info) {
+		err = errNotRegular
+	}
+	if err != nil {
+		_ = in.Close() // nothing was read
+		return nil, nil, err
+	}
+	return in, info, nil
+}

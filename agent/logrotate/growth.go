@@ -1,0 +1,154 @@
+package logrotate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// growth tells when a log that was at rest is written to again.
+type growth interface {
+	// watch has the next change of the file at path told, once. It answers
+	// false where that cannot be.
+	watch(path string) bool
+	// forget ends that.
+	forget(path string)
+	// grown has an item when take has paths.
+	grown() <-chan struct{}
+	// take answers the paths of changed files; nil is that any may have.
+	take() []string
+	// close ends all and waits for it.
+	close()
+}
+
+// blind is for a kernel that tells of nothing.
+type blind struct{}
+
+func (blind) watch(string) bool      { return false }
+func (blind) forget(string)          {}
+func (blind) grown() <-chan struct{} { return nil }
+func (blind) take() []string         { return nil }
+func (blind) close()                 {}
+
+// inotify asks the kernel for one event for each file (inotify(7)): however
+// much a container writes, it wakes the agent once.
+type inotify struct {
+	fd     int
+	f      *os.File
+	nudges chan struct{}
+	done   chan struct{}
+
+	mu      sync.Mutex
+	paths   map[int32]string // by watch descriptor
+	watches map[string]int32
+	changed []string // not nil
+	all     bool     // the kernel lost count
+}
+
+func newInotify() (growth, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch logs: %w", os.NewSyscallError("inotify_init1", err))
+	}
+	n := &inotify{
+		fd: fd, f: os.NewFile(uintptr(fd), "inotify"),
+		nudges: make(chan struct{}, 1), done: make(chan struct{}),
+		paths: map[int32]string{}, watches: map[string]int32{}, changed: []string{},
+	}
+	go n.read()
+	return n, nil
+}
+
+func (n *inotify) watch(path string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	wd, err := unix.InotifyAddWatch(n.fd, path, unix.IN_MODIFY|unix.IN_ONESHOT|unix.IN_DONT_FOLLOW)
+	if err != nil {
+		return false
+	}
+	if old, ok := n.watches[path]; ok && old != int32(wd) {
+		n.drop(old)
+	}
+	n.paths[int32(wd)], n.watches[path] = path, int32(wd)
+	return true
+}
+
+func (n *inotify) forget(path string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if wd, ok := n.watches[path]; ok {
+		delete(n.watches, path)
+		n.drop(wd)
+	}
+}
+
+// drop ends a watch. The kernel may have ended it already.
+func (n *inotify) drop(wd int32) {
+	delete(n.paths, wd)
+	_, _ = unix.InotifyRmWatch(n.fd, uint32(wd))
+}
+
+func (n *inotify) grown() <-chan struct{} { return n.nudges }
+
+func (n *inotify) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := n.changed
+	if n.all {
+		out = nil
+	}
+	n.changed, n.all = []string{}, false
+	return out
+}
+
+func (n *inotify) close() {
+	_ = n.f.Close() // ends read
+	<-n.done
+}
+
+// read takes events in until the file is closed.
+func (n *inotify) read() {
+	defer close(n.done)
+	var buf [64 * unix.SizeofInotifyEvent]byte
+	for {
+		got, err := n.f.Read(buf[:])
+		if err != nil || got <= 0 {
+			return
+		}
+		if n.note(buf[:got]) {
+			select {
+			case n.nudges <- struct{}{}:
+			default: // one is there
+			}
+		}
+	}
+}
+
+// note keeps what the kernel's events tell, and says whether that is
+// anything.
+func (n *inotify) note(events []byte) (any bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for len(events) >= unix.SizeofInotifyEvent {
+		wd := int32(binary.NativeEndian.Uint32(events))
+		mask := binary.NativeEndian.Uint32(events[4:])
+		size := unix.SizeofInotifyEvent + int(min(binary.NativeEndian.Uint32(events[12:]), uint32(len(events))))
+		events = events[min(size, len(events)):]
+		path, known := n.paths[wd]
+		switch {
+		case mask&unix.IN_Q_OVERFLOW != 0:
+			n.all, any = true, true
+		case known:
+			// The file was changed, or it is gone; either ends the watch.
+			delete(n.paths, wd)
+			if n.watches[path] == wd {
+				delete(n.watches, path)
+			}
+			n.changed, any = append(n.changed, path), true
+		}
+	}
+	return any
+}

@@ -1,0 +1,173 @@
+package logrotate
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+)
+
+// state is what is known of one log between two looks.
+type state struct {
+	id       string
+	due      time.Time
+	size     int64 // when it was last looked at; -1 is never
+	failures int   // in a row
+	seen     bool  // in the listing under way
+}
+
+// wait is how long a log of a size may be left alone: until it could have
+// reached the limit.
+func (c *Config) wait(size int64) time.Duration {
+	left := max(c.MaxSize-size, 0) / rate
+	return c.bound(time.Duration(min(left, int64(longest/time.Second))) * time.Second)
+}
+
+// retry is how long to wait after the nth failure in a row.
+func (c *Config) retry(n int) time.Duration {
+	return c.bound(c.Interval << min(n, 10))
+}
+
+func (c *Config) bound(d time.Duration) time.Duration {
+	if d > longest || d < 0 {
+		d = longest
+	}
+	return max(d, c.Interval)
+}
+
+// wake makes logs that were at rest due again; nil is all.
+func (r *Rotator) wake(paths []string, now time.Time) {
+	soon := func(s *state) {
+		if at := now.Add(r.cfg.wait(s.size)); s.failures == 0 && at.Before(s.due) {
+			s.due = at
+		}
+	}
+	if paths == nil {
+		for _, s := range r.logs {
+			soon(s)
+		}
+		return
+	}
+	for _, path := range paths {
+		if s := r.logs[path]; s != nil {
+			soon(s)
+		}
+	}
+}
+
+// look takes in which containers run, looks at the logs that are due, and
+// rotates those that are too large. It answers when to look again.
+func (r *Rotator) look(ctx context.Context, events growth, now time.Time) time.Duration {
+	r.list(events, now)
+	large := make(chan string)
+	var wg sync.WaitGroup
+	var workers int
+	for path, s := range r.logs {
+		// Those that are due soon are looked at too, to wake up less often.
+		if s.due.Sub(now) > r.cfg.Interval/4 {
+			continue
+		}
+		if !r.inspect(ctx, events, path, s, now) {
+			continue
+		}
+		if workers < r.cfg.Workers {
+			workers++
+			wg.Go(func() {
+				for path := range large {
+					r.attempt(ctx, path, r.logs[path], now)
+				}
+			})
+		}
+		large <- path
+	}
+	close(large)
+	wg.Wait()
+	next := now.Add(longest)
+	for _, s := range r.logs {
+		if s.due.Before(next) {
+			next = s.due
+		}
+	}
+	return max(time.Until(next), 0)
+}
+
+// list takes in which containers run.
+func (r *Rotator) list(events growth, now time.Time) {
+	for _, l := range r.cfg.Containers() {
+		s := r.logs[l.Path]
+		if s == nil || s.id != l.ID {
+			s = &state{id: l.ID, due: now, size: -1}
+			r.logs[l.Path] = s
+		}
+		s.seen = true
+	}
+	for path, s := range r.logs {
+		if !s.seen {
+			events.forget(path)
+			delete(r.logs, path)
+		}
+		s.seen = false
+	}
+}
+
+// inspect looks at one log and says whether it is to be rotated. If not, it
+// is due again when it could have become too large; if it does not grow at
+// all, when the kernel tells of it.
+func (r *Rotator) inspect(ctx context.Context, events growth, path string, s *state, now time.Time) (large bool) {
+	size, err := sizeOf(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// An agent was killed between renaming and reopening.
+		return true
+	case err != nil:
+		r.failed(path, s, now, err)
+		return false
+	case size >= r.cfg.MaxSize:
+		return true
+	}
+	rests := size == s.size
+	s.size, s.failures = size, 0
+	s.due = now.Add(r.cfg.wait(size))
+	if !rests || !events.watch(path) || ctx.Err() != nil {
+		return false
+	}
+	// What was written before the kernel watched is seen here.
+	if again, err := sizeOf(path); err == nil && again == size {
+		s.due = now.Add(longest)
+	}
+	return false
+}
+
+// attempt rotates one log.
+func (r *Rotator) attempt(ctx context.Context, path string, s *state, now time.Time) {
+	if err := r.Rotate(ctx, s.id, path); err != nil {
+		if ctx.Err() == nil {
+			r.failed(path, s, now, err)
+		}
+		return
+	}
+	s.size, s.failures = -1, 0
+	s.due = now.Add(r.cfg.wait(0))
+}
+
+func (r *Rotator) failed(path string, s *state, now time.Time, err error) {
+	s.failures++
+	wait := r.cfg.retry(s.failures - 1)
+	s.due = now.Add(wait)
+	r.cfg.Log.Warn("container log cannot be rotated, trying again", "container", s.id, "log", path, "error", err, "wait", wait)
+}
+
+func sizeOf(path string) (int64, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, errNotRegular
+	}
+	return info.Size(), nil
+}
+
+var errNotRegular = errors.New("not a regular file")

@@ -1,0 +1,50 @@
+package plan
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// kill plans the end of cur, whose spec is c, nil if the pod has none.
+func (p *planner) kill(c *v1.Container, cur *container.Container, message string) {
+	if slices.ContainsFunc(p.out.Kill, func(k Kill) bool { return k.ID == cur.ID }) {
+		return
+	}
+	var grace *int64
+	if r := p.Probes[cur.ID]; r.Failed && r.Kind != KindPostStart {
+		grace = r.Grace
+	}
+	p.out.Kill = append(p.out.Kill, Kill{
+		ID: cur.ID, Name: cur.Name,
+		Reason: ReasonKilling, Message: message,
+		Grace:   pod.ProbeGracePeriod(p.Pod, grace),
+		PreStop: preStopOf(c, cur), Container: c,
+	})
+}
+
+// strays kills what runs beside the current containers: a second one of the
+// same name, or one in an older sandbox. Ephemeral containers and names that
+// the spec does not have are left alone in the current sandbox.
+func (p *planner) strays() {
+	for i := range p.Observed.Containers {
+		cur := &p.Observed.Containers[i]
+		if !mayRun(cur) {
+			continue
+		}
+		inOlder, second := cur.SandboxID != p.sandbox.ID, p.current(cur.Name) != cur
+		if !inOlder && !second {
+			continue
+		}
+		c, kind := pod.Find(&p.Pod.Spec, cur.Name)
+		switch {
+		case inOlder:
+			p.kill(c, cur, "Container "+cur.Name+" runs in an older pod sandbox")
+		case c != nil && kind != pod.Ephemeral:
+			p.kill(c, cur, "Container "+cur.Name+" runs more than once")
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// resets says whether a container ended in a way that restarts all containers
+// of the pod. A sidecar that was stopped after the last main container does
+// not bring the pod back.
+func (p *planner) resets() bool {
+	for i := range p.Pod.Spec.Containers {
+		if p.source(&p.Pod.Spec.Containers[i]) != nil {
+			return true
+		}
+	}
+	for i := range p.Pod.Spec.InitContainers {
+		if s := p.source(&p.Pod.Spec.InitContainers[i]); s != nil && !p.overBefore(s.FinishedAt) {
+			return true
+		}
+	}
+	return false
+}
+
+// overBefore says whether all main containers had come to their end for good
+// by then. Those that were killed for a restart of all end after the one that
+// asked for it.
+func (p *planner) overBefore(t time.Time) bool {
+	for i := range p.Pod.Spec.Containers {
+		c := &p.Pod.Spec.Containers[i]
+		s := p.standing(c.Name)
+		if s == nil || s.State != container.StateExited || s.FinishedAt.After(t) || comesBack(p.Pod, c, s) {
+			return false
+		}
+	}
+	return true
+}
+
+// source is the container that asks for the restart of all; nil if that of
+// this name does not.
+func (p *planner) source(c *v1.Container) *container.Container {
+	if len(c.RestartPolicyRules) == 0 {
+		return nil
+	}
+	if s := p.standing(c.Name); s != nil && s.State == container.StateExited && pod.RestartsAll(c, s.ExitCode) {
+		return s
+	}
+	return nil
+}
+
+// reset plans the restart of all containers: first what runs is killed, with
+// no more grace than it must get (RestartAllContainers in
+// pkg/kubelet/kuberuntime), then all init and main containers are removed,
+// those that asked for it last. An agent that dies meanwhile finds one of
+// those and goes on; without any, the pod starts from the beginning.
+func (p *planner) reset() {
+	if p.resetWaits() {
+		return
+	}
+	var sources []string
+	for i := range p.Observed.Containers {
+		cur := &p.Observed.Containers[i]
+		c, kind := pod.Find(&p.Pod.Spec, cur.Name)
+		switch {
+		case c == nil || kind == pod.Ephemeral:
+		case mayRun(cur):
+			p.out.Kill = append(p.out.Kill, Kill{
+				ID: cur.ID, Name: cur.Name, Container: c,
+				Reason: ReasonKilling, Message: "Container " + cur.Name + " is restarted with all containers of the pod",
+			})
+		case p.source(c) == cur:
+			sources = append(sources, cur.ID)
+		default:
+			p.out.Remove = append(p.out.Remove, cur.ID)
+		}
+	}
+	if len(p.out.Kill) > 0 {
+		p.out.Remove = nil
+		return
+	}
+	p.out.Remove, p.out.Reset = append(p.out.Remove, sources...), true
+}
+
+// resetWaits says whether all that ask for the restart began too short ago.
+func (p *planner) resetWaits() bool {
+	wait := min(initialBackoff, p.max)
+	var until time.Time
+	var waiting *v1.Container
+	for c, kind := range pod.Containers(&p.Pod.Spec) {
+		s := p.source(c)
+		if kind == pod.Ephemeral || s == nil {
+			continue
+		}
+		due := s.StartedAt.Add(wait)
+		if s.StartedAt.After(p.Now) || !due.After(p.Now) {
+			return false
+		}
+		if waiting == nil || due.Before(until) {
+			waiting, until = c, due
+		}
+	}
+	p.wait(waiting, wait, until)
+	return true
+}

@@ -1,0 +1,88 @@
+package pod
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// RestartPolicy is the container's own restart policy, or the pod's; Always
+// where neither says anything that is known.
+func RestartPolicy(s *v1.PodSpec, c *v1.Container) v1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		switch p := v1.RestartPolicy(*c.RestartPolicy); p {
+		case v1.RestartPolicyNever, v1.RestartPolicyOnFailure, v1.RestartPolicyAlways:
+			return p
+		}
+	}
+	switch s.RestartPolicy {
+	case v1.RestartPolicyNever, v1.RestartPolicyOnFailure:
+		return s.RestartPolicy
+	case v1.RestartPolicyAlways:
+	}
+	return v1.RestartPolicyAlways
+}
+
+// Restarts says whether a main or init container that ended with exitCode is
+// to run again: by the first of its rules that matches, else by its policy
+// (ContainerShouldRestart in pkg/api/v1/pod/util.go, KEP-5307). That an init
+// container is not run again after exit code 0 is not looked at here.
+func Restarts(s *v1.PodSpec, c *v1.Container, exitCode int32) bool {
+	if c.RestartPolicy != nil {
+		switch matched(c, exitCode) {
+		case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
+			return true
+		}
+	}
+	switch RestartPolicy(s, c) {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return exitCode != 0
+	case v1.RestartPolicyAlways:
+	}
+	return true
+}
+
+// RestartsAll says whether the end of a main or init container with exitCode
+// restarts all containers of its pod (KEP-5532).
+func RestartsAll(c *v1.Container, exitCode int32) bool {
+	return matched(c, exitCode) == v1.ContainerRestartRuleActionRestartAllContainers
+}
+
+// MayRestartAll says whether any container has a rule by which its end
+// restarts all of them.
+func MayRestartAll(s *v1.PodSpec) bool {
+	for c, kind := range Containers(s) {
+		if kind != Ephemeral && slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// matched is the action of the first rule that fits the exit code; empty if
+// none does. A rule without exit codes, or with an operator that is not
+// known, fits nothing.
+func matched(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
+	for i := range c.RestartPolicyRules {
+		codes := c.RestartPolicyRules[i].ExitCodes
+		if codes == nil {
+			continue
+		}
+		listed := slices.Contains(codes.Values, exitCode)
+		switch codes.Operator {
+		case v1.ContainerRestartRuleOnExitCodesOpIn:
+		case v1.ContainerRestartRuleOnExitCodesOpNotIn:
+			listed = !listed
+		default:
+			listed = false
+		}
+		if listed {
+			return c.RestartPolicyRules[i].Action
+		}
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/image"
+)
+
+// attach puts in what the container's config takes from elsewhere: objects,
+// volumes, another container's processes.
+func (st *starter) attach(ctx context.Context, in *criconfig.ContainerInput) (err error) {
+	c := in.Container
+	if in.ConfigMaps, in.Secrets, err = st.objectsOf(ctx, c); err != nil {
+		return st.failed(ctx, c.Name, reasonConfigError, err)
+	}
+	in.ReadEnvFile = func(volume, path string) ([]byte, error) { return st.Volumes.ReadEnvFile(st.pod, volume, path) }
+	in.Volumes, in.ReadOnlyVolumes = st.volumes.Paths, st.volumes.ReadOnly
+	in.RecursiveReadOnly = st.RecursiveReadOnly(st.facts.handler)
+	if in.TargetID, err = st.target(c.Name); err != nil {
+		return st.failed(ctx, c.Name, reasonConfigError, err)
+	}
+	if in.ImageVolumes, err = st.imageVolumes(ctx, c); err != nil {
+		return err
+	}
+	return st.subPaths(ctx, in)
+}
+
+// subPaths resolves the container's subPaths below their volumes and holds
+// them, so that no container can move them any more.
+func (st *starter) subPaths(ctx context.Context, in *criconfig.ContainerInput) error {
+	c := in.Container
+	wanted, err := criconfig.SubPaths(*in)
+	if err != nil {
+		return st.failed(ctx, c.Name, reasonConfigError, configError(err))
+	}
+	for i, path := range wanted {
+		m := &c.VolumeMounts[i]
+		resolved, err := st.Volumes.SubPath(ctx, st.pod, m.Name, st.volumes.Paths[m.Name], path, i, c.Name, m.ReadOnly || st.volumes.ReadOnly[m.Name])
+		if err != nil {
+			return st.failed(ctx, c.Name, reasonConfigError, inContainer(c.Name, err))
+		}
+		if in.SubPaths == nil {
+			in.SubPaths = make(map[int]string, len(wanted))
+		}
+		in.SubPaths[i] = resolved
+	}
+	return nil
+}
+
+// imageVolumes pulls the images that the container mounts.
+func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string]*runtimeapi.ImageSpec, error) {
+	var out map[string]*runtimeapi.ImageSpec
+	for i := range c.VolumeMounts {
+		name := c.VolumeMounts[i].Name
+		source := st.volumes.Images[name]
+		if source == nil || out[name] != nil {
+			continue
+		}
+		ref, err := st.pull(ctx, c.Name, &v1.Container{Name: name, Image: source.Reference, ImagePullPolicy: source.PullPolicy})
+		if err != nil {
+			return nil, err
+		}
+		if out == nil {
+			out = make(map[string]*runtimeapi.ImageSpec)
+		}
+		out[name] = &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: source.Reference}
+	}
+	return out, nil
+}
+
+// pull makes the image of c present; container is the one that waits for it.
+func (st *starter) pull(ctx context.Context, container string, c *v1.Container) (ref string, err error) {
+	ref, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx)})
+	if err != nil {
+		if bad := new(image.Error); errors.As(err, &bad) {
+			st.facts.wait(container, bad.Reason, bad.Message)
+		}
+		return "", inContainer(container, err)
+	}
+	return ref, nil
+}
+
+// target is the container whose processes an ephemeral one is to see, or "".
+// It fails if there is none of that name.
+func (st *starter) target(name string) (id string, err error) {
+	for i := range st.pod.Spec.EphemeralContainers {
+		e := &st.pod.Spec.EphemeralContainers[i]
+		if e.Name != name || e.TargetContainerName == "" {
+			continue
+		}
+		c := st.observed.Latest(e.TargetContainerName)
+		if c == nil {
+			return "", fmt.Errorf("unable to find target container %s", e.TargetContainerName)
+		}
+		return c.ID, nil
+	}
+	return "", nil
+}
+
+// configError is the kubelet's wording of why a container cannot be
+// configured, or the error itself.
+func configError(err error) error {
+	if bad := new(criconfig.ConfigError); errors.As(err, &bad) {
+		return bad
+	}
+	return err
+}

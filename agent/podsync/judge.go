@@ -1,0 +1,111 @@
+package podsync
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/admit"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/worker"
+)
+
+// judge says whether the pod may not run here, or not yet. A pod that runs is
+// never refused: what another agent started, or this one before its restart,
+// stays, and is only watched if it has parts that are not built.
+func (s *Syncer) judge(p *v1.Pod, o *container.Observed, f *facts) (result worker.Result, refused bool) {
+	unsupported, r, wanted := s.admission.verdict(p.UID)
+	switch {
+	case !wanted: // its termination is on the way
+		return worker.Result{}, true
+	case unsupported != "" && o.Running():
+		s.Events.Warning(pod.RefOf(p), admit.ReasonFeature, "left running as another agent started it: "+unsupported)
+		s.report(p, o, f)
+		return worker.Result{}, true
+	case unsupported != "":
+		return s.reject(p, o, f, &admit.Rejection{Reason: admit.ReasonFeature, Message: unsupported}), true
+	case r == nil:
+		return worker.Result{}, false
+	case o.Running(), s.ended(p, o, f):
+		s.admission.claim(p.UID)
+		return worker.Result{}, false
+	case len(r.Preempt) == 0:
+		return s.reject(p, o, f, r), true
+	}
+	for _, victim := range r.Preempt {
+		s.Evict(victim, status.Reason{Reason: admit.ReasonPreempted, Message: admit.MessagePreempted})
+	}
+	if !s.admission.retry(p.UID, s.AdmitNode()) {
+		return worker.Result{}, true // woken when the last of them has ended
+	}
+	return s.judge(p, o, f)
+}
+
+// ended says whether the pod ran to its end: then it takes nothing, and its
+// status tells of that end.
+func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *facts) bool {
+	if len(o.Containers) == 0 {
+		return false
+	}
+	actions := s.planFor(p, o, f)
+	return actions.Done && actions.FailReason == ""
+}
+
+// reject ends a pod that never ran, for good.
+func (s *Syncer) reject(p *v1.Pod, o *container.Observed, f *facts, r *admit.Rejection) worker.Result {
+	f.rejected = &status.Reason{Reason: r.Reason, Message: r.Message}
+	s.Events.Warning(pod.RefOf(p), r.Reason, r.Message)
+	s.placeFree(s.admission.end(p.UID))
+	s.report(p, o, f)
+	return worker.Result{Done: true}
+}
+
+// placeFree has pods look again that waited for another's end.
+func (s *Syncer) placeFree(waiting []types.UID) {
+	for _, uid := range waiting {
+		s.Wake(uid)
+	}
+}
+
+// Evict makes a wanted pod fail for a reason of the node's: its worker stops
+// it, and it does not start again. It does not block; a pod that fails
+// already stays as it is.
+func (s *Syncer) Evict(uid types.UID, why status.Reason) {
+	f := s.factsOf(uid)
+	s.mu.Lock()
+	first := f.evicted == nil
+	if first {
+		f.evicted = &why
+	}
+	s.mu.Unlock()
+	if first {
+		s.Wake(uid)
+	}
+}
+
+// disruptionMessage is that of the condition DisruptionTarget.
+func disruptionMessage(why *status.Reason) string {
+	if why.Reason == admit.ReasonPreempted {
+		return admit.ConditionOfPreempted
+	}
+	return why.Message
+}
+
+// evicted says whether the pod is to fail for a reason of the node's, and
+// notes it.
+func (s *Syncer) evicted(p *v1.Pod, o *container.Observed, f *facts) bool {
+	s.mu.Lock()
+	why := f.evicted
+	s.mu.Unlock()
+	if why == nil {
+		return false
+	}
+	if f.failed == nil {
+		f.failed = why
+		f.disruption = &status.Reason{Reason: v1.PodReasonTerminationByKubelet, Message: disruptionMessage(why)}
+		s.Events.Warning(pod.RefOf(p), why.Reason, why.Message)
+	}
+	s.report(p, o, f)
+	return true
+}

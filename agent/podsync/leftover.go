@@ -1,0 +1,77 @@
+package podsync
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// Leftovers lists the UIDs of pods that have something on this node beside
+// the runtime's objects: a directory, logs, a cgroup. What is wanted of them
+// the caller knows. It reads a few directories and asks nobody.
+func (s *Syncer) Leftovers() ([]types.UID, error) {
+	found := make(map[types.UID]struct{})
+	volumes, err := s.Volumes.Orphans()
+	errs := []error{err}
+	for _, uid := range volumes {
+		found[uid] = struct{}{}
+	}
+	if node, ok := s.PeekNode(); ok {
+		errs = append(errs, leftLogs(node, found))
+		if s.managesCgroups(node) {
+			errs = append(errs, s.leftCgroups(node, found))
+		}
+	}
+	uids := make([]types.UID, 0, len(found))
+	for uid := range found {
+		uids = append(uids, uid)
+	}
+	return uids, errors.Join(errs...)
+}
+
+// leftLogs finds the pods' log folders, namespace_name_uid.
+func leftLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
+	dir := n.PodLogsDir
+	if dir == "" {
+		dir = criconfig.DefaultPodLogsDir
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list pod logs: %w", err)
+	}
+	for _, e := range entries {
+		// Neither a namespace nor a name has an underscore.
+		if parts := strings.Split(e.Name(), "_"); e.IsDir() && len(parts) == 3 && parts[2] != "" {
+			found[types.UID(parts[2])] = struct{}{}
+		}
+	}
+	return nil
+}
+
+// leftCgroups finds the pods' cgroups.
+func (s *Syncer) leftCgroups(n *criconfig.Node, found map[types.UID]struct{}) error {
+	var errs []error
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		names, err := s.Cgroups.List(criconfig.QoSCgroup(class, n))
+		if err != nil && !errors.Is(err, cgroups.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("list cgroups of pods: %w", err))
+		}
+		for _, name := range names {
+			if uid, ok := strings.CutPrefix(name, "pod"); ok && uid != "" {
+				found[types.UID(uid)] = struct{}{}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,67 @@
+package podsync
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tinylet/tinylet/agent/criconfig"
+)
+
+// reasonPullSecret is the kubelet's event for a pull secret that is missing
+// (pkg/kubelet/kubelet_pods.go).
+const reasonPullSecret = "FailedToRetrieveImagePullSecret"
+
+// objectsOf fetches the ConfigMaps and Secrets that a container's variables
+// refer to. What does not exist is left out; what cannot be known fails.
+func (st *starter) objectsOf(ctx context.Context, c *v1.Container) (map[string]*v1.ConfigMap, map[string]*v1.Secret, error) {
+	mapNames, secretNames := criconfig.EnvRefs(c)
+	configMaps, err := fetch(ctx, mapNames, st.pod.Namespace, st.Objects.ConfigMap)
+	if err != nil {
+		return nil, nil, fmt.Errorf("fetch ConfigMap: %w", err)
+	}
+	secrets, err := fetch(ctx, secretNames, st.pod.Namespace, st.Objects.Secret)
+	if err != nil {
+		return nil, nil, fmt.Errorf("fetch Secret: %w", err)
+	}
+	return configMaps, secrets, nil
+}
+
+// fetch gets those of the named objects that exist.
+func fetch[T any](ctx context.Context, names []string, namespace string, get func(ctx context.Context, namespace, name string) (*T, error)) (map[string]*T, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]*T, len(names))
+	for _, name := range names {
+		object, err := get(ctx, namespace, name)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("%s/%s: %w", namespace, name, err)
+		default:
+			out[name] = object
+		}
+	}
+	return out, nil
+}
+
+// pullSecrets are the pod's, those that can be had: a pull may succeed
+// without the others.
+func (st *starter) pullSecrets(ctx context.Context) []*v1.Secret {
+	var out []*v1.Secret
+	for _, ref := range st.pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		secret, err := st.Objects.Secret(ctx, st.pod.Namespace, ref.Name)
+		if err != nil {
+			st.Events.Warning(st.ref, reasonPullSecret, fmt.Sprintf("Image pull secret %s cannot be had, an image may be refused for it: %v", ref.Name, err))
+			continue
+		}
+		out = append(out, secret)
+	}
+	return out
+}

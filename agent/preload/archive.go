@@ -1,0 +1,297 @@
+package preload
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// Limits of what an archive may be: above those of any real image, and low
+// enough for a board.
+const (
+	maxEntries  = 20_000
+	maxName     = 4096     // bytes of an entry's name
+	maxJSON     = 4 << 20  // of one manifest, index or config
+	maxAllJSON  = 8 << 20  // of all of them
+	maxNames    = 4 << 20  // bytes of all names
+	smallJSON   = 64 << 10 // of what is kept on sight
+	maxUnpacked = 32 << 30 // of a compressed archive
+)
+
+// errBad is an archive that cannot be imported, whoever tries: it may only
+// be replaced.
+var errBad = errors.New("bad archive")
+
+func bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", errBad, fmt.Errorf(format, args...))
+}
+
+// archive is a tar file, plain or compressed with gzip. It is read in
+// passes, since what it is about may stand at its end.
+type archive struct {
+	file   io.ReaderAt
+	size   int64
+	gzip   bool
+	layout contents
+}
+
+// entry is a file in the archive. Its name is only ever compared.
+type entry struct {
+	serial int // counts the entries of the archive
+	name   string
+	size   int64
+	offset int64 // of its content, in a plain archive
+	head   [4]byte
+	link   string // another entry's name: the content is there
+}
+
+// contents are the entries of an archive, and the JSON files among them that
+// were read.
+type contents struct {
+	entries map[string]*entry
+	json    map[string][]byte
+	held    int64 // bytes in json
+}
+
+var (
+	gzipMagic = []byte{0x1f, 0x8b}
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+)
+
+// open looks at the beginning of an archive.
+func open(file io.ReaderAt, size int64) (*archive, error) {
+	a := &archive{file: file, size: size}
+	var head [4]byte
+	n, err := file.ReadAt(head[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read the archive: %w", err)
+	}
+	switch {
+	case n == 0:
+		return nil, bad("it is empty")
+	case bytes.Equal(head[:], zstdMagic):
+		return nil, bad("it is compressed with zstd, which is not supported: use gzip or none")
+	case bytes.HasPrefix(head[:], gzipMagic):
+		a.gzip = true
+	}
+	return a, nil
+}
+
+// walk visits the regular files and links, in order. The reader is good until
+// visit returns; in a plain archive it can seek.
+func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error) error {
+	section := io.NewSectionReader(a.file, 0, a.size)
+	var from io.Reader = &interruptible{ended: ctx.Err, section: section}
+	if a.gzip {
+		z, err := gzip.NewReader(bufio.NewReaderSize(plainReader{from}, 32<<10))
+		if err != nil {
+			return a.trouble(ctx, err)
+		}
+		defer z.Close()
+		from = &limited{r: z, left: maxUnpacked}
+	}
+	files := tar.NewReader(from)
+	for serial := 0; ; serial++ {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return a.trouble(ctx, err)
+		}
+		if serial == maxEntries {
+			return bad("it has more than %d entries", maxEntries)
+		}
+		e, ok := entryOf(header)
+		if !ok {
+			continue
+		}
+		e.serial = serial
+		var content io.Reader = files
+		if !a.gzip && e.link == "" {
+			if e.offset, err = section.Seek(0, io.SeekCurrent); err != nil {
+				return fmt.Errorf("read the archive: %w", err)
+			}
+			content = a.section(ctx, e)
+		}
+		if err := visit(e, content); err != nil {
+			return err
+		}
+	}
+}
+
+// section reads an entry of a plain archive.
+func (a *archive) section(ctx context.Context, e *entry) io.ReadSeeker {
+	return &interruptible{ended: ctx.Err, section: io.NewSectionReader(a.file, e.offset, e.size)}
+}
+
+// trouble tells what the archive is to blame for from the end of ctx.
+func (a *archive) trouble(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if disk := new(fs.PathError); errors.As(err, &disk) {
+		return fmt.Errorf("read the archive: %w", err)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return bad("it is truncated: %w", io.ErrUnexpectedEOF)
+	}
+	return bad("it cannot be read as tar: %w", err)
+}
+
+// entryOf takes what may be content: a file, or a link to one.
+func entryOf(h *tar.Header) (*entry, bool) {
+	if len(h.Name) > maxName || len(h.Linkname) > maxName || h.Size < 0 {
+		return nil, false
+	}
+	e := &entry{name: path.Clean(h.Name), size: h.Size}
+	switch h.Typeflag {
+	case tar.TypeReg:
+	case tar.TypeLink:
+		e.link = path.Clean(h.Linkname)
+	case tar.TypeSymlink: // so repeats docker save a layer
+		e.link = path.Join(path.Dir(e.name), h.Linkname)
+	default:
+		return nil, false
+	}
+	return e, !strings.HasPrefix(e.name, "/") && !strings.HasPrefix(e.name, "../")
+}
+
+// scan is the first pass: what there is, and the small JSON files.
+func (a *archive) scan(ctx context.Context) error {
+	a.layout = contents{entries: make(map[string]*entry), json: make(map[string][]byte)}
+	names := 0
+	return a.walk(ctx, func(e *entry, r io.Reader) error {
+		if names += len(e.name) + len(e.link); names > maxNames {
+			return bad("its names have more than %d bytes", maxNames)
+		}
+		a.layout.entries[e.name] = e
+		if e.link != "" {
+			return nil
+		}
+		n, err := io.ReadFull(r, e.head[:min(int64(len(e.head)), e.size)])
+		if err != nil {
+			return a.trouble(ctx, err)
+		}
+		if e.size == 0 || e.head[0] != '{' && e.head[0] != '[' || e.size > smallJSON || a.layout.held+e.size > maxAllJSON {
+			return nil
+		}
+		return a.keep(ctx, e, io.MultiReader(bytes.NewReader(e.head[:n]), r))
+	})
+}
+
+// keep reads an entry into memory.
+func (a *archive) keep(ctx context.Context, e *entry, r io.Reader) error {
+	data := make([]byte, e.size)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return a.trouble(ctx, err)
+	}
+	a.layout.held += e.size - int64(len(a.layout.json[e.name]))
+	a.layout.json[e.name] = data
+	return nil
+}
+
+// find follows links to an entry, or answers nil.
+func (a *archive) find(name string) *entry {
+	e := a.layout.entries[path.Clean(name)]
+	for range 4 {
+		if e == nil || e.link == "" {
+			return e
+		}
+		e = a.layout.entries[e.link]
+	}
+	return nil
+}
+
+// readJSON reads an entry that was too large to be kept on sight.
+func (a *archive) readJSON(ctx context.Context, name string) ([]byte, error) {
+	e := a.find(name)
+	if e == nil {
+		return nil, bad("%q is missing", name)
+	}
+	if data, ok := a.layout.json[e.name]; ok {
+		return data, nil
+	}
+	if e.size > maxJSON || a.layout.held+e.size > maxAllJSON {
+		return nil, bad("%q is too large: %d bytes", name, e.size)
+	}
+	var err error
+	if a.gzip {
+		err = a.each(ctx, map[int]bool{e.serial: true}, func(e *entry, r io.Reader) error { return a.keep(ctx, e, r) })
+	} else {
+		err = a.keep(ctx, e, a.section(ctx, e))
+	}
+	return a.layout.json[e.name], err
+}
+
+// errEnough ends a walk early.
+var errEnough = errors.New("enough")
+
+// each visits the entries with these serials.
+func (a *archive) each(ctx context.Context, serials map[int]bool, visit func(*entry, io.Reader) error) error {
+	left := len(serials)
+	if left == 0 {
+		return nil
+	}
+	err := a.walk(ctx, func(e *entry, r io.Reader) error {
+		if !serials[e.serial] {
+			return nil
+		}
+		if err := visit(e, r); err != nil {
+			return err
+		}
+		if left--; left == 0 {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// interruptible is a reader that ends with ctx.
+type interruptible struct {
+	ended   func() error
+	section *io.SectionReader
+}
+
+func (i *interruptible) Read(p []byte) (int, error) {
+	if err := i.ended(); err != nil {
+		return 0, err
+	}
+	return i.section.Read(p)
+}
+
+func (i *interruptible) Seek(offset int64, whence int) (int64, error) {
+	return i.section.Seek(offset, whence)
+}
+
+// plainReader hides that a reader can seek.
+type plainReader struct{ r io.Reader }
+
+func (p plainReader) Read(b []byte) (int, error) { return p.r.Read(b) }
+
+// limited fails when more comes out of a compressed archive than any image
+// has.
+type limited struct {
+	r    io.Reader
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, fmt.Errorf("it unpacks to more than %d bytes", int64(maxUnpacked))
+	}
+	return n, err
+}

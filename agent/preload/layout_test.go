@@ -1,0 +1,336 @@
+package preload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	board = Platform{OS: "linux", Architecture: "arm64"}
+	other = Platform{OS: "linux", Architecture: "riscv64"}
+	v7    = Platform{OS: "linux", Architecture: "arm", Variant: "v7"}
+)
+
+func fullName(s string) (string, error) {
+	if s == "" || strings.ContainsAny(s, " ") {
+		return "", errors.New("no name")
+	}
+	if !strings.Contains(s, "/") {
+		s = "docker.io/library/" + s
+	}
+	if !strings.Contains(s[strings.LastIndexByte(s, '/'):], ":") && !strings.Contains(s, "@") {
+		s += ":latest"
+	}
+	return s, nil
+}
+
+func planOf(ctx context.Context, data []byte) (*plan, *archive, error) {
+	a, err := open(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil, nil, err
+	}
+	p := planner{archive: a, host: board, fullName: fullName}
+	plan, err := p.read(ctx)
+	return plan, a, err
+}
+
+// extracted reads a plan's blobs as an import does, and checks their digests.
+func extracted(t *testing.T, plan *plan, a *archive) map[string]int {
+	t.Helper()
+	out := make(map[string]int)
+	serials := make(map[int]bool)
+	for _, s := range plan.blobs {
+		switch {
+		case s.data != nil:
+			out[digestOf(s.data)] = len(s.data)
+		case a.gzip:
+			serials[s.serial] = true
+		default:
+			data, err := io.ReadAll(a.section(t.Context(), &entry{offset: s.offset, size: s.Size}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[digestOf(data)] = len(data)
+		}
+	}
+	if err := a.each(t.Context(), serials, func(_ *entry, r io.Reader) error {
+		data, err := io.ReadAll(r)
+		out[digestOf(data)] = len(data)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// sound checks that what blobs refer to is in the plan.
+func sound(t *testing.T, plan *plan, a *archive) {
+	t.Helper()
+	have := extracted(t, plan, a)
+	for _, s := range plan.blobs {
+		if size, ok := have[s.Digest]; !ok || int64(size) != s.Size {
+			t.Errorf("blob %s of %d bytes is not what the archive gives", s.Digest, s.Size)
+		}
+		for role, ref := range s.Refs {
+			if _, ok := have[ref]; !ok {
+				t.Errorf("%s of %s is not in the plan: %s", role, s.Digest, ref)
+			}
+		}
+	}
+	for _, img := range plan.images {
+		if _, ok := have[img.target.Digest]; !ok {
+			t.Errorf("image %v has no target", img.names)
+		}
+	}
+}
+
+func TestPlans(t *testing.T) {
+	a, b, c := makeImage(t, board, "a"), makeImage(t, board, "b"), makeImage(t, other, "c")
+	seven := makeImage(t, v7, "seven")
+	nested := asJSON(t, document{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{
+		on(c.descriptor(), other), on(a.descriptor(), board), on(seven.descriptor(), v7),
+	}})
+	list := describe(typeIndex, nested)
+	ref := func(d descriptor, name string) descriptor {
+		d.Annotations = map[string]string{annotationRef: name}
+		return d
+	}
+	zipped := [][]byte{zip(t, a.layers[0]), zip(t, a.layers[1])}
+	crane := dockerImage{Config: digestOf(a.config), RepoTags: []string{"a:1"}, Layers: []string{"x.tar.gz", "y.tar.gz"}}
+	newDocker := dockerImage{Config: blobPath(digestOf(a.config)), RepoTags: []string{"a:1"}, Layers: []string{blobPath(digestOf(a.layers[0])), blobPath(digestOf(a.layers[1]))}}
+	synthetic := func(m made) string { // the digest that dockerArchive's manifest gets
+		plan, _, err := planOf(t.Context(), dockerArchive(t, m, "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan.images[0].target.Digest
+	}
+	tests := []struct {
+		name  string
+		data  []byte
+		want  map[string]string // digests by name
+		blobs int
+	}{
+		{"OCI", ociArchive(t, a, "a:1"), map[string]string{"docker.io/library/a:1": digestOf(a.manifest)}, 4},
+		{"two images that share nothing", pack(t, slices.Concat(a.items(), b.items(), []item{indexItem(t, named(a.descriptor(), "a:1"), named(b.descriptor(), "r.example/b"))})),
+			map[string]string{"docker.io/library/a:1": digestOf(a.manifest), "r.example/b:latest": digestOf(b.manifest)}, 8},
+		{"one image with two names", pack(t, append(a.items(), indexItem(t, named(a.descriptor(), "a:1"), named(a.descriptor(), "a:2")))),
+			map[string]string{"docker.io/library/a:1": digestOf(a.manifest), "docker.io/library/a:2": digestOf(a.manifest)}, 4},
+		{"name in the spec's annotation", pack(t, append(a.items(), indexItem(t, ref(a.descriptor(), "r.example/a:1")))), map[string]string{"r.example/a:1": digestOf(a.manifest)}, 4},
+		{"index at the beginning, names with ./", pack(t, append([]item{{name: "./index.json", data: asJSON(t, document{Manifests: []descriptor{named(a.descriptor(), "a:1")}})}}, a.items()...)),
+			map[string]string{"docker.io/library/a:1": digestOf(a.manifest)}, 4},
+		{"index of all platforms", pack(t, slices.Concat(a.items(), c.items(), seven.items(), []item{blobItem(nested), indexItem(t, named(list, "a:1"))})),
+			map[string]string{"docker.io/library/a:1": digestOf(nested)}, 5},
+		{"index, and only our platform's content", pack(t, append(a.items(), blobItem(nested), indexItem(t, named(list, "a:1")))),
+			map[string]string{"docker.io/library/a:1": digestOf(nested)}, 5},
+		{"index, and only a lesser platform's content", pack(t, append(seven.items(), blobItem(nested), indexItem(t, named(list, "a:1")))),
+			map[string]string{"docker.io/library/a:1": digestOf(seven.manifest)}, 4},
+		{"platforms side by side under one name", pack(t, slices.Concat(a.items(), c.items(), []item{indexItem(t, named(on(c.descriptor(), other), "a:1"), named(on(a.descriptor(), board), "a:1"))})),
+			map[string]string{"docker.io/library/a:1": digestOf(a.manifest)}, 4},
+		{"docker save", dockerArchive(t, a, "a:1", "r.example/a:2"), map[string]string{"docker.io/library/a:1": synthetic(a), "r.example/a:2": synthetic(a)}, 4},
+		{"docker save with blobs", pack(t, append(a.items(), item{name: "manifest.json", data: asJSON(t, []dockerImage{newDocker})})), map[string]string{"docker.io/library/a:1": synthetic(a)}, 4},
+		{"docker save with an index without names", pack(t, append(a.items(), indexItem(t, a.descriptor()), item{name: "manifest.json", data: asJSON(t, []dockerImage{newDocker})})), map[string]string{"docker.io/library/a:1": synthetic(a)}, 4},
+		{"docker archive with compressed layers", pack(t, []item{{name: digestOf(a.config), data: a.config}, {name: "x.tar.gz", data: zipped[0]}, {name: "y.tar.gz", data: zipped[1]}, {name: "manifest.json", data: asJSON(t, []dockerImage{crane})}}), nil, 4},
+		{"docker save with a repeated layer", func() []byte {
+			l := []byte("layer")
+			m := makeConfig(t, board, l, l)
+			return pack(t, []item{{name: "1/layer.tar", data: l}, {name: "2/layer.tar", link: "../1/layer.tar"}, {name: "c.json", data: m},
+				{name: "manifest.json", data: asJSON(t, []dockerImage{{Config: "c.json", RepoTags: []string{"a:1"}, Layers: []string{"1/layer.tar", "2/layer.tar"}}})}})
+		}(), nil, 3},
+	}
+	for _, tt := range tests {
+		for _, form := range []string{"plain", "gzip"} {
+			t.Run(tt.name+", "+form, func(t *testing.T) {
+				data := tt.data
+				if form == "gzip" {
+					data = zip(t, data)
+				}
+				plan, a, err := planOf(t.Context(), data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sound(t, plan, a)
+				if len(plan.blobs) != tt.blobs {
+					t.Errorf("%d blobs, want %d", len(plan.blobs), tt.blobs)
+				}
+				got := make(map[string]string)
+				for _, img := range plan.images {
+					for _, name := range img.names {
+						got[name] = img.target.Digest
+					}
+				}
+				if diff := cmp.Diff(tt.want, got); tt.want != nil && diff != "" {
+					t.Errorf("images (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+func TestBadArchives(t *testing.T) {
+	a, c := makeImage(t, board, "a"), makeImage(t, other, "c")
+	whole := ociArchive(t, a, "a:1")
+	edit := func(change func(d *document)) []byte {
+		var doc document
+		doc.SchemaVersion, doc.Config = 2, describe(typeConfig, a.config)
+		for _, l := range a.layers {
+			doc.Layers = append(doc.Layers, describe(typeLayer, l))
+		}
+		change(&doc)
+		m := made{manifest: asJSON(t, doc), config: a.config, layers: a.layers}
+		return ociArchive(t, m, "a:1")
+	}
+	var deep []item
+	d := a.descriptor()
+	for range maxDepth + 2 {
+		data := asJSON(t, document{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{d}})
+		deep, d = append(deep, blobItem(data)), describe(typeIndex, data)
+	}
+	wrong := slices.Clone(a.manifest)
+	wrong[len(wrong)-2] ^= 1
+	tests := []struct {
+		name string
+		data []byte
+		says string
+	}{
+		{"empty", nil, "empty"},
+		{"text", []byte("this is not an archive"), "truncated"},
+		{"noise", bytes.Repeat([]byte{7}, 2048), "tar"},
+		{"zstd", append(slices.Clone(zstdMagic), 1, 2, 3), "zstd"},
+		{"cut in a layer", whole[:len(whole)/2], "truncated"},
+		{"cut and compressed", zip(t, whole)[:len(zip(t, whole))*3/4], "truncated"},
+		{"another tar", pack(t, []item{{name: "etc/passwd", data: []byte("root")}}), "neither"},
+		{"only paths that lead out", pack(t, []item{{name: "../index.json", data: []byte("{}")}, {name: "/manifest.json", data: []byte("[]")}}), "neither"},
+		{"index is no JSON", pack(t, []item{{name: "index.json", data: []byte("{")}}), "index.json"},
+		{"manifest.json is no JSON", pack(t, []item{{name: "manifest.json", data: []byte("[1")}}), "manifest.json"},
+		{"index is a link to itself", pack(t, []item{{name: "index.json", link: "index.json"}}), "neither"},
+		{"no names", pack(t, append(a.items(), indexItem(t, a.descriptor()))), "names"},
+		{"another platform", ociArchive(t, c, "c:1"), "linux/riscv64"},
+		{"another platform from docker", dockerArchive(t, c, "c:1"), "linux/riscv64"},
+		{"index of other platforms", pack(t, append(c.items(), indexItem(t, named(on(c.descriptor(), other), "c:1"), named(on(c.descriptor(), other), "c:1")))), "linux/riscv64"},
+		{"index in index in index", pack(t, append(deep, indexItem(t, named(d, "a:1")))), "too many"},
+		{"missing manifest", pack(t, []item{indexItem(t, named(a.descriptor(), "a:1"))}), "missing"},
+		{"missing layer", pack(t, append(a.items()[:3], indexItem(t, named(a.descriptor(), "a:1")))), "missing"},
+		{"missing docker layer", pack(t, []item{{name: "c", data: a.config}, {name: "manifest.json", data: asJSON(t, []dockerImage{{Config: "c", RepoTags: []string{"a:1"}, Layers: []string{"x", "y"}}})}}), "missing"},
+		{"manifest with another content", pack(t, append([]item{{name: blobPath(digestOf(a.manifest)), data: wrong}}, append(a.items()[1:], indexItem(t, named(a.descriptor(), "a:1")))...)), "digest"},
+		{"layer of another size", edit(func(d *document) { d.Layers[0].Size++ }), "bytes"},
+		{"digest leads out", edit(func(d *document) { d.Layers[0].Digest = "sha256:../../../etc/passwd" }), "digest"},
+		{"digest is unknown", edit(func(d *document) { d.Layers[0].Digest = "md5:00" }), "digest"},
+		{"fewer layers than the config says", edit(func(d *document) { d.Layers = d.Layers[:1] }), "layers"},
+		{"no config", edit(func(d *document) { d.Config = descriptor{} }), "digest"},
+		{"huge manifest", pack(t, []item{{name: "index.json", data: bytes.Repeat([]byte(" "), maxJSON+1)}}), "large"},
+		{"an artifact, no image", func() []byte {
+			m := made{config: []byte("{}")}
+			m.manifest = asJSON(t, document{Config: describe(typeConfig, m.config)})
+			return ociArchive(t, m, "a:1")
+		}(), "container image"},
+		{"more entries than any image", func() []byte {
+			items := make([]item, maxEntries+1)
+			for i := range items {
+				items[i].name = "x"
+			}
+			return pack(t, items)
+		}(), "entries"},
+		{"names without end", func() []byte {
+			items := make([]item, maxNames/4000+2)
+			for i := range items {
+				items[i].name = strings.Repeat("x", 4000)
+			}
+			return pack(t, items)
+		}(), "names"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := planOf(t.Context(), tt.data)
+			if !errors.Is(err, errBad) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("the error is %v, want one with %q", err, tt.says)
+			}
+		})
+	}
+}
+
+func TestPlanEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := makeImage(t, board, "a")
+	for _, data := range [][]byte{ociArchive(t, m, "a:1"), zip(t, ociArchive(t, m, "a:1"))} {
+		if _, _, err := planOf(ctx, data); !errors.Is(err, context.Canceled) || errors.Is(err, errBad) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}
+
+func TestPlatforms(t *testing.T) {
+	p := func(arch, variant string) Platform {
+		return Platform{OS: "linux", Architecture: arch, Variant: variant}
+	}
+	for _, tt := range []struct {
+		host, image Platform
+		want        int
+	}{
+		{p("arm64", ""), p("arm64", ""), 0},
+		{p("arm64", ""), p("arm64", "v8"), 0},
+		{p("arm64", ""), p("aarch64", ""), 0},
+		{p("arm64", ""), p("arm", "v7"), 2},
+		{p("arm64", ""), p("arm", ""), 2},
+		{p("arm64", ""), p("amd64", ""), -1},
+		{p("arm", "v7"), p("arm", "v7"), 0},
+		{p("arm", "v7"), p("arm", "7"), 0},
+		{p("arm", "v7"), p("arm", "v6"), 1},
+		{p("arm", "v7"), p("armel", ""), 1},
+		{p("arm", "v7"), p("arm64", ""), -1},
+		{p("arm", "v6"), p("arm", "v7"), -1},
+		{p("amd64", ""), p("x86_64", ""), 0},
+		{p("amd64", ""), p("386", ""), 1},
+		{p("amd64", ""), Platform{OS: "windows", Architecture: "amd64"}, -1},
+		{p("amd64", ""), Platform{OS: "unknown", Architecture: "unknown"}, -1},
+	} {
+		if got := tt.host.rank(tt.image); got != tt.want {
+			t.Errorf("%v on %v has rank %d, want %d", tt.image, tt.host, got, tt.want)
+		}
+	}
+}
+
+func FuzzArchive(f *testing.F) {
+	a, c := makeImage(f, board, "a"), makeImage(f, other, "c")
+	a.layers[1], c.layers[1] = []byte("small: the fuzzer shrinks what it finds"), []byte("small")
+	a, c = a.again(f, board), c.again(f, other)
+	f.Add(ociArchive(f, a, "a:1"))
+	f.Add(dockerArchive(f, a, "a:1"))
+	f.Add(zip(f, ociArchive(f, a, "a:1")))
+	f.Add(ociArchive(f, c, "c:1"))
+	f.Add(pack(f, []item{{name: "index.json", link: "x"}, {name: "x", data: []byte("{}")}}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		plan, a, err := planOf(t.Context(), data)
+		if err != nil {
+			if !errors.Is(err, errBad) {
+				t.Errorf("the error is not the archive's: %v", err)
+			}
+			return
+		}
+		for _, s := range plan.blobs {
+			if !validDigest(s.Digest) || s.Size < 0 || !a.gzip && s.data == nil && s.offset+s.Size > int64(len(data)) {
+				t.Errorf("blob %+v", s.Blob)
+			}
+		}
+	})
+}
+
+// FuzzIndex puts any index and manifest into an archive that is sound.
+func FuzzIndex(f *testing.F) {
+	a := makeImage(f, board, "a")
+	f.Add(asJSON(f, document{Manifests: []descriptor{named(a.descriptor(), "a:1")}}), asJSON(f, []dockerImage{{Config: "x", RepoTags: []string{"a:1"}, Layers: []string{"y"}}}))
+	f.Fuzz(func(t *testing.T, index, manifest []byte) {
+		items := append(a.items(), item{name: "index.json", data: index}, item{name: "manifest.json", data: manifest}, item{name: "x", data: a.config}, item{name: "y", data: a.layers[0]})
+		if _, _, err := planOf(t.Context(), pack(t, items)); err != nil && !errors.Is(err, errBad) {
+			t.Errorf("the error is not the archive's: %v", err)
+		}
+	})
+}

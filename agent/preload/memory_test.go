@@ -1,0 +1,75 @@
+package preload
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"runtime"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// drain is a store that keeps nothing.
+type drain struct{ bytes int64 }
+
+func (*drain) Protect(context.Context) error { return nil }
+func (*drain) Release(context.Context) error { return nil }
+
+func (d *drain) Put(_ context.Context, b container.Blob, r io.Reader) error {
+	h := sha256.New()
+	n, err := io.CopyBuffer(struct{ io.Writer }{h}, r, make([]byte, 64<<10))
+	if err != nil {
+		return err
+	}
+	d.bytes += n
+	if got := fmt.Sprintf("sha256:%x", h.Sum(nil)); got != b.Digest {
+		return fmt.Errorf("%w: it is %s", container.ErrCorrupt, got)
+	}
+	return nil
+}
+
+func (*drain) Tag(context.Context, string, container.Blob) error { return nil }
+
+func (*drain) ImageStatus(context.Context, *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	return &runtimeapi.Image{Id: "x"}, nil
+}
+
+// TestMemory imports layers that are much larger than what is allocated for
+// that in all.
+func TestMemory(t *testing.T) {
+	const size, limit = 32 << 20, 4 << 20
+	m := made{layers: [][]byte{bytes.Repeat([]byte("0123456789abcdef"), size/16)}}.again(t, board)
+	for name, pack := range map[string]func() []byte{
+		"oci.tar":    func() []byte { return ociArchive(t, m, "app:1") },
+		"docker.tgz": func() []byte { return zip(t, dockerArchive(t, m, "app:1")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, d := newShelf(t), &drain{}
+			s.put(name, pack())
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			p, err := New(Config{
+				Dir: s.dir, StateFile: s.state, Importer: d, Images: d, FullName: fullName,
+				Platform: board, Events: s.events, Log: s.log,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop := s.run(p)
+			known := s.wait(p, "app:1")
+			stop()
+			runtime.ReadMemStats(&after)
+			if !known || d.bytes < size || len(s.failures()) > 0 {
+				t.Fatalf("%d bytes were imported; %v", d.bytes, s.failures())
+			}
+			if got := after.TotalAlloc - before.TotalAlloc; got > limit {
+				t.Errorf("%d bytes were allocated for %d", got, size)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package probe
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// check is one probe of one container.
+type check struct {
+	timing
+	kind kind
+	spec *v1.Probe
+	of   *target
+
+	due   time.Time
+	index int // in the queue; negative outside
+	// cancel ends the flight; nil if there is none.
+	cancel context.CancelFunc
+	// off says that it is not run any more for this container.
+	off bool
+	// spread gives the second run a random phase: the first ones of many
+	// probes came together.
+	spread bool
+	// open says that the next result counts alone, since what stands is only
+	// supposed.
+	open bool
+
+	last bool // how it went
+	run  int  // how often in a row
+}
+
+// target is one running container with probes.
+type target struct {
+	pod    *podState
+	c      *v1.Container
+	init   bool
+	id     string
+	begun  time.Time // its start, on the monotonic clock
+	checks [kinds]*check
+	result Result
+}
+
+func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *target {
+	t := &target{pod: st, c: pc.c, init: pc.init, id: id, begun: begun}
+	for k := range kinds {
+		if spec := k.specOf(pc.c); spec != nil {
+			t.checks[k] = &check{timing: timingOf(spec), kind: k, spec: spec, of: t, index: -1}
+		}
+	}
+	t.result.Started = t.checks[startup] == nil
+	t.result.Ready = t.result.Started && t.checks[readiness] == nil
+	return t
+}
+
+// learn counts a result in and says whether that changed what is known of the
+// container.
+func (c *check) learn(ok bool) (changed bool) {
+	if c.run == 0 || c.last != ok {
+		c.last, c.run = ok, 0
+	}
+	c.run++
+	threshold := c.failures
+	if ok {
+		threshold = c.successes
+	}
+	if c.run < threshold && !c.open {
+		return false
+	}
+	c.open = false
+	return c.decide(ok)
+}
+
+// decide is what follows from a result that reached its threshold.
+func (c *check) decide(ok bool) (changed bool) {
+	r := &c.of.result
+	switch c.kind {
+	case startup:
+		c.off = true
+		if !ok {
+			r.Failed = c.failure()
+			return true
+		}
+		r.Started = true
+		if c.of.checks[readiness] == nil {
+			r.Ready = true
+		}
+		return true
+	case liveness:
+		if ok || r.Failed != nil {
+			return false
+		}
+		c.off = true
+		r.Failed = c.failure()
+		return true
+	case readiness:
+		changed = r.Ready != ok
+		r.Ready = ok
+		return changed
+	case kinds:
+	}
+	return false
+}
+
+func (c *check) failure() *Failure {
+	message := "Container " + c.of.c.Name
+	if c.of.init {
+		message = "Init container " + c.of.c.Name
+	}
+	if c.kind == startup {
+		message += " failed startup probe"
+	} else {
+		message += " failed liveness probe"
+	}
+	return &Failure{Kind: c.kind.String(), Grace: c.spec.TerminationGracePeriodSeconds, Message: message}
+}

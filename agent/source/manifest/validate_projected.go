@@ -1,0 +1,164 @@
+package manifest
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Bounds of a token's life in seconds.
+const (
+	minTokenLife = 600
+	maxTokenLife = 1 << 32
+)
+
+// projected checks a volume of several sources. No two may write one path.
+func (c *checks) projected(v *v1.ProjectedVolumeSource, at *field.Path) {
+	c.fileMode(at.Child("defaultMode"), v.DefaultMode)
+	var targets []target
+	taken := &targets
+	for i := range v.Sources {
+		source, at := &v.Sources[i], at.Child("sources").Index(i)
+		given := 0
+		if s := source.Secret; s != nil {
+			given++
+			c.name(at.Child("secret", "name"), s.Name, validation.IsDNS1123Subdomain)
+			c.keys(s.Items, taken, at.Child("secret", "items"))
+		}
+		if s := source.ConfigMap; s != nil {
+			given++
+			c.name(at.Child("configMap", "name"), s.Name, validation.IsDNS1123Subdomain)
+			c.keys(s.Items, taken, at.Child("configMap", "items"))
+		}
+		if s := source.DownwardAPI; s != nil {
+			given++
+			c.files(s.Items, taken, at.Child("downwardAPI", "items"))
+		}
+		if source.ServiceAccountToken != nil {
+			given++
+			c.token(source.ServiceAccountToken, taken, at.Child("serviceAccountToken"))
+		}
+		if source.ClusterTrustBundle != nil {
+			given++
+			c.trustBundle(source.ClusterTrustBundle, taken, at.Child("clusterTrustBundle"))
+		}
+		if source.PodCertificate != nil {
+			given++
+		}
+		if given > 1 {
+			c.add(field.Forbidden(at, "may not specify more than 1 volume type per source"))
+		}
+	}
+	c.collisions(targets)
+}
+
+func (c *checks) token(t *v1.ServiceAccountTokenProjection, taken *[]target, at *field.Path) {
+	if life := t.ExpirationSeconds; life != nil {
+		if *life < minTokenLife {
+			c.add(field.Invalid(at.Child("expirationSeconds"), *life, "may not specify a duration less than 10 minutes"))
+		}
+		if *life > maxTokenLife {
+			c.add(field.Invalid(at.Child("expirationSeconds"), *life, "may not specify a duration larger than 2^32 seconds"))
+		}
+	}
+	c.noControl(at.Child("audience"), t.Audience)
+	c.volumePath(t.Path, taken, at.Child("path"))
+}
+
+func (c *checks) trustBundle(b *v1.ClusterTrustBundleProjection, taken *[]target, at *field.Path) {
+	switch {
+	case b.Name != nil && b.SignerName != nil:
+		c.add(field.Invalid(at, "", "only one of name and signerName may be used"))
+	case b.Name != nil:
+		// A name may begin with its signer's, the slash written as a colon.
+		c.name(at.Child("name"), *b.Name, func(name string) []string {
+			return validation.IsDNS1123Subdomain(strings.ReplaceAll(name, ":", "."))
+		})
+		if b.LabelSelector != nil {
+			c.add(field.Invalid(at.Child("labelSelector"), "", "labelSelector must be unset if name is specified"))
+		}
+	case b.SignerName != nil:
+		c.name(at.Child("signerName"), *b.SignerName, isSigner)
+		if b.LabelSelector != nil {
+			if _, err := metav1.LabelSelectorAsSelector(b.LabelSelector); err != nil {
+				c.add(field.Invalid(at.Child("labelSelector"), "", err.Error()))
+			}
+		}
+	default:
+		c.add(field.Required(at, "either name or signerName must be specified"))
+	}
+	c.volumePath(b.Path, taken, at.Child("path"))
+}
+
+// isSigner is about names such as example.com/serving.
+func isSigner(name string) []string {
+	domain, rest, ok := strings.Cut(name, "/")
+	if !ok || rest == "" {
+		return []string{"must be a fully qualified domain and path of the form 'example.com/signer-name'"}
+	}
+	return append(validation.IsDNS1123Subdomain(domain), validation.IsDNS1123Subdomain(strings.ReplaceAll(rest, "/", "."))...)
+}
+
+// keys checks which keys of a ConfigMap or a Secret become which files.
+func (c *checks) keys(items []v1.KeyToPath, taken *[]target, at *field.Path) {
+	for i := range items {
+		item, at := &items[i], at.Index(i)
+		if item.Key == "" {
+			c.add(field.Required(at.Child("key"), ""))
+		}
+		c.volumePath(item.Path, taken, at.Child("path"))
+		c.fileMode(at.Child("mode"), item.Mode)
+	}
+}
+
+// target is a file in a volume.
+type target struct {
+	name string
+	at   *field.Path
+}
+
+// volumePath checks where in a volume a file goes, and notes it in taken
+// where that is not nil. Names that begin with ".." are those that the
+// volume's atomic writer uses itself.
+func (c *checks) volumePath(name string, taken *[]target, at *field.Path) {
+	if name == "" {
+		c.add(field.Required(at, ""))
+		return
+	}
+	if strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../") {
+		c.add(field.Invalid(at, name, "must not start with '..'"))
+	}
+	c.descending(at, name)
+	if taken != nil {
+		*taken = append(*taken, target{name, at})
+	}
+}
+
+// collisions refuses two files of one path, and a file where another needs
+// a folder.
+func (c *checks) collisions(targets []target) {
+	// With a zero byte for each slash, what is below a path sorts right
+	// behind it.
+	key := func(t target) string { return strings.ReplaceAll(path.Clean(t.name), "/", "\x00") }
+	keys := make(map[string]target, len(targets))
+	for _, t := range targets {
+		if _, ok := keys[key(t)]; ok {
+			c.add(field.Invalid(t.at, t.name, "conflicting duplicate paths"))
+		}
+		keys[key(t)] = t
+	}
+	before := ""
+	for i, k := range slices.Sorted(maps.Keys(keys)) {
+		if i > 0 && strings.HasPrefix(k, before+"\x00") {
+			c.add(field.Invalid(keys[k].at, keys[k].name, "conflicting duplicate paths"))
+			continue
+		}
+		before = k
+	}
+}

@@ -1,0 +1,278 @@
+package manifest
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Limits of the API and of Linux.
+const (
+	maxSysctlName   = 253
+	maxProfileName  = 4095 // PATH_MAX without its zero byte
+	notOnLinux      = "windows options cannot be set for a linux pod"
+	withoutHostUser = "when `hostUsers` is false"
+)
+
+// sysctlPattern is a name in either of its forms, with dots or slashes.
+var sysctlPattern = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+
+func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
+	c.hostUsers(spec, path)
+	if spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace && spec.HostPID {
+		c.add(field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+	}
+	s := spec.SecurityContext
+	if s == nil {
+		return
+	}
+	at := path.Child("securityContext")
+	c.userID(at.Child("runAsUser"), s.RunAsUser, validation.IsValidUserID)
+	c.userID(at.Child("runAsGroup"), s.RunAsGroup, validation.IsValidGroupID)
+	c.userID(at.Child("fsGroup"), s.FSGroup, validation.IsValidGroupID)
+	for i := range s.SupplementalGroups {
+		c.userID(at.Child("supplementalGroups").Index(i), &s.SupplementalGroups[i], validation.IsValidGroupID)
+	}
+	if s.SupplementalGroupsPolicy != nil {
+		oneOf(c, at.Child("supplementalGroupsPolicy"), *s.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
+	}
+	if s.FSGroupChangePolicy != nil {
+		oneOf(c, at.Child("fsGroupChangePolicy"), *s.FSGroupChangePolicy, v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways)
+	}
+	if s.SELinuxChangePolicy != nil {
+		oneOf(c, at.Child("seLinuxChangePolicy"), *s.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption)
+	}
+	if s.WindowsOptions != nil && isLinux(spec) {
+		c.add(field.Forbidden(at.Child("windowsOptions"), notOnLinux))
+	}
+	c.sysctls(s.Sysctls, spec, at.Child("sysctls"))
+	c.seLinux(at.Child("seLinuxOptions"), s.SELinuxOptions)
+	c.seccomp(at.Child("seccompProfile"), s.SeccompProfile)
+	c.appArmor(at.Child("appArmorProfile"), s.AppArmorProfile)
+}
+
+func isLinux(spec *v1.PodSpec) bool { return spec.OS != nil && spec.OS.Name == v1.Linux }
+
+// ownUsers says that the pod has a user namespace of its own.
+func ownUsers(spec *v1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
+
+// hostUsers refuses namespaces of the host in a pod with users of its own.
+func (c *checks) hostUsers(spec *v1.PodSpec, path *field.Path) {
+	if !ownUsers(spec) {
+		return
+	}
+	for _, shared := range []struct {
+		name string
+		is   bool
+	}{{"hostNetwork", spec.HostNetwork}, {"hostPID", spec.HostPID}, {"hostIPC", spec.HostIPC}} {
+		if shared.is {
+			c.add(field.Forbidden(path.Child(shared.name), withoutHostUser))
+		}
+	}
+	eachContainer(spec, path, func(container *v1.Container, at *field.Path) {
+		if len(container.VolumeDevices) > 0 {
+			c.add(field.Forbidden(at.Child("volumeDevices"), withoutHostUser))
+		}
+	})
+}
+
+func (c *checks) sysctls(sysctls []v1.Sysctl, spec *v1.PodSpec, path *field.Path) {
+	names := make(map[string]struct{}, len(sysctls))
+	for i, sysctl := range sysctls {
+		at := path.Index(i).Child("name")
+		switch {
+		case sysctl.Name == "":
+			c.add(field.Required(at, ""))
+			continue
+		case len(sysctl.Name) > maxSysctlName || !sysctlPattern.MatchString(sysctl.Name):
+			c.add(field.Invalid(at, sysctl.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlPattern)))
+		}
+		c.once(at, sysctl.Name, names)
+		c.noControl(path.Index(i).Child("value"), sysctl.Value)
+		name := strings.ReplaceAll(sysctl.Name, "/", ".")
+		if spec.HostNetwork && strings.HasPrefix(name, "net.") {
+			c.add(field.Invalid(at, sysctl.Name, "may not be specified when 'hostNetwork' is true"))
+		}
+		if spec.HostIPC && isIPCSysctl(name) {
+			c.add(field.Invalid(at, sysctl.Name, "may not be specified when 'hostIPC' is true"))
+		}
+	}
+}
+
+// isIPCSysctl says whether a sysctl is one of IPC namespaces.
+func isIPCSysctl(name string) bool {
+	switch name {
+	case "kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
+		"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni":
+		return true
+	}
+	return strings.HasPrefix(name, "fs.mqueue.")
+}
+
+func (c *checks) containerSecurity(s *v1.SecurityContext, spec *v1.PodSpec, path *field.Path) {
+	if s == nil {
+		return
+	}
+	c.userID(path.Child("runAsUser"), s.RunAsUser, validation.IsValidUserID)
+	c.userID(path.Child("runAsGroup"), s.RunAsGroup, validation.IsValidGroupID)
+	if s.ProcMount != nil {
+		oneOf(c, path.Child("procMount"), *s.ProcMount, v1.DefaultProcMount, v1.UnmaskedProcMount)
+		if *s.ProcMount == v1.UnmaskedProcMount && !ownUsers(spec) {
+			c.add(field.Invalid(path.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
+		}
+	}
+	if s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation {
+		c.noEscalation(s, path)
+	}
+	if s.WindowsOptions != nil && isLinux(spec) {
+		c.add(field.Forbidden(path.Child("windowsOptions"), notOnLinux))
+	}
+	c.capabilities(s.Capabilities, path.Child("capabilities"))
+	c.seLinux(path.Child("seLinuxOptions"), s.SELinuxOptions)
+	c.seccomp(path.Child("seccompProfile"), s.SeccompProfile)
+	c.appArmor(path.Child("appArmorProfile"), s.AppArmorProfile)
+}
+
+// noEscalation refuses privileges for what may not gain any.
+func (c *checks) noEscalation(s *v1.SecurityContext, path *field.Path) {
+	if s.Privileged != nil && *s.Privileged {
+		c.add(field.Invalid(path.Child("allowPrivilegeEscalation"), false, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+	}
+	if s.Capabilities == nil {
+		return
+	}
+	for _, capability := range s.Capabilities.Add {
+		if capability == "CAP_SYS_ADMIN" {
+			c.add(field.Invalid(path.Child("allowPrivilegeEscalation"), false, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
+		}
+	}
+}
+
+// capabilities refuses what is no name at all; which there are, the runtime
+// knows.
+func (c *checks) capabilities(list *v1.Capabilities, path *field.Path) {
+	if list == nil {
+		return
+	}
+	for i, name := range list.Add {
+		c.noControl(path.Child("add").Index(i), string(name))
+	}
+	for i, name := range list.Drop {
+		c.noControl(path.Child("drop").Index(i), string(name))
+	}
+}
+
+func (c *checks) seLinux(path *field.Path, options *v1.SELinuxOptions) {
+	if options == nil {
+		return
+	}
+	c.noControl(path.Child("user"), options.User)
+	c.noControl(path.Child("role"), options.Role)
+	c.noControl(path.Child("type"), options.Type)
+	c.noControl(path.Child("level"), options.Level)
+}
+
+// userID takes a user or a group: both are 31 bits in the API.
+func (c *checks) userID(path *field.Path, id *int64, valid func(int64) []string) {
+	if id == nil {
+		return
+	}
+	for _, message := range valid(*id) {
+		c.add(field.Invalid(path, *id, message))
+	}
+}
+
+// seccomp checks a profile; a local one is a path below the agent's folder.
+func (c *checks) seccomp(path *field.Path, profile *v1.SeccompProfile) {
+	if profile == nil {
+		return
+	}
+	oneOf(c, path.Child("type"), profile.Type, v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost)
+	at := path.Child("localhostProfile")
+	switch {
+	case profile.Type != v1.SeccompProfileTypeLocalhost:
+		if profile.LocalhostProfile != nil {
+			c.add(field.Invalid(at, *profile.LocalhostProfile, "can only be set when seccomp type is Localhost"))
+		}
+	case profile.LocalhostProfile == nil || *profile.LocalhostProfile == "":
+		c.add(field.Required(at, "must be set when seccomp type is Localhost"))
+	default:
+		c.descending(at, *profile.LocalhostProfile)
+	}
+}
+
+func (c *checks) appArmor(path *field.Path, profile *v1.AppArmorProfile) {
+	if profile == nil {
+		return
+	}
+	oneOf(c, path.Child("type"), profile.Type, v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost)
+	at := path.Child("localhostProfile")
+	switch {
+	case profile.Type != v1.AppArmorProfileTypeLocalhost:
+		if profile.LocalhostProfile != nil {
+			c.add(field.Invalid(at, *profile.LocalhostProfile, "can only be set when AppArmor type is Localhost"))
+		}
+	case profile.LocalhostProfile == nil || strings.TrimSpace(*profile.LocalhostProfile) == "":
+		c.add(field.Required(at, "must be set when AppArmor type is Localhost"))
+	case strings.TrimSpace(*profile.LocalhostProfile) != *profile.LocalhostProfile:
+		c.add(field.Invalid(at, *profile.LocalhostProfile, "must not be padded with whitespace"))
+	case len(*profile.LocalhostProfile) > maxProfileName:
+		c.add(field.TooLong(at, "", maxProfileName))
+	default:
+		c.noControl(at, *profile.LocalhostProfile)
+	}
+}
+
+// appArmorAnnotation checks the form of before 1.30 of a container's profile:
+// its value, and that the field, where there is one, says the same.
+func (c *checks) appArmorAnnotation(p *v1.Pod, key string, path *field.Path) {
+	name, ok := strings.CutPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
+	if !ok {
+		return
+	}
+	value, found := p.Annotations[key], false
+	local, isLocal := strings.CutPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix)
+	if value != v1.DeprecatedAppArmorBetaProfileRuntimeDefault && value != v1.DeprecatedAppArmorBetaProfileNameUnconfined && !isLocal {
+		c.add(field.Invalid(path, value, "invalid AppArmor profile name"))
+	}
+	c.noControl(path, local)
+	eachContainer(&p.Spec, field.NewPath("spec"), func(container *v1.Container, at *field.Path) {
+		found = found || container.Name == name
+		profile := profileOf(&p.Spec, container)
+		if container.Name == name && profile != nil && annotationOf(profile) != value {
+			c.add(field.Forbidden(at.Child("securityContext", "appArmorProfile"), "apparmor type in annotation and field must match"))
+		}
+	})
+	if !found {
+		c.add(field.Invalid(path, name, "container not found"))
+	}
+}
+
+// profileOf is the container's profile by its field, or by the pod's.
+func profileOf(spec *v1.PodSpec, container *v1.Container) *v1.AppArmorProfile {
+	if s := container.SecurityContext; s != nil && s.AppArmorProfile != nil {
+		return s.AppArmorProfile
+	}
+	if spec.SecurityContext == nil {
+		return nil
+	}
+	return spec.SecurityContext.AppArmorProfile
+}
+
+func annotationOf(profile *v1.AppArmorProfile) string {
+	switch profile.Type {
+	case v1.AppArmorProfileTypeUnconfined:
+		return v1.DeprecatedAppArmorBetaProfileNameUnconfined
+	case v1.AppArmorProfileTypeRuntimeDefault:
+		return v1.DeprecatedAppArmorBetaProfileRuntimeDefault
+	case v1.AppArmorProfileTypeLocalhost:
+		if profile.LocalhostProfile != nil {
+			return v1.DeprecatedAppArmorBetaProfileNamePrefix + *profile.LocalhostProfile
+		}
+	}
+	return ""
+}

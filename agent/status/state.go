@@ -1,0 +1,74 @@
+package status
+
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+func (g *generator) containerID(c *container.Container) string { return g.Runtime + "://" + c.ID }
+
+// state is one container's state as the runtime shows it.
+func (g *generator) state(c *container.Container) v1.ContainerState {
+	switch c.State {
+	case container.StateRunning:
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: timeOf(c.StartedAt)}}
+	case container.StateExited:
+		return v1.ContainerState{Terminated: g.terminated(c)}
+	case container.StateUnknown:
+		if !c.StartedAt.IsZero() {
+			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Reason:      reasonUnknown,
+				Message:     "The container runtime does not know whether the container still runs",
+				ExitCode:    exitUnknown,
+				StartedAt:   timeOf(c.StartedAt),
+				ContainerID: g.containerID(c),
+			}}
+		}
+	case container.StateCreated:
+	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}
+}
+
+func (g *generator) terminated(c *container.Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{
+		ExitCode:    c.ExitCode,
+		Reason:      c.Reason,
+		Message:     c.Message,
+		StartedAt:   timeOf(c.StartedAt),
+		FinishedAt:  timeOf(c.FinishedAt),
+		ContainerID: g.containerID(c),
+	}
+	if t.Reason == "" {
+		t.Reason = reasonCompleted
+		if t.ExitCode != 0 {
+			t.Reason = reasonError
+		}
+	}
+	m, read := g.Messages[c.ID]
+	switch {
+	case !read:
+		t.Message = cmp.Or(g.told(t.ContainerID), t.Message)
+	case m != "" && t.Message != "":
+		t.Message += ": " + m
+	case m != "":
+		t.Message = m
+	}
+	return t
+}
+
+// told is the message that the old status has of a container's end.
+func (g *generator) told(containerID string) string {
+	for _, list := range [...][]v1.ContainerStatus{g.old.InitContainerStatuses, g.old.ContainerStatuses, g.old.EphemeralContainerStatuses} {
+		for i := range list {
+			for _, t := range [2]*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
+				if t != nil && t.ContainerID == containerID {
+					return t.Message
+				}
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,169 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	// protectionFinalizer keeps a claim that is being deleted while pods use
+	// it.
+	protectionFinalizer = "kubernetes.io/pvc-protection"
+	// gidAnnotation names a group that may use a PersistentVolume.
+	gidAnnotation = "pv.beta.kubernetes.io/gid"
+)
+
+// claim finds the PersistentVolume that the claim is bound to, and sets it up.
+// Of the kinds of them, hostPath and local are built.
+func (s *setup) claim(ctx context.Context, name string, source *v1.PersistentVolumeClaimVolumeSource) error {
+	pv, err := s.bound(ctx, source.ClaimName)
+	if err != nil {
+		return err
+	}
+	readOnly := source.ReadOnly
+	var path string
+	switch {
+	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock:
+		return &Unsupported{Kind: "persistentVolumeClaim with volumeMode Block"}
+	case pv.Spec.HostPath != nil:
+		path, err = hostPath(pv.Spec.HostPath)
+	case pv.Spec.Local != nil:
+		path, err = s.local(ctx, pv, readOnly)
+	default:
+		return &Unsupported{Kind: "persistentVolumeClaim bound to " + kindOf(&pv.Spec.PersistentVolumeSource)}
+	}
+	if err != nil {
+		return fmt.Errorf("PersistentVolume %q: %w", pv.Name, err)
+	}
+	if gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 32); err == nil && gid >= 0 && !slices.Contains(s.result.Groups, gid) {
+		s.result.Groups = append(s.result.Groups, gid)
+	}
+	return s.at(path, nil)(name, readOnly)
+}
+
+// bound is the PersistentVolume of a claim. Claim and volume must name each
+// other; objects that never saw an API server have neither a phase nor UIDs.
+func (s *setup) bound(ctx context.Context, claim string) (*v1.PersistentVolume, error) {
+	if s.in.Objects == nil {
+		return nil, noObjects("persistentvolumeclaim", claim)
+	}
+	c, err := s.in.Objects.PersistentVolumeClaim(ctx, s.pod.Namespace, claim)
+	if err != nil {
+		return nil, (&collector{setup: s}).missing(err)
+	}
+	problem := ""
+	switch {
+	case c.DeletionTimestamp != nil && !slices.Contains(c.Finalizers, protectionFinalizer):
+		problem = "is being deleted"
+	case c.Status.Phase != "" && c.Status.Phase != v1.ClaimBound:
+		problem = fmt.Sprintf("is not bound, but %s", c.Status.Phase)
+	case c.Spec.VolumeName == "":
+		problem = "is not bound: its spec.volumeName is empty"
+	}
+	if problem != "" {
+		return nil, fmt.Errorf("persistentvolumeclaim %q in namespace %q %s", claim, s.pod.Namespace, problem)
+	}
+	pv, err := s.in.Objects.PersistentVolume(ctx, c.Spec.VolumeName)
+	if err != nil {
+		return nil, fmt.Errorf("persistentvolumeclaim %q in namespace %q: %w", claim, s.pod.Namespace, err)
+	}
+	ref := pv.Spec.ClaimRef
+	if ref == nil && c.UID == "" {
+		return pv, nil
+	}
+	if ref == nil || ref.Name != c.Name || ref.Namespace != c.Namespace || ref.UID != "" && ref.UID != c.UID {
+		return nil, fmt.Errorf("persistentvolume %q is not bound to the persistentvolumeclaim %q in namespace %q", pv.Name, claim, s.pod.Namespace)
+	}
+	return pv, nil
+}
+
+// mountFlags are the mount options that a bind mount can have.
+var mountFlags = map[string]uintptr{
+	"defaults": 0, "rw": 0, "bind": 0,
+	"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+	"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+}
+
+// local binds a local directory into the pod's, as the kubelet does
+// (pkg/volume/local), after its files belong to the pod's group.
+func (s *setup) local(ctx context.Context, pv *v1.PersistentVolume, readOnly bool) (string, error) {
+	var flags uintptr
+	for _, option := range pv.Spec.MountOptions {
+		flag, ok := mountFlags[option]
+		if !ok {
+			return "", fmt.Errorf("mount option %q is not supported for local volumes", option)
+		}
+		flags |= flag
+	}
+	if readOnly {
+		flags |= unix.MS_RDONLY
+	}
+	rel, err := s.dir(dirLocal, pv.Name)
+	if err != nil {
+		return "", err
+	}
+	if err := s.makeDir(rel, func() error { return s.pods.Chmod(rel, private) }); err != nil {
+		return "", err
+	}
+	path := s.path(rel)
+	mounted, err := s.v.mounted(path)
+	if err != nil {
+		return "", err
+	}
+	if mounted {
+		return path, s.v.restrict(path, flags)
+	}
+	dir, err := openLocal(pv.Spec.Local.Path)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(dir)
+	if group, ok := s.fsGroup(); ok && flags&unix.MS_RDONLY == 0 {
+		if err := s.own(ctx, pv, dir, group); err != nil {
+			return "", err
+		}
+	}
+	return path, s.v.bindFD(dir, path, flags)
+}
+
+// openLocal opens the directory of a local volume, following symbolic links:
+// the path is the operator's.
+func openLocal(path string) (int, error) {
+	if err := plainPath(path); err != nil {
+		return -1, fmt.Errorf("local.path: %w", err)
+	}
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	switch {
+	case err == nil:
+		return dir, nil
+	case errors.Is(err, unix.ENOTDIR):
+		var st unix.Stat_t
+		if unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
+			return -1, &Unsupported{Kind: "local on a block device"}
+		}
+		return -1, fmt.Errorf("local.path %q is not a directory", path)
+	}
+	return -1, fmt.Errorf("open local.path %q: %w", path, err)
+}
+
+// own gives a local volume to the pod's group, unless another pod uses it.
+func (s *setup) own(ctx context.Context, pv *v1.PersistentVolume, dir, group int) error {
+	shared, err := s.v.mountedElsewhere(s.uid, pv.Name)
+	if err != nil || shared {
+		return err
+	}
+	rootMismatch := false
+	if policy := s.pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {
+		rootMismatch = *policy == v1.FSGroupChangeOnRootMismatch
+	}
+	if err := setOwner(ctx, dir, group, rootMismatch); err != nil {
+		return fmt.Errorf("give it to the fsGroup %d: %w", group, err)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package volume
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// compare says whether the current directory of a config volume has the
+// payload's files, as they should be, and no others; and whether what
+// containers see are links to all of them and nothing else is left over. What
+// cannot be read is not so. It is what a set-up without changes costs, so it
+// works on file descriptors and one buffer.
+func (w *writer) compare(current string, files payload) (same, visible bool) {
+	base, err := w.dir.Open(".")
+	if err != nil {
+		return false, false
+	}
+	defer base.Close()
+	fd := int(base.Fd())
+	stamp, err := openBeneath(fd, current)
+	if err != nil {
+		return false, false
+	}
+	defer unix.Close(stamp)
+	for path, want := range files {
+		if !w.sameFile(stamp, path, want) {
+			return false, false
+		}
+	}
+	if n, err := w.count(stamp, 0); err != nil || n != len(files) {
+		return false, false
+	}
+	return true, w.allVisible(fd, current, files)
+}
+
+// allVisible looks at what the volume's directory has.
+func (w *writer) allVisible(dir int, current string, files payload) bool {
+	missing, good := tops(files), true
+	err := w.entries(dir, func(name []byte, kind byte) error {
+		switch {
+		case string(name) == dataLink, string(name) == current:
+		case has(files, name):
+			missing--
+		case bytes.HasPrefix(name, []byte("..")), kind == unix.DT_LNK, kind == unix.DT_UNKNOWN:
+			good = false // perhaps: the caller looks closely
+		}
+		return nil
+	})
+	return err == nil && good && missing == 0
+}
+
+// tops is how many names of the first level the files have.
+func tops(files payload) int {
+	n := 0
+	var dirs map[string]struct{}
+	for path := range files {
+		top, _, deeper := strings.Cut(path, "/")
+		if !deeper {
+			n++
+			continue
+		}
+		if dirs == nil {
+			dirs = make(map[string]struct{})
+		}
+		dirs[top] = struct{}{}
+	}
+	return n + len(dirs)
+}
+
+// maxNesting is how many levels the paths of a payload can have.
+const maxNesting = unix.PathMax / 2
+
+// count is how many files an open directory has, at all levels.
+func (w *writer) count(dir, level int) (int, error) {
+	if level > maxNesting {
+		return 0, errDeep
+	}
+	n := 0
+	var below []string
+	err := w.entries(dir, func(name []byte, kind byte) error {
+		if kind == unix.DT_UNKNOWN { // some file systems do not say
+			kind = kindIn(dir, string(name))
+		}
+		switch kind {
+		case unix.DT_DIR:
+			below = append(below, string(name))
+		case unix.DT_REG:
+			n++
+		default:
+			return errors.New("neither a file nor a directory")
+		}
+		return nil
+	})
+	for _, name := range below {
+		if err != nil {
+			return 0, err
+		}
+		var fd, m int
+		if fd, err = openBeneath(dir, name); err == nil {
+			m, err = w.count(fd, level+1)
+			n += m
+			_ = unix.Close(fd)
+		}
+	}
+	return n, err
+}
+
+// kindIn asks for the type of a name in an open directory.
+func kindIn(dir int, name string) byte {
+	var st unix.Stat_t
+	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return unix.DT_UNKNOWN
+	}
+	return byte(st.Mode & unix.S_IFMT >> 12) // the types are numbered alike
+}
+
+// entries calls do with each name in an open directory and its type, as
+// getdents64(2) has them. The name is valid during the call.
+func (w *writer) entries(dir int, do func(name []byte, kind byte) error) error {
+	const header = 19 // inode, offset, length of the record, type
+	for {
+		n, err := unix.Getdents(dir, w.buffer)
+		if err != nil || n <= 0 {
+			return err
+		}
+		for rest := w.buffer[:n]; len(rest) > header; {
+			length := int(binary.NativeEndian.Uint16(rest[16:]))
+			if length <= header || length > len(rest) {
+				return errors.New("a directory entry of no known form")
+			}
+			name, _, _ := bytes.Cut(rest[header:length], []byte{0})
+			if s := string(name); s != "." && s != ".." {
+				if err := do(name, rest[18]); err != nil {
+					return err
+				}
+			}
+			rest = rest[length:]
+		}
+	}
+}
+
+// sameFile compares a file with what it should be, its owner and mode
+// included.
+func (w *writer) sameFile(stamp int, path string, want content) bool {
+	fd, err := openat2(stamp, path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC,
+		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size != int64(len(want.data)) || st.Mode&0o777 != uint32(w.modeOf(want).Perm()) ||
+		st.Uid != uint32(max(want.user, 0)) || w.group >= 0 && st.Gid != uint32(w.group) {
+		return false
+	}
+	return w.sameContent(fd, want.data)
+}
+
+func (w *writer) sameContent(fd int, want []byte) bool {
+	for {
+		n, err := unix.Read(fd, w.buffer)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil, n > len(want), !bytes.Equal(w.buffer[:n], want[:n]):
+			return false
+		case n == 0:
+			return len(want) == 0
+		}
+		want = want[n:]
+	}
+}
+
+// has says whether the payload has a file of this name or one below it.
+func has(files payload, name []byte) bool {
+	if _, ok := files[string(name)]; ok {
+		return true
+	}
+	for path := range files {
+		if len(path) > len(name) && path[len(name)] == '/' && path[:len(name)] == string(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOurs says whether a name is a link that this writer made.
+func (w *writer) isOurs(name string) bool {
+	target, err := w.dir.Readlink(name)
+	return err == nil && target == filepath.Join(dataLink, name)
+}

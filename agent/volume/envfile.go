@@ -1,0 +1,74 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+// maxEnvFile is the largest file of environment variables in bytes.
+const maxEnvFile = 64 << 10
+
+// ReadEnvFile reads a file that a container wrote into an emptyDir volume of
+// the pod, for a fileKeyRef. Symbolic links are followed as in the container,
+// with the volume as their root; what is no regular file, or is over 64 KiB,
+// is an error. A missing file is fs.ErrNotExist.
+func (v *Volumes) ReadEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
+	data, err := v.readEnvFile(p, volume, path)
+	if err != nil {
+		return nil, fmt.Errorf("read file %q of volume %q: %w", path, volume, err)
+	}
+	return data, nil
+}
+
+func (v *Volumes) readEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	if !hasEmptyDir(p, volume) {
+		return nil, errors.New("the pod has no emptyDir volume of that name")
+	}
+	dir, err := v.openVolume(string(p.UID), dirEmptyDir, volume)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	// Nothing is opened for reading before it is known to be a file: opening a
+	// device can do something.
+	found, err := openat2(dir, path, unix.O_PATH|unix.O_CLOEXEC, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(found)
+	var st unix.Statx_t
+	if err := unix.Statx(found, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errors.New("it is not a regular file")
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", found), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	if err == nil && len(data) > maxEnvFile {
+		err = fmt.Errorf("it is larger than %d bytes", maxEnvFile)
+	}
+	return data, err
+}
+
+func hasEmptyDir(p *v1.Pod, name string) bool {
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; v.Name == name {
+			return v.EmptyDir != nil || v.VolumeSource == v1.VolumeSource{}
+		}
+	}
+	return false
+}

@@ -1,0 +1,92 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// tmpfs mounts memory at path, unless that is done: a volume in memory
+// outlives the agent.
+func (v *Volumes) tmpfs(path string, options []string) error {
+	// Memory must not reach a disk by swapping; Linux before 6.4 has no such
+	// option.
+	err := v.mountOnce(path, "tmpfs", append(options[:len(options):len(options)], "noswap"))
+	if errors.Is(err, unix.EINVAL) {
+		err = v.mountOnce(path, "tmpfs", options)
+	}
+	return err
+}
+
+// magics are the types of the file systems that are mounted for volumes, as
+// statfs(2) has them.
+var magics = map[string]int64{"tmpfs": unix.TMPFS_MAGIC, "hugetlbfs": unix.HUGETLBFS_MAGIC}
+
+// mountOnce mounts a file system at path, unless one of its type is there.
+func (v *Volumes) mountOnce(path, fstype string, options []string) error {
+	mounted, err := v.mounted(path)
+	if err != nil {
+		return err
+	}
+	if mounted {
+		var st unix.Statfs_t
+		if err := unix.Statfs(path, &st); err != nil {
+			return &fs.PathError{Op: "statfs", Path: path, Err: err}
+		}
+		if int64(uint32(st.Type)) != magics[fstype] {
+			return fmt.Errorf("a file system of type %#x is mounted at %s already, not %s", uint32(st.Type), path, fstype)
+		}
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if err := v.mount(fstype, real, fstype, 0, strings.Join(options, ",")); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", fstype, path, err)
+	}
+	return nil
+}
+
+// pageSize is the size of huge pages that the medium names or, where it names
+// none, the only one that the pod asks for, as hugetlbfs has it.
+func pageSize(p *v1.Pod, medium v1.StorageMedium) (string, error) {
+	named, _ := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
+	lists := []v1.ResourceList{}
+	if p.Spec.Resources != nil {
+		lists = append(lists, p.Spec.Resources.Requests, p.Spec.Resources.Limits)
+	}
+	for i := range p.Spec.InitContainers {
+		lists = append(lists, p.Spec.InitContainers[i].Resources.Requests, p.Spec.InitContainers[i].Resources.Limits)
+	}
+	for i := range p.Spec.Containers {
+		lists = append(lists, p.Spec.Containers[i].Resources.Requests, p.Spec.Containers[i].Resources.Limits)
+	}
+	found := ""
+	for _, list := range lists {
+		for name := range list {
+			size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+			switch {
+			case !ok, medium != v1.StorageMediumHugePages && size != named, size == found:
+			case found != "":
+				return "", fmt.Errorf("emptyDir.medium is %s and the containers ask for pages of %s and of %s: name the size", medium, found, size)
+			default:
+				found = size
+			}
+		}
+	}
+	if found == "" {
+		return "", fmt.Errorf("emptyDir.medium is %s, but no container requests such huge pages", medium)
+	}
+	q, err := resource.ParseQuantity(found)
+	if err != nil {
+		return "", fmt.Errorf("emptyDir.medium %q: %w", medium, err)
+	}
+	return fmt.Sprint(q.Value()), nil
+}

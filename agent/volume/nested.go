@@ -1,0 +1,48 @@
+package volume
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// nestedMounts are the paths in a volume at which containers mount others.
+// Their directories have to be made beforehand in a volume that containers
+// only read, as the kubelet does (pkg/volume/util/nested_volumes.go); none is
+// below another.
+func nestedMounts(p *v1.Pod, volume string) []string {
+	var nested []string
+	collect := func(mounts []v1.VolumeMount) {
+		for i := range mounts {
+			if mounts[i].Name == volume {
+				nested = append(nested, below(mounts, filepath.Clean(mounts[i].MountPath))...)
+			}
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		collect(p.Spec.InitContainers[i].VolumeMounts)
+	}
+	for i := range p.Spec.Containers {
+		collect(p.Spec.Containers[i].VolumeMounts)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		collect(p.Spec.EphemeralContainers[i].VolumeMounts)
+	}
+	return nested
+}
+
+// below are the mounts that lie directly below a path, relative to it.
+func below(mounts []v1.VolumeMount, path string) []string {
+	var inside []string
+	for i := range mounts {
+		at := filepath.Clean(mounts[i].MountPath)
+		if rest, ok := strings.CutPrefix(at, strings.TrimSuffix(path, "/")+"/"); ok && rest != "" && filepath.IsLocal(rest) {
+			inside = append(inside, rest)
+		}
+	}
+	return slices.DeleteFunc(inside, func(path string) bool {
+		return slices.ContainsFunc(inside, func(above string) bool { return strings.HasPrefix(path, above+"/") })
+	})
+}

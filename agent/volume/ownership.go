@@ -1,0 +1,85 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bits that an fsGroup adds to what a writable volume has
+// (pkg/volume/volume_linux.go).
+const (
+	groupFileBits = 0o660
+	groupDirBits  = unix.S_ISGID | 0o770
+)
+
+// setOwner gives the files in an open directory to a group, which may then
+// read and write them, the directory itself last: where rootMismatch is set
+// and the directory has all that already, nothing is done. Symbolic links are
+// given, not followed; what is mounted below is left alone.
+func setOwner(ctx context.Context, dir, group int, rootMismatch bool) error {
+	var st unix.Statx_t
+	if err := unix.Statx(dir, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
+		return err
+	}
+	if rootMismatch && int64(st.Gid) == int64(group) && st.Mode&groupDirBits == groupDirBits {
+		return nil
+	}
+	return walk(ctx, dir, func(dir int, name string, st *unix.Statx_t) error {
+		if err := giveTo(dir, name, group, st); err != nil {
+			if name == "" {
+				return err
+			}
+			return fmt.Errorf("%q: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// giveTo changes one file's group and mode, unless they are right. The file
+// is held open by its inode meanwhile, so that a container cannot put another
+// in its place.
+func giveTo(dir int, name string, group int, st *unix.Statx_t) error {
+	kind := uint32(st.Mode) & unix.S_IFMT
+	bits := uint32(groupFileBits)
+	if kind == unix.S_IFDIR {
+		bits = groupDirBits
+	}
+	mode := uint32(st.Mode) & 0o7777
+	done := int64(st.Gid) == int64(group)
+	if done && (kind == unix.S_IFLNK || mode&bits == bits) {
+		return nil
+	}
+	if kind == unix.S_IFLNK {
+		return ignoreGone(unix.Fchownat(dir, name, -1, group, unix.AT_SYMLINK_NOFOLLOW))
+	}
+	fd := dir
+	if name != "" {
+		var err error
+		fd, err = unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return ignoreGone(err)
+		}
+		defer unix.Close(fd)
+		var now unix.Stat_t
+		if err := unix.Fstat(fd, &now); err != nil {
+			return err
+		}
+		if now.Ino != st.Ino || now.Mode&unix.S_IFMT != kind {
+			return nil // another one by now, which its maker owns
+		}
+	}
+	if err := unix.Fchownat(fd, "", -1, group, unix.AT_EMPTY_PATH); err != nil {
+		return err
+	}
+	// Changing the owner took the set-ID bits away.
+	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), mode|bits, 0)
+}
+
+func ignoreGone(err error) error {
+	if isAny(err, unix.ENOENT, unix.ELOOP) {
+		return nil
+	}
+	return err
+}

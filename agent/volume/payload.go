@@ -1,0 +1,251 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"unsafe"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// defaultMode is that of files for which the pod says nothing.
+const defaultMode int32 = 0o644
+
+// content is one file of a config volume.
+type content struct {
+	data []byte
+	mode fs.FileMode
+	user int // -1 is root, as which it is made
+}
+
+// payload is the files of a config volume by their clean paths.
+type payload map[string]content
+
+// collector gathers one volume's payload.
+type collector struct {
+	*setup
+	files    payload
+	mode     int32
+	explicit map[string]struct{} // paths that sources name themselves
+	err      error               // all that was missing
+}
+
+// collect gathers the files of a config volume.
+func (s *setup) collect(ctx context.Context, source *v1.VolumeSource) (payload, error) {
+	c := &collector{setup: s, files: make(payload)}
+	switch {
+	case source.ConfigMap != nil:
+		v := source.ConfigMap
+		c.mode = modeOr(v.DefaultMode, defaultMode)
+		c.add(c.configMap(ctx, v.Name, v.Items, v.Optional))
+	case source.Secret != nil:
+		v := source.Secret
+		c.mode = modeOr(v.DefaultMode, defaultMode)
+		c.add(c.secret(ctx, v.SecretName, v.Items, v.Optional))
+	case source.DownwardAPI != nil:
+		c.mode = modeOr(source.DownwardAPI.DefaultMode, defaultMode)
+		c.add(c.downward(source.DownwardAPI.Items))
+	case source.Projected != nil:
+		c.mode = modeOr(source.Projected.DefaultMode, defaultMode)
+		c.explicit = make(map[string]struct{})
+		for i := range source.Projected.Sources {
+			c.add(c.projection(ctx, &source.Projected.Sources[i]))
+		}
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.files, checkPayload(c.files)
+}
+
+func (c *collector) add(err error) {
+	switch {
+	case err == nil:
+	case c.err == nil:
+		c.err = err
+	default:
+		c.err = fmt.Errorf("%w, %w", c.err, err)
+	}
+}
+
+// projection adds one source of a projected volume. Of two sources that have
+// the same path the later counts, unless both name it: that is refused, as an
+// API server does.
+func (c *collector) projection(ctx context.Context, source *v1.VolumeProjection) error {
+	switch {
+	case source.Secret != nil:
+		return c.secret(ctx, source.Secret.Name, source.Secret.Items, source.Secret.Optional)
+	case source.ConfigMap != nil:
+		return c.configMap(ctx, source.ConfigMap.Name, source.ConfigMap.Items, source.ConfigMap.Optional)
+	case source.DownwardAPI != nil:
+		return c.downward(source.DownwardAPI.Items)
+	case source.ServiceAccountToken != nil:
+		return c.token(ctx, source.ServiceAccountToken)
+	case source.ClusterTrustBundle != nil:
+		return c.trustBundle(ctx, source.ClusterTrustBundle)
+	}
+	return &Unsupported{Kind: "projected." + kindOf(source)}
+}
+
+// explicitPath notes a path that the pod names for a file.
+func (c *collector) explicitPath(path string) error {
+	if c.explicit == nil {
+		return nil
+	}
+	if _, twice := c.explicit[path]; twice {
+		return fmt.Errorf("conflicting duplicate paths: %q", path)
+	}
+	c.explicit[path] = struct{}{}
+	return nil
+}
+
+func (c *collector) put(path string, data []byte, mode int32) error {
+	if err := checkPath(path); err != nil {
+		return err
+	}
+	c.files[filepath.Clean(path)] = content{data: data, mode: fileMode(mode), user: -1}
+	return nil
+}
+
+func (c *collector) configMap(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
+	may := optional != nil && *optional
+	m := &v1.ConfigMap{}
+	if c.in.Objects != nil {
+		found, err := c.in.Objects.ConfigMap(ctx, c.pod.Namespace, name)
+		switch {
+		case err == nil:
+			m = found
+		case !may || !apierrors.IsNotFound(err):
+			return c.missing(err)
+		}
+	} else if !may {
+		return noObjects("configmap", name)
+	}
+	if len(items) == 0 {
+		for key, value := range m.Data {
+			if err := c.put(key, bytesOf(value), c.mode); err != nil {
+				return err
+			}
+		}
+		return c.all(m.BinaryData)
+	}
+	return c.items(items, may, "configmap references non-existent config key: ", func(key string) ([]byte, bool) {
+		if value, ok := m.Data[key]; ok {
+			return bytesOf(value), true
+		}
+		value, ok := m.BinaryData[key]
+		return value, ok
+	})
+}
+
+func (c *collector) secret(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
+	may := optional != nil && *optional
+	s := &v1.Secret{}
+	if c.in.Objects != nil {
+		found, err := c.in.Objects.Secret(ctx, c.pod.Namespace, name)
+		switch {
+		case err == nil:
+			s = found
+		case !may || !apierrors.IsNotFound(err):
+			return c.missing(err)
+		}
+	} else if !may {
+		return noObjects("secret", name)
+	}
+	if len(items) == 0 {
+		return c.all(s.Data)
+	}
+	return c.items(items, may, "references non-existent secret key: ", func(key string) ([]byte, bool) {
+		value, ok := s.Data[key]
+		return value, ok
+	})
+}
+
+// all adds each key as a file.
+func (c *collector) all(data map[string][]byte) error {
+	for key, value := range data {
+		if err := c.put(key, value, c.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// items adds the keys that the pod names. A missing one is left out of what is
+// optional.
+func (c *collector) items(items []v1.KeyToPath, optional bool, complaint string, value func(key string) ([]byte, bool)) error {
+	for i := range items {
+		item := &items[i]
+		if err := c.explicitPath(item.Path); err != nil {
+			return err
+		}
+		data, ok := value(item.Key)
+		if !ok && optional {
+			continue
+		}
+		if !ok {
+			return errors.New(complaint + item.Key)
+		}
+		if err := c.put(item.Path, data, modeOr(item.Mode, c.mode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *collector) downward(items []v1.DownwardAPIVolumeFile) error {
+	for i := range items {
+		item := &items[i]
+		if err := c.explicitPath(item.Path); err != nil {
+			return err
+		}
+		value, err := c.downwardValue(item)
+		if err != nil {
+			return fmt.Errorf("file %q: %w", item.Path, err)
+		}
+		if err := c.put(item.Path, []byte(value), modeOr(item.Mode, c.mode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *collector) downwardValue(item *v1.DownwardAPIVolumeFile) (string, error) {
+	switch {
+	case item.FieldRef != nil && c.in.Field != nil:
+		return c.in.Field(item.FieldRef.FieldPath)
+	case item.ResourceFieldRef != nil && c.in.Resource != nil:
+		return c.in.Resource(item.ResourceFieldRef)
+	case item.FieldRef == nil && item.ResourceFieldRef == nil:
+		return "", nil
+	}
+	return "", errors.New("the pod's fields are not known here")
+}
+
+// bytesOf are a string's bytes, which nobody changes: a megabyte is not copied
+// to be compared.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// missing is an error of an object that the pod's namespace should have.
+func (c *collector) missing(err error) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w in namespace %q", err, c.pod.Namespace)
+	}
+	return err
+}
+
+// errNoObjects says that the caller has no source of objects.
+var errNoObjects = errors.New("cannot be read: no source of objects is configured")
+
+func noObjects(what, name string) error { return fmt.Errorf("%s %q %w", what, name, errNoObjects) }
+
+func modeOr(mode *int32, otherwise int32) int32 {
+	if mode != nil {
+		return *mode
+	}
+	return otherwise
+}

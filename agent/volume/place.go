@@ -1,0 +1,78 @@
+package volume
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// bindPlace binds an open file to a place in the pod's directory.
+func (v *Volumes) bindPlace(found int, rel string, readOnly bool) error {
+	pods, err := v.pods()
+	if err != nil {
+		return err
+	}
+	defer pods.Close()
+	if err := pods.MkdirAll(filepath.Dir(rel), private); err != nil {
+		return err
+	}
+	place := filepath.Join(v.root, dirPods, rel)
+	var flags uintptr
+	if readOnly {
+		flags = unix.MS_RDONLY
+	}
+	var want, have unix.Stat_t
+	if err := unix.Fstat(found, &want); err != nil {
+		return err
+	}
+	for {
+		mounted, err := v.mounted(place)
+		if err != nil {
+			return err
+		}
+		if !mounted {
+			break
+		}
+		if err := unix.Lstat(place, &have); err != nil {
+			return err
+		}
+		if have.Dev == want.Dev && have.Ino == want.Ino && (readOnly || !isReadOnly(place)) {
+			return v.restrict(place, flags)
+		}
+		if err := v.unmountLazily(place); err != nil {
+			return err
+		}
+	}
+	if err := placeFor(rel, pods, want.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+		return err
+	}
+	return v.bindFD(found, place, flags)
+}
+
+// placeFor makes what a file of that kind can be bound to.
+func placeFor(rel string, pods *os.Root, dir bool) error {
+	info, err := pods.Lstat(rel)
+	if err == nil && info.IsDir() != dir {
+		// Another kind of file was bound to it before; it is empty.
+		if err := pods.Remove(rel); err != nil {
+			return err
+		}
+		err = fs.ErrNotExist
+	}
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case dir:
+		return pods.Mkdir(rel, private)
+	}
+	f, err := pods.OpenFile(rel, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,127 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	// secretMode is that of a token where the pod has one user or a group.
+	secretMode int32 = 0o600
+	// defaultTokenLife is the API's default.
+	defaultTokenLife = time.Hour
+	// maxTokenAge is the age at which a token is renewed in any case
+	// (pkg/kubelet/token).
+	maxTokenAge = 24 * time.Hour
+)
+
+func (c *collector) token(ctx context.Context, source *v1.ServiceAccountTokenProjection) error {
+	if c.in.Objects == nil {
+		return fmt.Errorf("a service account token %w", errNoObjects)
+	}
+	life := defaultTokenLife
+	if source.ExpirationSeconds != nil {
+		life = time.Duration(min(*source.ExpirationSeconds, 1<<32)) * time.Second // the API's bound
+	}
+	token, expires, err := c.in.Objects.Token(ctx, c.pod, source.Audience, life)
+	if err != nil {
+		return fmt.Errorf("fetch a token of service account %q: %w", c.pod.Spec.ServiceAccountName, err)
+	}
+	c.refreshBy(renewal(time.Now(), expires, life))
+	return c.private(source.Path, []byte(token))
+}
+
+// renewal is when a token is asked for anew: when a fifth of its life is left
+// or it is a day old.
+func renewal(now, expires time.Time, life time.Duration) time.Time {
+	at := expires.Add(-life / 5)
+	if day := expires.Add(maxTokenAge - life); day.Before(at) {
+		at = day
+	}
+	// The clocks may differ; do not ask in a circle.
+	if soonest := now.Add(10 * time.Second); at.Before(soonest) {
+		return soonest
+	}
+	return at
+}
+
+func (c *collector) refreshBy(at time.Time) {
+	if c.result.Refresh.IsZero() || at.Before(c.result.Refresh) {
+		c.result.Refresh = at
+	}
+}
+
+func (c *collector) trustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) error {
+	if err := c.explicitPath(source.Path); err != nil {
+		return err
+	}
+	if c.in.Objects == nil {
+		return fmt.Errorf("a ClusterTrustBundle %w", errNoObjects)
+	}
+	pem, err := c.in.Objects.TrustBundle(ctx, source)
+	if apierrors.IsNotFound(err) && source.Optional != nil && *source.Optional {
+		pem, err = "", nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the ClusterTrustBundle: %w", err)
+	}
+	return c.private(source.Path, []byte(pem))
+}
+
+// private adds a file that is the one user's of the pod, if there is one; a
+// group may read it, since an fsGroup adds that.
+func (c *collector) private(path string, data []byte) error {
+	mode := c.mode
+	user, one := userOf(c.pod)
+	if _, group := c.fsGroup(); one || group {
+		mode = secretMode
+	}
+	if err := c.put(path, data, mode); err != nil {
+		return err
+	}
+	file := c.files[filepath.Clean(path)]
+	file.user = user
+	c.files[filepath.Clean(path)] = file
+	return nil
+}
+
+// userOf is the user as whom all containers of the pod run, if they say so
+// and agree (FsUserFrom in pkg/volume/util); else -1.
+func userOf(p *v1.Pod) (int, bool) {
+	user := -1
+	agree := func(c *v1.SecurityContext) bool {
+		var asked *int64
+		if p.Spec.SecurityContext != nil {
+			asked = p.Spec.SecurityContext.RunAsUser
+		}
+		if c != nil && c.RunAsUser != nil {
+			asked = c.RunAsUser
+		}
+		if asked == nil || user >= 0 && int64(user) != *asked || *asked < 0 || *asked > 1<<31-1 {
+			return false
+		}
+		user = int(*asked)
+		return true
+	}
+	for i := range p.Spec.InitContainers {
+		if !agree(p.Spec.InitContainers[i].SecurityContext) {
+			return -1, false
+		}
+	}
+	for i := range p.Spec.Containers {
+		if !agree(p.Spec.Containers[i].SecurityContext) {
+			return -1, false
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if !agree(p.Spec.EphemeralContainers[i].SecurityContext) {
+			return -1, false
+		}
+	}
+	return user, user >= 0
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func describeVolumes(t *table, p *v1.Pod) {
+	if len(p.Spec.Volumes) == 0 {
+		return
+	}
+	t.add("Volumes:")
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		name := "  " + v.Name
+		for _, line := range volume(&v.VolumeSource) {
+			t.add(name, line)
+			name = ""
+		}
+	}
+}
+
+// volume tells the kind and what is set, in one line but for the sources of
+// a projected volume.
+func volume(v *v1.VolumeSource) []string {
+	if v.Projected != nil {
+		lines := []string{"projected"}
+		for i := range v.Projected.Sources {
+			lines = append(lines, "  "+projection(&v.Projected.Sources[i]))
+		}
+		return lines
+	}
+	text := kindOf(v)
+	switch {
+	case v.HostPath != nil:
+		text += " " + v.HostPath.Path
+		if kind := v.HostPath.Type; kind != nil && *kind != v1.HostPathUnset {
+			text += " (" + string(*kind) + ")"
+		}
+	case v.EmptyDir != nil:
+		if v.EmptyDir.Medium == v1.StorageMediumMemory {
+			text += " in memory"
+		} else if v.EmptyDir.Medium != "" {
+			text += " in " + string(v.EmptyDir.Medium)
+		}
+		if limit := v.EmptyDir.SizeLimit; limit != nil {
+			text += ", at most " + limit.String()
+		}
+	case v.ConfigMap != nil:
+		text += " " + v.ConfigMap.Name + items(v.ConfigMap.Items) + optional(v.ConfigMap.Optional)
+	case v.Secret != nil:
+		text += " " + v.Secret.SecretName + items(v.Secret.Items) + optional(v.Secret.Optional)
+	case v.DownwardAPI != nil:
+		text += downward(v.DownwardAPI.Items)
+	case v.PersistentVolumeClaim != nil:
+		text += " " + v.PersistentVolumeClaim.ClaimName
+		if v.PersistentVolumeClaim.ReadOnly {
+			text += " (read-only)"
+		}
+	case v.Image != nil:
+		text += " " + v.Image.Reference
+	case v.CSI != nil:
+		text += " " + v.CSI.Driver
+	}
+	return []string{text}
+}
+
+func projection(p *v1.VolumeProjection) string {
+	text := kindOf(p)
+	switch {
+	case p.ConfigMap != nil:
+		return text + " " + p.ConfigMap.Name + items(p.ConfigMap.Items) + optional(p.ConfigMap.Optional)
+	case p.Secret != nil:
+		return text + " " + p.Secret.Name + items(p.Secret.Items) + optional(p.Secret.Optional)
+	case p.DownwardAPI != nil:
+		return text + downward(p.DownwardAPI.Items)
+	case p.ServiceAccountToken != nil:
+		if p.ServiceAccountToken.Audience != "" {
+			text += " for " + p.ServiceAccountToken.Audience
+		}
+		if p.ServiceAccountToken.ExpirationSeconds != nil {
+			text += ", lasting " + seconds(*p.ServiceAccountToken.ExpirationSeconds)
+		}
+		return text + " at " + p.ServiceAccountToken.Path
+	case p.ClusterTrustBundle != nil:
+		return text + " at " + p.ClusterTrustBundle.Path
+	}
+	return text
+}
+
+// items are the keys that are taken; none is all.
+func items(list []v1.KeyToPath) string {
+	var out []string
+	for i := range list {
+		text := list[i].Key
+		if list[i].Path != text {
+			text += " at " + list[i].Path
+		}
+		out = append(out, text)
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(out, ", ")
+}
+
+func downward(files []v1.DownwardAPIVolumeFile) string {
+	var out []string
+	for i := range files {
+		f := &files[i]
+		switch {
+		case f.FieldRef != nil:
+			out = append(out, fmt.Sprintf("%s at %s", f.FieldRef.FieldPath, f.Path))
+		case f.ResourceFieldRef != nil:
+			out = append(out, fmt.Sprintf("%s at %s", resourceField(f.ResourceFieldRef), f.Path))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(out, ", ")
+}
+
+// kindOf is the API's name of the one pointer that is set in a struct of
+// sources, so that every kind has one.
+func kindOf(source any) string {
+	v := reflect.ValueOf(source).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			return name
+		}
+	}
+	return "of no kind"
+}
