@@ -256,6 +256,27 @@ func TestLostEventsAreFound(t *testing.T) {
 	})
 }
 
+// A relist tells what no event has told, and nothing twice.
+func TestRelistTellsOnlyNews(t *testing.T) {
+	run(t, nil, func(b *bench) {
+		time.Sleep(time.Second)
+		sandboxID, _ := b.start("a", nil)
+		_, idB := b.start("b", nil)
+		b.rt.ExitContainer(idB, 1)
+		want(t, "events", b.told(soon), "a", "b")
+		want(t, "two relists without news", b.told(25*time.Minute))
+		if err := b.rt.RemoveContainer(b.Context(), idB); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "removal", b.told(soon), "b")
+		if err := b.rt.StopPodSandbox(b.Context(), sandboxID); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "sandbox stopped", b.told(soon), "a")
+		want(t, "two more", b.told(25*time.Minute))
+	})
+}
+
 func TestEventsWithoutOwner(t *testing.T) {
 	run(t, func(rt *fake.Runtime) { rt.BareEvents(true) }, func(b *bench) {
 		b.told(5 * time.Second)
