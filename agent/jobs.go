@@ -133,7 +133,7 @@ func (v *view) logs() []logrotate.Log {
 	}
 	var out []logrotate.Log
 	for _, e := range v.statuses.List() {
-		for c := range statusesOf(e.Status) {
+		for c := range pod.Statuses(e.Status) {
 			if id := idOf(c); id != "" && c.State.Running != nil {
 				out = append(out, logrotate.Log{ID: id, Path: v.logPath(e.Pod, node, c)})
 			}

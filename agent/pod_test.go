@@ -29,7 +29,7 @@ func (l *lab) object(name, text string) {
 // stateOf is what a container of the pod does, in one word: its reason for
 // waiting, running, or the reason of its end.
 func stateOf(s v1.PodStatus, name string) string {
-	for c := range statusesOf(&s) {
+	for c := range pod.Statuses(&s) {
 		switch {
 		case c.Name != name:
 		case c.State.Running != nil:

@@ -2,13 +2,13 @@ package agent
 
 import (
 	"context"
-	"iter"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
 	"github.com/tinylet/tinylet/cgroups"
@@ -47,7 +47,7 @@ func (v *view) measure(p *local.Pod, node *criconfig.Node) {
 		cgroup = criconfig.PodCgroup(p.Pod, node)
 		p.MemoryBytes = v.memory(cgroup)
 	}
-	for status := range statusesOf(&p.Pod.Status) {
+	for status := range pod.Statuses(&p.Pod.Status) {
 		id := idOf(status)
 		if id == "" {
 			continue
@@ -57,19 +57,6 @@ func (v *view) measure(p *local.Pod, node *criconfig.Node) {
 			c.MemoryBytes = v.memory(cgroup + "/" + id)
 		}
 		p.Containers = append(p.Containers, c)
-	}
-}
-
-// statusesOf are those of all containers of a pod.
-func statusesOf(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
-	return func(yield func(*v1.ContainerStatus) bool) {
-		for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
-			for i := range list {
-				if !yield(&list[i]) {
-					return
-				}
-			}
-		}
 	}
 }
 

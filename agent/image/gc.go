@@ -91,11 +91,11 @@ func (g *GC) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			// Once is no event: the runtime may just be starting.
+			// Once is nothing to tell: the runtime may just be starting.
 			if failures++; failures > 1 {
 				g.cfg.Events.Warning(pod.Ref{}, eventGCFailed, err.Error())
+				g.cfg.Log.Warn("image garbage collection failed", "error", err, "times", failures)
 			}
-			g.cfg.Log.Warn("image garbage collection failed", "error", err, "times", failures)
 		default:
 			failures = 0
 		}

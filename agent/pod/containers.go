@@ -67,6 +67,31 @@ func Find(s *v1.PodSpec, name string) (*v1.Container, Kind) {
 	return nil, 0
 }
 
+// Statuses are those of all containers of a pod: init, main, ephemeral. They
+// point into the status.
+func Statuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
+	return func(yield func(*v1.ContainerStatus) bool) {
+		for _, list := range [...][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// StatusOf is the status of the container of that name, pointing into s; nil
+// if there is none.
+func StatusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
+	for c := range Statuses(s) {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
 // IsRestartableInit says whether an init container is a sidecar.
 func IsRestartableInit(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/volume"
 )
 
@@ -264,25 +264,13 @@ func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) er
 }
 
 // leastCount is the number that the pod's status gives to the next container
-// of a name: one more than that of a container that ran, and not less than
-// that of one which was only made. An earlier container that was not started,
-// or that the runtime lost, may have had more than those that are left; and
-// who reads the status looks for the log of that number.
+// of a name. An earlier container that was not started, or that the runtime
+// lost, may have had more than those that are left; and who reads the status
+// looks for the log of that number.
 func (st *starter) leastCount(name string) int {
-	_, s, ok := st.Statuses.Get(st.ref.UID)
-	if !ok {
-		return 0
-	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			c := &list[i]
-			switch {
-			case c.Name != name:
-			case c.State.Waiting == nil && c.ContainerID != "":
-				return int(min(c.RestartCount, math.MaxInt32-1)) + 1
-			default:
-				return int(c.RestartCount)
-			}
+	if _, s, ok := st.Statuses.Get(st.ref.UID); ok {
+		if c := pod.StatusOf(s, name); c != nil {
+			return int(status.NextCount(c))
 		}
 	}
 	return 0

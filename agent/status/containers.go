@@ -144,16 +144,22 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod
 
 // countOn is the restart count of a container that may have lost its own with
 // all that ran before it: it is never less than it was, and another container
-// than the one that the old status tells of counts one more.
+// than the one that the old status tells of has at least the next.
 func countOn(old, s *v1.ContainerStatus) int32 {
-	switch {
-	case s.RestartCount > old.RestartCount:
-		return s.RestartCount
-	case old.State.Waiting == nil && old.ContainerID != "" && old.ContainerID != s.ContainerID:
-		return oneMore(old.RestartCount)
-	default:
-		return old.RestartCount
+	least := old.RestartCount
+	if old.ContainerID != s.ContainerID {
+		least = NextCount(old)
 	}
+	return max(s.RestartCount, least)
+}
+
+// NextCount is the restart count of the container after the one that s tells
+// of: one more if that one ran, and the same if it was only made.
+func NextCount(s *v1.ContainerStatus) int32 {
+	if s.State.Waiting == nil && s.ContainerID != "" {
+		return oneMore(s.RestartCount)
+	}
+	return s.RestartCount
 }
 
 func oneMore(count int32) int32 { return min(count, math.MaxInt32-1) + 1 }

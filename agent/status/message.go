@@ -5,6 +5,8 @@ import (
 	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // messageBytes is what the termination messages of one pod may take together
@@ -16,11 +18,9 @@ const messageBytes = 12 << 10
 func (g *generator) trimMessages(s *v1.PodStatus) {
 	spec := &g.Pod.Spec
 	share := messageBytes / max(1, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
-	for _, list := range [...][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			trimState(&list[i].State, share)
-			trimState(&list[i].LastTerminationState, share)
-		}
+	for c := range pod.Statuses(s) {
+		trimState(&c.State, share)
+		trimState(&c.LastTerminationState, share)
 	}
 }
 

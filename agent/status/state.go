@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 func (g *generator) containerID(c *container.Container) string { return g.Runtime + "://" + c.ID }
@@ -61,12 +62,10 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 
 // told is the message that the old status has of a container's end.
 func (g *generator) told(containerID string) string {
-	for _, list := range [...][]v1.ContainerStatus{g.old.InitContainerStatuses, g.old.ContainerStatuses, g.old.EphemeralContainerStatuses} {
-		for i := range list {
-			for _, t := range [2]*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
-				if t != nil && t.ContainerID == containerID {
-					return t.Message
-				}
+	for c := range pod.Statuses(g.old) {
+		for _, t := range [2]*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+			if t != nil && t.ContainerID == containerID {
+				return t.Message
 			}
 		}
 	}

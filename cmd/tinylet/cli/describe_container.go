@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
@@ -19,14 +21,15 @@ func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
 	if c.FinishedAt != nil {
 		t.nested("Ended", moment(*c.FinishedAt, now, up))
 	}
-	if last := lastEnded(p, c.Name); last != nil {
+	if status := pod.StatusOf(&p.Status, c.Name); status != nil && status.LastTerminationState.Terminated != nil {
+		last := status.LastTerminationState.Terminated
 		t.nested("Before", fmt.Sprintf("%s (exit %d), ended %s", endReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
 		t.nested("", last.Message)
 	}
 	t.nested("Ready", yes(c.Ready))
 	t.nested("Restarts", restarts(c.Restarts, c.LastRestart, now, up))
 	t.nested("Image", c.Image)
-	if spec := containerSpec(p, c.Name); spec != nil {
+	if spec, _ := pod.Find(&p.Spec, c.Name); spec != nil {
 		describeSpec(t, p, spec)
 	}
 	t.nested("Memory", memory(c.MemoryBytes))
@@ -138,33 +141,6 @@ func handler(exec *v1.ExecAction, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction
 		return fmt.Sprintf("connect to %s:%s", tcp.Host, tcp.Port.String())
 	}
 	return "nothing"
-}
-
-func lastEnded(p *v1.Pod, name string) *v1.ContainerStateTerminated {
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return list[i].LastTerminationState.Terminated
-			}
-		}
-	}
-	return nil
-}
-
-func containerSpec(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if c := &p.Spec.EphemeralContainers[i]; c.Name == name {
-			return (*v1.Container)(&c.EphemeralContainerCommon)
-		}
-	}
-	return nil
 }
 
 func ports(list []v1.ContainerPort) string {

@@ -78,14 +78,12 @@ const (
 
 func podDocument(p *local.Pod) PodDocument {
 	s := summarize(p.Pod, p.WorkerState)
-	d := PodDocument{
+	return PodDocument{
 		Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: string(p.Pod.UID),
 		Phase: string(p.Pod.Status.Phase), Status: s.Status, Ready: s.Ready, Total: s.Total,
 		Restarts: s.Restarts, LastRestart: known(s.LastRestart), StartTime: known(startOf(p.Pod)),
-		PodIP: p.Pod.Status.PodIP, MemoryBytes: p.MemoryBytes, Containers: []ContainerDocument{},
+		PodIP: p.Pod.Status.PodIP, MemoryBytes: p.MemoryBytes, Containers: containerDocuments(p),
 	}
-	eachContainer(p, func(c ContainerDocument) { d.Containers = append(d.Containers, c) })
-	return d
 }
 
 func startOf(p *v1.Pod) time.Time {
@@ -95,37 +93,34 @@ func startOf(p *v1.Pod) time.Time {
 	return p.CreationTimestamp.Time
 }
 
-// eachContainer yields the containers in the order in which they start.
-func eachContainer(p *local.Pod, yield func(ContainerDocument)) {
-	spec, status := &p.Pod.Spec, &p.Pod.Status
-	for i := range spec.InitContainers {
-		kind := typeInit
-		if pod.IsRestartableInit(&spec.InitContainers[i]) {
-			kind = typeSidecar
+// containerDocuments are the containers in the order in which they start.
+func containerDocuments(p *local.Pod) []ContainerDocument {
+	out := []ContainerDocument{}
+	for c, kind := range pod.Containers(&p.Pod.Spec) {
+		d := ContainerDocument{Name: c.Name, Type: typeOf(c, kind), State: stateWaiting, Reason: stateWaiting, Image: c.Image}
+		for i := range p.Containers {
+			if found := &p.Containers[i]; found.Name == c.Name {
+				d.ID, d.LogPath, d.MemoryBytes = found.ID, found.LogPath, found.MemoryBytes
+			}
 		}
-		yield(containerDocument(p, kind, spec.InitContainers[i].Name, spec.InitContainers[i].Image, status.InitContainerStatuses))
+		if status := pod.StatusOf(&p.Pod.Status, c.Name); status != nil {
+			d.fill(status)
+		}
+		out = append(out, d)
 	}
-	for i := range spec.Containers {
-		yield(containerDocument(p, typeContainer, spec.Containers[i].Name, spec.Containers[i].Image, status.ContainerStatuses))
-	}
-	for i := range spec.EphemeralContainers {
-		yield(containerDocument(p, typeEphemeral, spec.EphemeralContainers[i].Name, spec.EphemeralContainers[i].Image, status.EphemeralContainerStatuses))
-	}
+	return out
 }
 
-func containerDocument(p *local.Pod, kind, name, image string, statuses []v1.ContainerStatus) ContainerDocument {
-	d := ContainerDocument{Name: name, Type: kind, State: stateWaiting, Reason: stateWaiting, Image: image}
-	for i := range p.Containers {
-		if c := &p.Containers[i]; c.Name == name {
-			d.ID, d.LogPath, d.MemoryBytes = c.ID, c.LogPath, c.MemoryBytes
-		}
+func typeOf(c *v1.Container, kind pod.Kind) string {
+	switch {
+	case kind == pod.Ephemeral:
+		return typeEphemeral
+	case kind == pod.Main:
+		return typeContainer
+	case pod.IsRestartableInit(c):
+		return typeSidecar
 	}
-	for i := range statuses {
-		if statuses[i].Name == name {
-			d.fill(&statuses[i])
-		}
-	}
-	return d
+	return typeInit
 }
 
 func (d *ContainerDocument) fill(c *v1.ContainerStatus) {
