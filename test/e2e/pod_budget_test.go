@@ -55,7 +55,7 @@ func TestProbeBudget(t *testing.T) {
 		}
 		return ""
 	})
-	n.sh("sleep 20")
+	n.sh("sleep 60") // the relist that follows the start is not of an idle minute
 	pid := strconv.Itoa(n.status().PID)
 	cpu, calls, since := n.cpu(pid), n.status().RuntimeCalls, n.now()
 	n.sh("sleep 60")
