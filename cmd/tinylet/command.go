@@ -100,7 +100,6 @@ func flagsTopic(all *pflag.FlagSet) *cobra.Command {
 func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
 	// The end of whatever reads the log must not end the node.
 	signal.Ignore(syscall.SIGPIPE)
-	tuneMemory()
 	cfg, warnings, err := flags.Load()
 	if err != nil {
 		return fmt.Errorf("load configuration: %w", err)

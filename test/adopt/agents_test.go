@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,29 +90,38 @@ func (l *lab) startTinylet() {
 func (l *lab) kubeletSettles() {
 	l.t.Helper()
 	l.eventually("the stock kubelet has the pods in their states", func() (string, bool) {
-		out, err := l.vm.Must(l.t.Context(), "wget", "-q", "-O", "-", "http://127.0.0.1:10255/pods")
+		got, err := l.kubeletPods()
 		if err != nil {
-			return "it does not answer yet", false
-		}
-		var pods v1.PodList
-		if err := json.Unmarshal([]byte(out), &pods); err != nil {
 			return err.Error(), false
-		}
-		got := map[string]outcome{}
-		for i := range pods.Items {
-			p := &pods.Items[i]
-			o := outcome{phase: string(p.Status.Phase), ids: map[string]string{}}
-			for _, c := range p.Status.ContainerStatuses {
-				o.restarts += int(c.RestartCount)
-				o.ids[c.Name] = c.ContainerID
-				if c.Ready {
-					o.ready++
-				}
-			}
-			got[p.Name] = o
 		}
 		return l.settled(got)
 	})
+}
+
+// kubeletPods asks the stock kubelet for its pods.
+func (l *lab) kubeletPods() (map[string]outcome, error) {
+	out, err := l.vm.Must(l.t.Context(), "wget", "-q", "-O", "-", "http://127.0.0.1:10255/pods")
+	if err != nil {
+		return nil, errors.New("it does not answer yet")
+	}
+	var pods v1.PodList
+	if err := json.Unmarshal([]byte(out), &pods); err != nil {
+		return nil, err
+	}
+	got := map[string]outcome{}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		o := outcome{phase: string(p.Status.Phase), ids: map[string]string{}}
+		for _, c := range p.Status.ContainerStatuses {
+			o.restarts += int(c.RestartCount)
+			o.ids[c.Name] = c.ContainerID
+			if c.Ready {
+				o.ready++
+			}
+		}
+		got[p.Name] = o
+	}
+	return got, nil
 }
 
 // tinyletSettles is kubeletSettles for tinylet.

@@ -32,6 +32,73 @@ func imageScene() scene {
 	}
 }
 
+// garbageScene gives the agent a configuration by which any disk is too full.
+func garbageScene() scene {
+	const begin = `cp /etc/tinylet/config.yaml /tmp/config.before
+sed -i 's/^maxPods:.*/&\nimageGCHighThresholdPercent: 1\nimageGCLowThresholdPercent: 0\nimageMinimumGCAge: 1s/' /etc/tinylet/config.yaml
+/etc/init.d/S50tinylet restart`
+	return scene{
+		name: "image garbage",
+		pods: map[string]string{"keeper": keeperPod},
+		checks: []check{
+			{"images that nobody uses are removed from a full disk", func(n node) { imageGarbage(n, begin) }},
+			{"a removed image is imported again for a pod", imageAgain},
+		},
+		after: func(n node) { n.sh("mv /tmp/config.before /etc/tinylet/config.yaml && /etc/init.d/S50tinylet restart") },
+	}
+}
+
+const keeperPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: keeper}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: busybox, command: [sleep, "100000"]}]
+`
+
+func imageGarbage(n node, begin string) {
+	n.pod("keeper").status("Running")
+	if names := n.imageNames(); !strings.Contains(names, programImage) || !strings.Contains(names, "busybox") {
+		n.Fatalf("want both images before: %s", names)
+	}
+	before := n.tasks()
+	n.sh("%s", begin)
+	n.pod("keeper").until(programImage+" is removed", func(*cli.DescriptionDocument) string {
+		if names := n.imageNames(); strings.Contains(names, programImage) {
+			return names
+		}
+		return ""
+	})
+	names := n.imageNames()
+	n.pod("keeper").holds("images of pods and the runtime's own stay", strings.Contains(names, "busybox") && strings.Contains(names, "pause"), names)
+	now := n.tasks()
+	for id, pid := range before {
+		if now[id] != pid {
+			n.Errorf("container %s was %s and is %q after the agent's restart", id, pid, now[id])
+		}
+	}
+}
+
+func imageAgain(n node) {
+	n.put("wants.yaml", manifest(`
+apiVersion: v1
+kind: Pod
+metadata: {name: wants}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: program, imagePullPolicy: IfNotPresent, command: [/program, trap]}]
+`))
+	n.pod("wants").status("Running")
+	n.pod("wants").holds("its image is there again", strings.Contains(n.imageNames(), programImage), n.imageNames())
+}
+
+// imageNames are the names of the images that containerd has.
+func (n node) imageNames() string {
+	n.Helper()
+	return n.sh("ctr -n k8s.io images ls -q | grep -v '^sha256:'")
+}
+
 const latePod = `
 apiVersion: v1
 kind: Pod

@@ -19,7 +19,7 @@ func lifecycleScene() scene {
 		before: func(n node) { n.sh("rm -rf %[1]s && mkdir -p %[1]s", sharedDir) },
 		pods: map[string]string{
 			"order": orderPod, "hooks": hooksPod, "postfail": postFailPod, "slowhook": slowHookPod,
-			"stubborn": stubbornPod, "signal": signalPod, "sidecar": sidecarPod,
+			"stubborn": stubbornPod, "signal": signalPod, "sidecar": sidecarPod, "hooked": hookedPod,
 		},
 		checks: []check{
 			{"init containers and sidecars start in order", startOrder},
@@ -27,6 +27,7 @@ func lifecycleScene() scene {
 			{"sidecars end last, in reverse order", endOrder},
 			{"a postStart hook that fails ends its container", postStartFails},
 			{"hooks run after the start and before the end", hooks},
+			{"a postStart hook over HTTP", hookOverHTTP},
 			{"a hook that never returns costs the grace period", slowHook},
 			{"a container that ignores TERM is killed", stubborn},
 			{"stop signal", stopSignal},
@@ -174,6 +175,47 @@ func hooks(n node) {
 	p.holds("httpGet before the end", asked >= 0 && ended > asked, served)
 	slept := n.trapped("sleep")
 	p.holds("sleep of 4 s before the end", len(slept) == 3 && slept[1].word == "TERM" && slept[1].at.Sub(removed) >= 4*time.Second, slept)
+}
+
+// hookedPod answers another pod's hook on an address of the node.
+const hookedPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: hooked}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: o, hostPath: {path: /var/tmp/e2e, type: Directory}}]
+  containers:
+  - {name: c, image: program, command: [/program, serve, -http, "127.0.0.1:18081", -out, /o/hooked], volumeMounts: [{name: o, mountPath: /o}]}
+`
+
+const hookingPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: hooking}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: c
+    image: program
+    command: [/program, trap]
+    lifecycle: {postStart: {httpGet: {host: 127.0.0.1, port: 18081, path: "/healthz?poststart"}}}
+`
+
+func hookOverHTTP(n node) {
+	n.pod("hooked").until("it serves", func(*cli.DescriptionDocument) string {
+		if said := n.sh("cat %s/hooked 2>/dev/null; true", sharedDir); !strings.Contains(said, "serves") {
+			return said
+		}
+		return ""
+	})
+	n.put("hooking.yaml", manifest(hookingPod))
+	p := n.pod("hooking")
+	d := p.status("Running")
+	served := n.sh("cat %s/hooked", sharedDir)
+	p.same("its one start was told", 1, strings.Count(served, "GET /healthz?poststart"))
+	p.same("restarts", 0, find(d, "c").Restarts)
 }
 
 const postFailPod = `

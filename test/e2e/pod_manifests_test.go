@@ -13,14 +13,14 @@ import (
 // scenes are those of TestPod, in their order.
 func scenes() []scene {
 	return []scene{
-		containerScene(), lifecycleScene(), probeScene(), securityScene(), volumeScene(), faultScene(), nodeScene(), imageScene(), admissionScene(),
+		containerScene(), lifecycleScene(), probeScene(), securityScene(), volumeScene(), faultScene(), nodeScene(), imageScene(), garbageScene(), admissionScene(),
 	}
 }
 
 // TestManifests finds what is misspelled without a board.
 func TestManifests(t *testing.T) {
 	names := map[string]bool{}
-	texts := map[string]string{"everything": everythingPod, "critical": criticalPod, "victim": victimPod, "probed": probedPod("probed")}
+	texts := map[string]string{"everything": everythingPod, "critical": criticalPod, "victim": victimPod, "probed": probedPod("probed"), "hooking": hookingPod}
 	for _, s := range scenes() {
 		for name, text := range s.pods {
 			if names[name] {

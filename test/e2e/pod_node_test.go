@@ -16,7 +16,10 @@ func nodeScene() scene {
 			"names": namesPod, "cluster": clusterPod, "override": overridePod, "port": portPod("port"),
 			"unselected": selectPod("unselected", "ssd"), "selected": selectPod("selected", "flash"), "affinity": affinityPod,
 			"windows": windowsPod, "levels": levelsPod, "guaranteed": guaranteedPod,
+			"class": classPod("class", "plain"), "noclass": classPod("noclass", "missing"), "nohandler": classPod("nohandler", "exotic"),
 		},
+		before: func(n node) { n.object("classes.yaml", runtimeClasses) },
+		after:  func(n node) { n.sh("rm %s/classes.yaml", objectsDir) },
 		checks: []check{
 			{"hostname, subdomain, hostAliases, own DNS", hostNames},
 			{"the cluster's DNS, the full name as hostname", clusterNames},
@@ -24,6 +27,7 @@ func nodeScene() scene {
 			{"node selector and affinity", selectors},
 			{"another operating system", otherSystem},
 			{"resources of the pod as a whole", podResources},
+			{"runtime classes", classes},
 		},
 	}
 }
@@ -208,6 +212,42 @@ func podResources(n node) {
 	p.same("the container's limits", [2]string{"41943040", "20000 100000"}, [2]string{r.Cgroup["memory.max"], r.Cgroup["cpu.max"]})
 	p.same("the pod's memory.max", "41943040", cgroup(d, "memory.max"))
 	p.same("oom_score_adj", -997, r.OOMScore)
+}
+
+// runtimeClasses: "runc" is what containerd calls its default handler.
+const runtimeClasses = `
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: plain}
+handler: runc
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: exotic}
+handler: nobody-has-this
+`
+
+func classPod(name, class string) string {
+	return `
+apiVersion: v1
+kind: Pod
+metadata: {name: ` + name + `}
+spec:
+  terminationGracePeriodSeconds: 1
+  runtimeClassName: ` + class + `
+  containers: [{name: c, image: program, command: [/program, trap]}]
+`
+}
+
+// classes: the runtime gets the handler that the class names, a class that is
+// missing is waited for.
+func classes(n node) {
+	n.pod("class").status("Running")
+	n.pod("nohandler").event("FailedCreatePodSandBox", "nobody-has-this")
+	late := n.pod("noclass")
+	late.event("FailedCreatePodSandBox", "missing")
+	n.object("classes.yaml", runtimeClasses+"---\napiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: missing}\nhandler: runc\n")
+	late.status("Running")
 }
 
 // admissionScene is the last: it starts the agent with another configuration.
