@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // namespace is what a sysctl belongs to; none for one of the whole kernel.
@@ -51,7 +53,7 @@ func checkSysctls(p *v1.Pod, node *Node) *Rejection {
 		return nil
 	}
 	for _, s := range p.Spec.SecurityContext.Sysctls {
-		if err := checkSysctl(sysctlName(s.Name), p, node); err != nil {
+		if err := checkSysctl(pod.SysctlName(s.Name), p, node); err != nil {
 			return &Rejection{Reason: ReasonSysctl, Message: "forbidden sysctl: " + err.Error()}
 		}
 	}
@@ -78,7 +80,7 @@ func allowedSysctl(name string, node *Node) (in namespace, ok bool) {
 		}
 	}
 	for _, pattern := range node.AllowedUnsafeSysctls {
-		prefix, _, isPattern := strings.Cut(sysctlName(pattern), "*")
+		prefix, _, isPattern := strings.Cut(pod.SysctlName(pattern), "*")
 		if in := namespaceOf(prefix); in != "" && (prefix == name || (isPattern && strings.HasPrefix(name, prefix))) {
 			return in, true
 		}
@@ -94,24 +96,6 @@ func namespaceOf(name string) namespace {
 		return namespaceIPC
 	}
 	return ""
-}
-
-// sysctlName turns the form with slashes into that with dots; the first
-// separator tells which it is (sysctl.d(5)).
-func sysctlName(name string) string {
-	first := strings.IndexAny(name, "./")
-	if first < 0 || name[first] == '.' {
-		return name
-	}
-	return strings.Map(func(r rune) rune {
-		switch r {
-		case '.':
-			return '/'
-		case '/':
-			return '.'
-		}
-		return r
-	}, name)
 }
 
 // kernelVersion reads the first two numbers of a release; 0, 0 where it has

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -116,26 +115,7 @@ func sysctls(p *v1.Pod) map[string]string {
 	}
 	out := make(map[string]string, len(p.Spec.SecurityContext.Sysctls))
 	for _, s := range p.Spec.SecurityContext.Sysctls {
-		out[dotted(s.Name)] = s.Value
+		out[pod.SysctlName(s.Name)] = s.Value
 	}
 	return out
-}
-
-// dotted is a sysctl's name with dots between its parts and slashes for the
-// dots in them, as sysctl.d(5) reads it: net/ipv4/conf/eno2.100/rp_filter is
-// net.ipv4.conf.eno2/100.rp_filter. What comes first tells which way a name
-// is written.
-func dotted(name string) string {
-	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
-		return name
-	}
-	return strings.Map(func(r rune) rune {
-		switch r {
-		case '.':
-			return '/'
-		case '/':
-			return '.'
-		}
-		return r
-	}, name)
 }

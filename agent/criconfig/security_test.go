@@ -149,17 +149,6 @@ func sandboxOf(t *testing.T, p *v1.Pod) *runtimeapi.PodSandboxConfig {
 	return config
 }
 
-func TestDotted(t *testing.T) {
-	for name, want := range map[string]string{
-		"": "", "kernel": "kernel", "net.ipv4.conf.eno2/100.rp_filter": "net.ipv4.conf.eno2/100.rp_filter",
-		"net/ipv4/conf/eno2.100/rp_filter": "net.ipv4.conf.eno2/100.rp_filter", "kernel/shm_rmid_forced": "kernel.shm_rmid_forced",
-	} {
-		if got := dotted(name); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
-		}
-	}
-}
-
 func TestStopSignal(t *testing.T) {
 	for name, want := range map[v1.Signal]int32{
 		"SIGTERM": 23, "SIGKILL": 13, "SIGRTMIN": 35, "SIGRTMIN+15": 50, "SIGRTMAX-14": 51, "SIGRTMAX": 65,
