@@ -82,7 +82,7 @@ func boot(t *testing.T, o board.VMOptions) node {
 // bootDisk is boot without putting anything into the board.
 func bootDisk(t *testing.T, o board.VMOptions) node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute)
 	t.Cleanup(cancel)
 	vm, err := board.Boot(ctx, prepare(t), o)
 	if err != nil {
