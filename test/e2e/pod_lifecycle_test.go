@@ -48,7 +48,7 @@ spec:
     image: program
     restartPolicy: Always
     command: [/program, trap, -out, /o/order, -name, side1, -linger, 200ms]
-    startupProbe: {exec: {command: [/program, exit, "0"]}, initialDelaySeconds: 3, periodSeconds: 1}
+    startupProbe: {exec: {command: [/program, exit, "0"]}, initialDelaySeconds: 3, periodSeconds: 1, timeoutSeconds: 30}
     volumeMounts: [{name: o, mountPath: /o}]
   - {name: second, image: program, command: [/program, trap, -out, /o/order, -name, second, -life, 10ms], volumeMounts: [{name: o, mountPath: /o}]}
   - name: side2
