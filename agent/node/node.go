@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
 // Roots are where the kernel's and the pods' files are.
@@ -64,9 +66,11 @@ type Reserved struct {
 }
 
 // Allocatable is what pods may use of a capacity: what is reserved and what
-// eviction keeps free is taken off (KEP node-allocatable, and
-// pkg/kubelet/cm/node_container_manager_linux.go). It fails on a quantity
-// that cannot be read.
+// eviction keeps free is taken off, and huge pages are taken off the memory
+// that they were cut from (KEP node-allocatable,
+// pkg/kubelet/cm/node_container_manager_linux.go and MachineInfo in
+// pkg/kubelet/nodestatus/setters.go). It fails on a quantity that cannot be
+// read.
 func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 	out := capacity.DeepCopy()
 	for _, reserved := range []struct {
@@ -95,6 +99,11 @@ func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) 
 		}
 		take(out, name, q)
 	}
+	for name, q := range capacity {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			take(out, v1.ResourceMemory, q)
+		}
+	}
 	return out, nil
 }
 
@@ -111,26 +120,32 @@ func take(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	list[name] = have
 }
 
-// threshold is a quantity, or a percentage of the capacity.
+// threshold is a quantity, or a percentage of the capacity, rounded as the
+// kubelet rounds it, which reckons in 32 bits (parsePercentage in
+// pkg/kubelet/eviction/helpers.go): the same node tells the same bytes,
+// whichever of the two runs on it.
 func threshold(text string, capacity resource.Quantity) (resource.Quantity, error) {
 	percent, ok := strings.CutSuffix(text, "%")
 	if !ok {
 		return resource.ParseQuantity(text)
 	}
-	var p float64
-	if _, err := fmt.Sscanf(percent, "%g", &p); err != nil || p < 0 || p > 100 {
+	p, err := strconv.ParseFloat(percent, 32)
+	if err != nil || !(p >= 0 && p <= 100) {
 		return resource.Quantity{}, fmt.Errorf("not a percentage from 0 to 100")
 	}
-	return *resource.NewQuantity(int64(float64(capacity.Value())*p/100), resource.BinarySI), nil
+	return *resource.NewQuantity(int64(float64(capacity.Value())*float64(float32(p)/100)), resource.BinarySI), nil
 }
 
-// Labels are those that the node gives itself: its name and platform, and on
-// top of them the configured ones.
+// Labels are those that the node gives itself: its name and platform, in the
+// keys of today and of before Kubernetes 1.14, and on top of them the
+// configured ones (initialNode in pkg/kubelet/kubelet_node_status.go).
 func Labels(hostname string, configured map[string]string) map[string]string {
 	labels := map[string]string{
-		v1.LabelHostname:   hostname,
-		v1.LabelOSStable:   runtime.GOOS,
-		v1.LabelArchStable: runtime.GOARCH,
+		v1.LabelHostname:      hostname,
+		v1.LabelOSStable:      runtime.GOOS,
+		v1.LabelArchStable:    runtime.GOARCH,
+		kubeletapis.LabelOS:   runtime.GOOS,
+		kubeletapis.LabelArch: runtime.GOARCH,
 	}
 	maps.Copy(labels, configured)
 	return labels

@@ -85,9 +85,15 @@ func TestAllocatable(t *testing.T) {
 				Kube: map[string]string{"cpu": "500m", "memory": "64Mi", "pid": "100"}, System: map[string]string{"cpu": "500m"},
 				EvictionHard: map[string]string{"memory.available": "16Mi", "nodefs.available": "10%", "imagefs.available": "15%"},
 			},
-			want: map[v1.ResourceName]string{v1.ResourceCPU: "3", v1.ResourceMemory: "432Mi", v1.ResourceEphemeralStorage: "900Mi"},
+			want: map[v1.ResourceName]string{v1.ResourceCPU: "3", v1.ResourceMemory: "432Mi", v1.ResourceEphemeralStorage: "943718399"},
 		},
 		{name: "more than there is", reserved: Reserved{System: map[string]string{"memory": "1Gi"}}, want: map[v1.ResourceName]string{v1.ResourceMemory: "0"}},
+		{
+			name:     "a percentage is reckoned as the kubelet does, to the byte",
+			reserved: Reserved{EvictionHard: map[string]string{"memory.available": "5%", "nodefs.available": "33.3%"}},
+			// 512Mi - int64(512Mi * float32(5)/100), and so on.
+			want: map[v1.ResourceName]string{v1.ResourceMemory: "510027366", v1.ResourceEphemeralStorage: "699400188"},
+		},
 		{name: "no quantity", reserved: Reserved{Kube: map[string]string{"cpu": "much"}}, err: "kubeReserved[cpu]"},
 		{name: "no percentage", reserved: Reserved{EvictionHard: map[string]string{"memory.available": "200%"}}, err: "evictionHard[memory.available]"},
 	} {
@@ -114,9 +120,25 @@ func TestAllocatable(t *testing.T) {
 	}
 }
 
+func TestHugePagesAreCutFromMemory(t *testing.T) {
+	for _, row := range []struct{ pages, want string }{{"128Mi", "320Mi"}, {"0", "448Mi"}, {"1Gi", "0"}} {
+		got, err := Allocatable(v1.ResourceList{
+			v1.ResourceMemory: resource.MustParse("512Mi"), "hugepages-2Mi": resource.MustParse(row.pages),
+		}, Reserved{Kube: map[string]string{"memory": "64Mi"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, pages := got[v1.ResourceMemory], got["hugepages-2Mi"]
+		if memory.Cmp(resource.MustParse(row.want)) != 0 || pages.Cmp(resource.MustParse(row.pages)) != 0 {
+			t.Errorf("with %s of huge pages: memory %s, want %s; pages %s", row.pages, memory.String(), row.want, pages.String())
+		}
+	}
+}
+
 func TestLabels(t *testing.T) {
 	got := Labels("board", map[string]string{"site": "roof", v1.LabelHostname: "other"})
-	if got["site"] != "roof" || got[v1.LabelHostname] != "other" || got[v1.LabelOSStable] != "linux" || got[v1.LabelArchStable] == "" {
+	if got["site"] != "roof" || got[v1.LabelHostname] != "other" || got[v1.LabelOSStable] != "linux" || got[v1.LabelArchStable] == "" ||
+		got["beta.kubernetes.io/os"] != "linux" || got["beta.kubernetes.io/arch"] != got[v1.LabelArchStable] {
 		t.Errorf("labels %v", got)
 	}
 }
