@@ -1,6 +1,7 @@
 // Package node owns what the node has and is called: its capacity, what of
-// it pods may use, and its labels. It reads /proc and /sys when it is asked
-// and keeps nothing.
+// it pods may use, its labels, and what identifies the machine. It reads
+// /proc, /sys and a few files of the distribution when it is asked, and keeps
+// nothing.
 package node
 
 import (
@@ -19,6 +20,8 @@ import (
 type Roots struct {
 	Proc string // "" is /proc
 	Sys  string // "" is /sys
+	// Root holds etc, usr and var; "" is /.
+	Root string
 	// Storage is a directory on the file system that holds the pods' volumes
 	// and logs; "" counts no ephemeral storage.
 	Storage string
@@ -36,6 +39,13 @@ func (r Roots) sys() string {
 		return "/sys"
 	}
 	return r.Sys
+}
+
+func (r Roots) root() string {
+	if r.Root == "" {
+		return "/"
+	}
+	return r.Root
 }
 
 // Capacity is all that the node has: CPUs, memory in bytes, huge pages,

@@ -13,13 +13,16 @@ import (
 )
 
 // Memory is the machine's memory in bytes, or 0 if /proc does not tell.
-func Memory(r Roots) int64 {
+func Memory(r Roots) int64 { return meminfo(r, "MemTotal:") }
+
+// meminfo is a line of /proc/meminfo in bytes, or 0 if there is none.
+func meminfo(r Roots, name string) int64 {
 	data, err := os.ReadFile(filepath.Join(r.proc(), "meminfo"))
 	if err != nil {
 		return 0
 	}
 	for line := range bytes.Lines(data) {
-		rest, ok := bytes.CutPrefix(line, []byte("MemTotal:"))
+		rest, ok := bytes.CutPrefix(line, []byte(name))
 		if !ok {
 			continue
 		}
