@@ -1,0 +1,119 @@
+package nodestatus
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// addresses are by which others reach the node: its internal addresses, the
+// primary one first, and its name (NodeAddress in
+// pkg/kubelet/nodestatus/setters.go). With an error they are as they were.
+func addresses(old []v1.NodeAddress, in *Inputs) ([]v1.NodeAddress, error) {
+	name, asked := in.Config.NodeName, in.Config.NodeIPs
+	ips := specified(asked)
+	if err := checkNodeIPs(ips, in.HostIPs); err != nil {
+		return old, err
+	}
+	if in.Config.CloudProvider == cloudExternal {
+		if len(old) > 0 {
+			return old, nil // the cloud provider's own
+		}
+		if len(asked) == 0 {
+			return listed(name), nil // the cloud provider will tell
+		}
+	}
+	if !firstSpecified(asked) {
+		ip, ok := choose(in)
+		if !ok {
+			return old, fmt.Errorf("no address of node %q: none by its name, and no route to the world", name)
+		}
+		ips = []netip.Addr{ip}
+	}
+	return listed(name, ips...), nil
+}
+
+func listed(name string, ips ...netip.Addr) []v1.NodeAddress {
+	var list []v1.NodeAddress
+	for _, ip := range ips {
+		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+	}
+	return append(list, v1.NodeAddress{Type: v1.NodeHostName, Address: name})
+}
+
+// specified are the addresses that name one, not just a family.
+func specified(asked []netip.Addr) []netip.Addr {
+	var ips []netip.Addr
+	for _, ip := range asked {
+		if ip = ip.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
+			ips = append(ips, ip)
+		}
+	}
+	return ips
+}
+
+func firstSpecified(asked []netip.Addr) bool {
+	return len(asked) > 0 && asked[0].IsValid() && !asked[0].Unmap().IsUnspecified()
+}
+
+// choose is the node's address where none is configured: the name itself if
+// it is one, else what the name resolves to, else the address from which the
+// host speaks to the world. IPv4 is preferred unless --node-ip is ::.
+func choose(in *Inputs) (netip.Addr, bool) {
+	if ip, err := netip.ParseAddr(in.Config.NodeName); err == nil {
+		return ip.Unmap(), true
+	}
+	wantV4 := len(in.Config.NodeIPs) == 0 || in.Config.NodeIPs[0].Unmap().Is4()
+	usable := func(ip netip.Addr) bool { return checkNodeIP(ip.Unmap(), in.HostIPs) == nil }
+	if ip, ok := preferred(in.NameIPs, wantV4, usable); ok {
+		return ip, true
+	}
+	return preferred(in.DefaultIPs, wantV4, netip.Addr.IsValid)
+}
+
+// preferred is the first usable address of the wanted family, or else the
+// first usable one.
+func preferred(ips []netip.Addr, wantV4 bool, usable func(netip.Addr) bool) (netip.Addr, bool) {
+	var best netip.Addr
+	for _, ip := range ips {
+		if ip = ip.Unmap(); !usable(ip) {
+			continue
+		}
+		if ip.Is4() == wantV4 {
+			return ip, true
+		}
+		if !best.IsValid() {
+			best = ip
+		}
+	}
+	return best, best.IsValid()
+}
+
+func checkNodeIPs(ips, host []netip.Addr) error {
+	for _, ip := range ips {
+		if err := checkNodeIP(ip, host); err != nil {
+			return fmt.Errorf("node IP %s: %w", ip, err)
+		}
+	}
+	return nil
+}
+
+// checkNodeIP says why others could not reach the host by an address
+// (validateNodeIP in pkg/kubelet/kubelet_node_status.go).
+func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
+	switch {
+	case !ip.IsValid() || ip.IsUnspecified():
+		return fmt.Errorf("is no address of one host")
+	case ip.IsLoopback():
+		return fmt.Errorf("is a loopback address")
+	case ip.IsMulticast():
+		return fmt.Errorf("is a multicast address")
+	case ip.IsLinkLocalUnicast():
+		return fmt.Errorf("is a link-local address")
+	case !slices.ContainsFunc(host, func(own netip.Addr) bool { return own.Unmap().WithZone("") == ip }):
+		return fmt.Errorf("is on none of the host's interfaces")
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package nodestatus
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// pressure is a condition that is false on a node that does well.
+type pressure struct {
+	kind  v1.NodeConditionType
+	under func(Pressures) bool
+	// What is said while it is true, and while it is false.
+	yes, no words
+}
+
+type words struct {
+	reason, message string
+	event           string // reason of the event of its beginning
+}
+
+// pressures are in the order in which the kubelet sets them
+// (MemoryPressureCondition, DiskPressureCondition and PIDPressureCondition in
+// pkg/kubelet/nodestatus/setters.go).
+var pressures = []pressure{
+	{
+		v1.NodeMemoryPressure, func(p Pressures) bool { return p.Memory },
+		words{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"},
+		words{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
+	},
+	{
+		v1.NodeDiskPressure, func(p Pressures) bool { return p.Disk },
+		words{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"},
+		words{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"},
+	},
+	{
+		v1.NodePIDPressure, func(p Pressures) bool { return p.PID },
+		words{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"},
+		words{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"},
+	},
+}
+
+// conditions fills in the kubelet's conditions where they stand, or at the
+// end; those of others stay. Ready comes last, since old control planes take
+// the last one for it. It needs the capacity.
+func conditions(s *v1.NodeStatus, in *Inputs) {
+	now := metav1.NewTime(whole(in.Now))
+	for i := range pressures {
+		pressures[i].apply(s, in.Under, now)
+	}
+	c := v1.NodeCondition{
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+		LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+	if problems := append(in.Problems[:len(in.Problems):len(in.Problems)], missing(s, in)...); len(problems) > 0 {
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, "KubeletNotReady", aggregate(problems)
+	}
+	if in.Warning != "" {
+		c.Message += ". WARNING: " + in.Warning
+	}
+	at := find(s.Conditions, v1.NodeReady)
+	if at < 0 {
+		s.Conditions = append(s.Conditions, c)
+		return
+	}
+	if s.Conditions[at].Status == c.Status {
+		c.LastTransitionTime = s.Conditions[at].LastTransitionTime
+	}
+	s.Conditions[at] = c
+}
+
+// apply sets the condition. Reason and message are those of its last
+// transition, so they stay while its status does.
+func (p *pressure) apply(s *v1.NodeStatus, under Pressures, now metav1.Time) {
+	at := find(s.Conditions, p.kind)
+	if at < 0 {
+		at = len(s.Conditions)
+		s.Conditions = append(s.Conditions, v1.NodeCondition{Type: p.kind, Status: v1.ConditionUnknown})
+	}
+	c := &s.Conditions[at]
+	c.LastHeartbeatTime = now
+	status, say := v1.ConditionFalse, p.no
+	if p.under(under) {
+		status, say = v1.ConditionTrue, p.yes
+	}
+	if c.Status != status {
+		c.Status, c.Reason, c.Message, c.LastTransitionTime = status, say.reason, say.message, now
+	}
+}
+
+// find is where a condition stands, or -1.
+func find(list []v1.NodeCondition, kind v1.NodeConditionType) int {
+	for i := range list {
+		if list[i].Type == kind {
+			return i
+		}
+	}
+	return -1
+}
+
+// missing is the problem of a node that does not know what it has.
+func missing(s *v1.NodeStatus, in *Inputs) []string {
+	needed := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods}
+	if isolatesStorage(in) {
+		needed = append(needed, v1.ResourceEphemeralStorage)
+	}
+	var names []string
+	for _, name := range needed {
+		if _, ok := s.Capacity[name]; !ok {
+			names = append(names, string(name))
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return []string{"missing node capacity for resources: " + strings.Join(names, ", ")}
+}

@@ -1,0 +1,72 @@
+package nodestatus_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/nodestatus"
+)
+
+func TestLease(t *testing.T) {
+	now := time.Date(2026, 3, 1, 13, 0, 0, 123456789, time.FixedZone("CET", 3600))
+	for _, row := range []struct {
+		uid  types.UID
+		want string
+	}{
+		{"u-1", `{"metadata":{"name":"gateway-7","namespace":"kube-node-lease","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gateway-7","uid":"u-1"}]},` +
+			`"spec":{"holderIdentity":"me","leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:00.123456Z"}}`},
+		{"", `{"metadata":{"name":"gateway-7","namespace":"kube-node-lease"},` +
+			`"spec":{"holderIdentity":"me","leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:00.123456Z"}}`},
+	} {
+		got, err := json.Marshal(nodestatus.Lease("gateway-7", row.uid, "me", 40, now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(row.want, string(got)); diff != "" {
+			t.Errorf("lease (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestLeasePatch(t *testing.T) {
+	next := at.Add(10 * time.Second)
+	lease := nodestatus.Lease
+	for _, row := range []struct {
+		name             string
+		existing, wanted *coordinationv1.Lease
+		want             string
+	}{
+		{
+			"a renewal", lease("n", "u", "n", 40, at), lease("n", "u", "n", 40, next),
+			`{"spec":{"renewTime":"2026-03-01T12:00:10.000000Z"}}`,
+		},
+		{
+			"the node's UID is not known", lease("n", "u", "n", 40, at), lease("n", "", "n", 40, next),
+			`{"spec":{"renewTime":"2026-03-01T12:00:10.000000Z"}}`,
+		},
+		{
+			"another duration, and an owner", lease("n", "", "n", 40, at), lease("n", "u", "n", 60, next),
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]},` +
+				`"spec":{"leaseDurationSeconds":60,"renewTime":"2026-03-01T12:00:10.000000Z"}}`,
+		},
+		{
+			"a lease that says nothing", &coordinationv1.Lease{}, lease("n", "", "n", 40, next),
+			`{"spec":{"leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:10.000000Z"}}`,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, err := nodestatus.LeasePatch(row.existing, row.wanted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(row.want, string(got)); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

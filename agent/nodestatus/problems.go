@@ -1,0 +1,58 @@
+package nodestatus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Problems for which a kubelet is not ready, in its words (runtimeErrors in
+// pkg/kubelet/runtime.go and ShutdownStatus in
+// pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go).
+const (
+	// ProblemRuntimeUnasked holds until the runtime has first been seen ready.
+	ProblemRuntimeUnasked = "container runtime status check may not have completed yet"
+	// ProblemRuntimeDown holds when the runtime has not answered for long.
+	ProblemRuntimeDown = "container runtime is down"
+	// ProblemShutdown holds while pods are being stopped for a shutdown.
+	ProblemShutdown = "node is shutting down"
+)
+
+// RuntimeProblems are why the runtime says that it is not ready: of the
+// runtime itself, then of its network. nil is none (updateRuntimeUp in
+// pkg/kubelet/kubelet.go).
+func RuntimeProblems(status *runtimeapi.RuntimeStatus) []string {
+	var problems []string
+	for _, needed := range []struct{ kind, problem string }{
+		{runtimeapi.RuntimeReady, "container runtime not ready: "},
+		{runtimeapi.NetworkReady, "container runtime network not ready: "},
+	} {
+		list := status.GetConditions()
+		at := slices.IndexFunc(list, func(c *runtimeapi.RuntimeCondition) bool { return c.GetType() == needed.kind })
+		switch {
+		case at < 0:
+			problems = append(problems, needed.problem+"<nil>")
+		case !list[at].GetStatus():
+			problems = append(problems, fmt.Sprintf("%s%s=%t reason:%s message:%s",
+				needed.problem, needed.kind, false, list[at].GetReason(), list[at].GetMessage()))
+		}
+	}
+	return problems
+}
+
+// aggregate writes problems as the kubelet's aggregated errors are written,
+// each once (k8s.io/apimachinery/pkg/util/errors).
+func aggregate(problems []string) string {
+	var once []string
+	for _, p := range problems {
+		if !slices.Contains(once, p) {
+			once = append(once, p)
+		}
+	}
+	if len(once) == 1 {
+		return once[0]
+	}
+	return "[" + strings.Join(once, ", ") + "]"
+}

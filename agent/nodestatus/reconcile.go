@@ -1,0 +1,129 @@
+package nodestatus
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletapis "k8s.io/kubelet/pkg/apis"
+)
+
+// Reconcile is what an agent does that finds its node registered already: a
+// copy of the existing node with the labels, the annotation and the resources
+// that belong to this start, and whether that changed anything. Patch makes
+// the request of the two (tryRegisterWithAPIServer in
+// pkg/kubelet/kubelet_node_status.go).
+//
+// Everything else stays: taints and labels that were set at registration may
+// have been changed by people since. Extended resources that initial does not
+// have count zero until whoever hands out devices says so again: the kubelet
+// does that where it has no record of device plugins, and here there is none.
+func Reconcile(existing, initial *v1.Node) (patched *v1.Node, changed bool) {
+	patched = existing.DeepCopy()
+	changed = reconcileAttachDetach(patched, initial)
+	changed = reconcileLabels(patched, initial) || changed
+	changed = adopt(&patched.Status.Capacity, initial.Status.Capacity) || changed
+	changed = adopt(&patched.Status.Allocatable, initial.Status.Allocatable) || changed
+	changed = reconcileExtended(&patched.Status, &initial.Status) || changed
+	changed = reconcileHugePages(&patched.Status, &initial.Status) || changed
+	return patched, changed
+}
+
+func reconcileAttachDetach(n, initial *v1.Node) bool {
+	want, wanted := initial.Annotations[annotationAttachDetach]
+	if n.Annotations[annotationAttachDetach] == want {
+		return false
+	}
+	if !wanted {
+		delete(n.Annotations, annotationAttachDetach)
+		return true
+	}
+	return set(&n.Annotations, annotationAttachDetach, want)
+}
+
+// defaultLabels are those that a node keeps in order on itself
+// (updateDefaultLabels in pkg/kubelet/kubelet_node_status.go).
+var defaultLabels = []string{
+	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion,
+	v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
+	v1.LabelInstanceTypeStable, v1.LabelInstanceType,
+	v1.LabelOSStable, v1.LabelArchStable, v1.LabelWindowsBuild,
+	kubeletapis.LabelOS, kubeletapis.LabelArch,
+}
+
+// reconcileLabels sets the default labels that initial has. An empty one
+// takes the label away.
+func reconcileLabels(n, initial *v1.Node) (changed bool) {
+	for _, label := range defaultLabels {
+		want, ok := initial.Labels[label]
+		if !ok {
+			continue
+		}
+		if n.Labels[label] != want {
+			changed = set(&n.Labels, label, want) || changed
+		}
+		if want == "" {
+			delete(n.Labels, label)
+		}
+	}
+	return changed
+}
+
+// adopt gives a node without a list of resources the initial one.
+func adopt(list *v1.ResourceList, initial v1.ResourceList) (changed bool) {
+	if *list != nil || initial == nil {
+		return false
+	}
+	*list = initial.DeepCopy()
+	return true
+}
+
+// reconcileExtended zeroes the extended resources. The node is reported as
+// changed only if that changed a number, or a restart would cost a request.
+func reconcileExtended(s, initial *v1.NodeStatus) (changed bool) {
+	for name, q := range s.Capacity {
+		if _, ours := initial.Capacity[name]; ours || !isExtended(name) {
+			continue
+		}
+		usable := s.Allocatable[name]
+		if q.IsZero() && usable.IsZero() {
+			continue
+		}
+		changed = put(&s.Capacity, name, *resource.NewQuantity(0, resource.DecimalSI)) || changed
+		changed = put(&s.Allocatable, name, *resource.NewQuantity(0, resource.DecimalSI)) || changed
+	}
+	return changed
+}
+
+// reconcileHugePages sets the huge pages of the sizes that the kernel has,
+// and drops all others.
+func reconcileHugePages(s, initial *v1.NodeStatus) (changed bool) {
+	for name, q := range initial.Capacity {
+		if !isHugePages(name) {
+			continue
+		}
+		_, had := s.Capacity[name]
+		if capacity := s.Capacity[name]; !had || capacity.Cmp(q) != 0 {
+			changed = put(&s.Capacity, name, q.DeepCopy()) || changed
+		}
+		want := initial.Allocatable[name]
+		if usable := s.Allocatable[name]; !had || usable.Cmp(want) != 0 {
+			changed = put(&s.Allocatable, name, want.DeepCopy()) || changed
+		}
+	}
+	for name := range s.Capacity {
+		if _, ok := initial.Capacity[name]; !ok && isHugePages(name) {
+			delete(s.Capacity, name)
+			delete(s.Allocatable, name)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// put sets a resource, and is true: it is called for what differs.
+func put(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) bool {
+	if *list == nil {
+		*list = make(v1.ResourceList)
+	}
+	(*list)[name] = q
+	return true
+}

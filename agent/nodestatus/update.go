@@ -1,0 +1,64 @@
+package nodestatus
+
+import (
+	goruntime "runtime"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Update is an existing node as it is now: its status, the labels of its
+// platform, and the annotation by which an external cloud provider learns
+// --node-ip. changed says whether more than heartbeats differs, so that it
+// should be sent before the next report is due (updateNode in
+// pkg/kubelet/kubelet_node_status.go).
+//
+// The error tells what could not be found out and therefore stayed as it was;
+// it is to be logged, and the node to be sent all the same.
+func Update(existing *v1.Node, in *Inputs) (n *v1.Node, changed bool, err error) {
+	n = existing.DeepCopy()
+	for label, value := range map[string]string{v1.LabelOSStable: goruntime.GOOS, v1.LabelArchStable: goruntime.GOARCH} {
+		changed = set(&n.Labels, label, value) || changed
+	}
+	err = fill(n, in)
+	changed = changed || n.Annotations[annotationProvidedIP] != existing.Annotations[annotationProvidedIP] ||
+		Changed(&existing.Status, &n.Status)
+	return n, changed, err
+}
+
+// set sets a label or an annotation, and says whether that changed it.
+func set(m *map[string]string, key, value string) (changed bool) {
+	if had, ok := (*m)[key]; ok && had == value {
+		return false
+	}
+	if *m == nil {
+		*m = make(map[string]string)
+	}
+	(*m)[key] = value
+	return true
+}
+
+// fill fills in what changes while a node is registered.
+func fill(n *v1.Node, in *Inputs) error {
+	provideIP(n, in)
+	status, err := Status(&n.Status, in)
+	n.Status = status
+	return err
+}
+
+// provideIP tells an external cloud provider of --node-ip, and nobody else.
+func provideIP(n *v1.Node, in *Inputs) {
+	ips := specified(in.Config.NodeIPs)
+	if checkNodeIPs(ips, in.HostIPs) != nil {
+		return
+	}
+	if in.Config.CloudProvider != cloudExternal || !firstSpecified(in.Config.NodeIPs) {
+		delete(n.Annotations, annotationProvidedIP)
+		return
+	}
+	texts := make([]string, len(ips))
+	for i, ip := range ips {
+		texts[i] = ip.String()
+	}
+	set(&n.Annotations, annotationProvidedIP, strings.Join(texts, ","))
+}
