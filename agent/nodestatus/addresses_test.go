@@ -41,7 +41,7 @@ func TestAddresses(t *testing.T) {
 		{name: "any IPv4, and none is there", nodeIPs: []string{"0.0.0.0"}, routes: []string{"2001:db8::20"}, want: internal("2001:db8::20")},
 		{name: "by its name, which wins over the route", names: []string{"192.168.1.20"}, routes: []string{"10.0.0.1"}, want: internal("192.168.1.20")},
 		{
-			name: "by its name, of what it resolves to only what others reach", names: []string{"127.0.1.1", "fe80::1", "224.0.0.1", "10.9.9.9", "2001:db8::20"},
+			name: "by its name, of what it resolves to only what others reach", names: []string{"0.0.0.0", "127.0.1.1", "fe80::1", "224.0.0.1", "10.9.9.9", "2001:db8::20"},
 			want: internal("2001:db8::20"),
 		},
 		{name: "by its name, the preferred family", names: []string{"2001:db8::20", "192.168.1.20"}, want: internal("192.168.1.20")},

@@ -23,7 +23,11 @@ func TestLease(t *testing.T) {
 		{"", `{"metadata":{"name":"gateway-7","namespace":"kube-node-lease"},` +
 			`"spec":{"holderIdentity":"me","leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:00.123456Z"}}`},
 	} {
-		got, err := json.Marshal(nodestatus.Lease("gateway-7", row.uid, "me", 40, now))
+		lease := nodestatus.Lease("gateway-7", row.uid, "me", 40, now)
+		if renewed := lease.Spec.RenewTime; renewed.Nanosecond() != 123456000 {
+			t.Errorf("renewed at %s, which no API server keeps", renewed)
+		}
+		got, err := json.Marshal(lease)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -120,7 +120,7 @@ func take(doc map[string]any, key string) []any {
 
 // replaced is a list that takes the place of one that would be merged.
 func replaced(list []any) []any {
-	return append(list[:len(list):len(list)], map[string]any{patchDirective: "replace"})
+	return append(list, map[string]any{patchDirective: "replace"})
 }
 
 // diff is what makes one object into another: null for what goes, objects
