@@ -1,0 +1,73 @@
+package journal
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+const (
+	headerSize = 60
+	// headerSealed are the bytes of a header that a sealed record vouches
+	// for: all but the two sums.
+	headerSealed = 52
+	version      = 1
+	// endOfSequence leaves room to count on from any number that is valid.
+	endOfSequence = 1 << 63
+)
+
+var (
+	magic      = []byte("\xd3tnyjrn\x1a")
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// identity is what all batches of one file have in common.
+type identity struct {
+	version uint32
+	file    uint64
+	key     uint64 // 0 in a plain file
+}
+
+// header frames one batch; doc.go has its form.
+type header struct {
+	identity
+	records uint32
+	seq     uint64
+	time    int64
+	length  uint32
+	sum     uint32
+}
+
+// put writes the header to the first headerSize bytes of b.
+func (h *header) put(b []byte) {
+	copy(b, magic)
+	binary.LittleEndian.PutUint32(b[8:], h.version)
+	binary.LittleEndian.PutUint32(b[12:], h.records)
+	binary.LittleEndian.PutUint64(b[16:], h.seq)
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.time))
+	binary.LittleEndian.PutUint64(b[32:], h.file)
+	binary.LittleEndian.PutUint64(b[40:], h.key)
+	binary.LittleEndian.PutUint32(b[48:], h.length)
+	binary.LittleEndian.PutUint32(b[52:], h.sum)
+	binary.LittleEndian.PutUint32(b[56:], crc32.Checksum(b[:56], castagnoli))
+}
+
+// parseHeader reads a header from the first headerSize bytes of b. It is not
+// ok if they are none; of another version it may be.
+func parseHeader(b []byte) (h header, ok bool) {
+	if string(b[:len(magic)]) != string(magic) ||
+		binary.LittleEndian.Uint32(b[56:]) != crc32.Checksum(b[:56], castagnoli) {
+		return header{}, false
+	}
+	return header{
+		identity: identity{
+			version: binary.LittleEndian.Uint32(b[8:]),
+			file:    binary.LittleEndian.Uint64(b[32:]),
+			key:     binary.LittleEndian.Uint64(b[40:]),
+		},
+		records: binary.LittleEndian.Uint32(b[12:]),
+		seq:     binary.LittleEndian.Uint64(b[16:]),
+		time:    int64(binary.LittleEndian.Uint64(b[24:])),
+		length:  binary.LittleEndian.Uint32(b[48:]),
+		sum:     binary.LittleEndian.Uint32(b[52:]),
+	}, true
+}

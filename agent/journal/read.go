@@ -1,0 +1,63 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+)
+
+// Read answers a key's value, and whether there is one. The value is the
+// caller's. It blocks on the disk.
+//
+// The error is ErrDamaged if what the disk has is not what was written; the
+// next Write of the key then writes, also the same value. After Close it is
+// fs.ErrClosed.
+func (j *Journal) Read(key string) ([]byte, bool, error) {
+	value, e, err := j.read(key)
+	if errors.Is(err, ErrDamaged) {
+		j.mu.Lock()
+		e.damaged = true
+		j.mu.Unlock()
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read %q from journal %q: %w", key, j.path, err)
+	}
+	return value, e != nil, nil
+}
+
+func (j *Journal) read(key string) ([]byte, *entry, error) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if j.closed {
+		return nil, nil, fs.ErrClosed
+	}
+	e := j.entries[key]
+	if e == nil {
+		return nil, nil, nil
+	}
+	value, err := j.cur.value(nil, key, e)
+	return value, e, err
+}
+
+// value reads a value from the disk. It may use b's memory, which then is the
+// value's.
+func (c *content) value(b []byte, name string, e *entry) ([]byte, error) {
+	size := int(e.size) + c.seal.overhead()
+	b = slices.Grow(b[:0], size)[:size]
+	if n, err := c.file.ReadAt(b, e.at); n < size {
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%w: the file ends in it", ErrDamaged)
+		}
+		return nil, err
+	}
+	value, ok := b, true
+	if c.seal != nil {
+		value, ok = c.seal.open(b, valueData(nil, c.id, e.seq, name))
+	}
+	if !ok || sumOf(value) != e.sum {
+		return nil, ErrDamaged
+	}
+	return value, nil
+}

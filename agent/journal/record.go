@@ -1,0 +1,79 @@
+package journal
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+const (
+	kindPut     = 1
+	kindDelete  = 2
+	kindOpening = 3
+)
+
+const (
+	// headSize is that of a head without its name.
+	headSize = 1 + 4 + sumSize
+	// sumSize are as many bytes of SHA-256 as make a collision, also one
+	// that somebody looks for, no concern.
+	sumSize = 16
+	// lengthSize is that of the number before a stored head.
+	lengthSize = 2
+)
+
+// sum tells values apart.
+type sum [sumSize]byte
+
+func sumOf(value []byte) sum {
+	all := sha256.Sum256(value)
+	return sum(all[:sumSize])
+}
+
+// head is what a record says but for its value.
+type head struct {
+	kind byte
+	size uint32 // of the value
+	sum  sum
+	name string
+}
+
+// append appends the head in its plain form.
+func (h *head) append(b []byte) []byte {
+	b = append(b, h.kind)
+	b = binary.LittleEndian.AppendUint32(b, h.size)
+	b = append(b, h.sum[:]...)
+	return append(b, h.name...)
+}
+
+// parseHead reads a head in its plain form. It is not ok if the head is none
+// that this package writes.
+func parseHead(b []byte) (h head, ok bool) {
+	if len(b) < headSize || len(b) > headSize+MaxKey {
+		return head{}, false
+	}
+	h = head{kind: b[0], size: binary.LittleEndian.Uint32(b[1:]), sum: sum(b[5:headSize]), name: string(b[headSize:])}
+	switch h.kind {
+	case kindPut:
+		return h, h.name != ""
+	case kindDelete:
+		return h, h.name != "" && h.size == 0 && h.sum == sum{}
+	case kindOpening:
+		return h, h.name == "" && h.size == 0 && h.sum == sum{}
+	default:
+		return head{}, false
+	}
+}
+
+// stored is the size of the record on the disk.
+func (h *head) stored(seal *sealer) int64 {
+	size := int64(lengthSize + headSize + len(h.name) + seal.overhead())
+	if h.kind == kindPut {
+		size += int64(h.size) + int64(seal.overhead())
+	}
+	return size
+}
+
+// openingSize is the size of a file that holds nothing.
+func openingSize(seal *sealer) int64 {
+	return headerSize + (&head{kind: kindOpening}).stored(seal)
+}
