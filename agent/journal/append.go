@@ -47,7 +47,8 @@ type appender struct {
 	scratch, plain []byte
 }
 
-// begin begins a batch. All but the payload's sum must be known.
+// begin begins a batch. All of its header must be known but the payload's sum,
+// which is 0.
 func (a *appender) begin(h header) error {
 	size := headerSize + int(h.length)
 	if len(a.buf) > 0 && len(a.buf)+size > chunk {
@@ -57,11 +58,9 @@ func (a *appender) begin(h header) error {
 	}
 	a.buf = slices.Grow(a.buf, min(size, chunk))
 	a.head, a.at, a.number = h, a.end(), 0
-	a.head.sum = 0
 	a.head.put(a.raw[:])
 	// Zeros: a header that is not yet complete is none.
-	a.buf = a.buf[:len(a.buf)+headerSize]
-	clear(a.buf[len(a.buf)-headerSize:])
+	a.buf = append(a.buf, make([]byte, headerSize)...)
 	return nil
 }
 

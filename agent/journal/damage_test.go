@@ -124,8 +124,13 @@ func TestTornTailIsNamedAndCutOff(t *testing.T) {
 	s := newSample(t, nil)
 	m := modelWith(s.data[:len(s.data)-1])
 	log, warned := logged()
-	if _, err := open(m, "/journal", nil, log); err != nil {
+	j, err := open(m, "/journal", nil, log)
+	if err != nil {
 		t.Fatal(err)
+	}
+	// The lost batch's number is not used again.
+	if want := uint64(len(s.batches)); j.seq != want {
+		t.Errorf("the last sequence is %d, want %d", j.seq, want)
 	}
 	last := s.starts[len(s.starts)-1]
 	want := fmt.Sprintf("offset=%d bytes=%d", last, len(s.data)-1-last)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestFolderAndFile(t *testing.T) {
@@ -64,6 +66,12 @@ func TestLock(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	mustWrite(t, first, put("a", "1"))
+	// As a child that has not yet called exec has it.
+	inherited, err := unix.Dup(int(first.disk.(*folder).dir.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(inherited)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@
 // it hits and no other. It knows nothing of what the values mean.
 //
 // Values are read from the disk when asked for. Memory holds for each key its
-// name and some 50 bytes. There are no goroutines and no timers: what is to be
+// name and some 80 bytes. There are no goroutines and no timers: what is to be
 // tidied up is tidied up by a Write.
 //
 // # File

@@ -33,7 +33,7 @@ func faults(op string) map[string]fault {
 // answered. The map is then as before, on the disk as in memory, and the same
 // Write works once the fault is gone.
 func TestFaults(t *testing.T) {
-	tellings(t, func(t *testing.T, s story, seal *sealer) {
+	twoTellings(t, func(t *testing.T, s story, seal *sealer) {
 		whole := newModel()
 		s.tell(whole, seal)
 		for at, op := range whole.ops {
@@ -146,11 +146,11 @@ func TestFullDisk(t *testing.T) {
 		if err := j.Write(put("b", large(20<<10, 9))); !errors.Is(err, unix.ENOSPC) {
 			t.Fatalf("write to a full disk: %v", err)
 		}
-		expect(t, j, want)
-		expect(t, mustOpen(t, m.restarted(), nil), want)
 		if got := len(m.names[fileName].now); int64(got) != size {
 			t.Errorf("the file has %d bytes, had %d", got, size)
 		}
+		expect(t, j, want)
+		expect(t, mustOpen(t, m.restarted(), nil), want)
 	}
 	m.limit = 0
 	for i := range byte(8) {
@@ -242,6 +242,22 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 		mustWrite(t, j, put("a", "3"))
 		expect(t, mustOpen(t, m.after(outages(0)[0]), seal), state{"a": "3"})
 	})
+}
+
+// TestTailThatCannotBeCutOff writes no more to a file that has part of a batch.
+func TestTailThatCannotBeCutOff(t *testing.T) {
+	m := newModel()
+	j := mustOpen(t, m, nil)
+	mustWrite(t, j, put("a", "1"))
+	ops := len(m.ops)
+	m.fault = func(n int, op string) fault {
+		return map[int]fault{ops: {err: unix.ENOSPC, half: true}, ops + 1: {err: unix.EIO}}[n]
+	}
+	mustWrite(t, j, put("a", "2"))
+	if got := strings.Join(m.ops[ops:], " "); got != "write truncate create write sync rename syncdir write datasync" {
+		t.Errorf("operations: %s", got)
+	}
+	expect(t, mustOpen(t, m.after(outages(0)[0]), nil), state{"a": "2"})
 }
 
 // TestUnsureAtOpen has the sync at Open fail: what a process that died had not

@@ -119,6 +119,7 @@ func (r *replayer) step(off int64) (next int64, whole bool, err error) {
 		next, err = r.resync(off + 1)
 		return next, false, err
 	}
+	r.seq = h.seq // whole or not: no number is used twice
 	end := off + headerSize + int64(h.length)
 	if end > r.w.size {
 		return -1, false, nil
@@ -127,7 +128,6 @@ func (r *replayer) step(off int64) (next int64, whole bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	r.seq = h.seq
 	if whole {
 		r.apply(h)
 	}
@@ -198,8 +198,8 @@ func (r *replayer) batch(h header, off, end int64) (bool, error) {
 	return at == end, nil
 }
 
-// record reads the record at an offset and answers where the next one is;
-// below 0 if it is none.
+// record reads the record at an offset and answers where the next one is, which
+// may be beyond the batch's end; below 0 if it is none.
 func (r *replayer) record(raw []byte, number uint32, at, end int64) (found, int64, error) {
 	if at+lengthSize > end {
 		return found{}, -1, nil
@@ -231,9 +231,6 @@ func (r *replayer) record(raw []byte, number uint32, at, end int64) (found, int6
 	next := at
 	if h.kind == kindPut {
 		next += int64(h.size) + int64(r.sealed().overhead())
-	}
-	if next > end {
-		return found{}, -1, nil
 	}
 	return found{h, at}, next, nil
 }
