@@ -33,6 +33,7 @@ test: host lint test-unit build size test-board ## everything that CI runs, the 
 .PHONY: test-unit
 test-unit: ## unit tests with the race detector
 	go test -race ./...
+	cd agent/nodestatus/testdata/strategicpatch && go test ./...
 
 .PHONY: test-board test-board-arm64 test-board-armv7
 test-board: test-board-arm64 test-board-armv7 ## end to end on a simulated arm64 and a simulated armv7 board
