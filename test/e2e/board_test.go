@@ -65,7 +65,7 @@ func threePods(n node) {
 		}
 		n.put(filepath.Base(file), string(text))
 	}
-	pods := n.eventually(2*time.Minute, "three pods in their states", func(pods map[string]cli.PodDocument) string {
+	pods := n.eventually(patience, "three pods in their states", func(pods map[string]cli.PodDocument) string {
 		return statuses(map[string]string{"web": "Running", "crashing": "CrashLoopBackOff", "once": "Completed"})(pods)
 	})
 	if web := pods["web"]; web.Ready != 2 || web.Total != 2 || web.PodIP == "" || web.MemoryBytes == 0 {
@@ -98,7 +98,7 @@ var update = regexp.MustCompile(`time=(\S+) .*msg="pod update" op=(\w+) pod=defa
 // reaction is how long after the board's time t0 the agent dispatched op.
 func (n node) reaction(t0 time.Time, op, name string) time.Duration {
 	n.Helper()
-	for limit := time.Now().Add(slow(30 * time.Second)); time.Now().Before(limit); time.Sleep(time.Second) {
+	for limit := time.Now().Add(patience); time.Now().Before(limit); time.Sleep(time.Second) {
 		for line := range strings.Lines(n.tail(60)) {
 			m := update.FindStringSubmatch(line)
 			if m == nil || m[2] != op || m[3] != name {
@@ -138,12 +138,12 @@ func manifestsChange(n node) {
 	n.put("a.yaml", sleeper("a", 1))
 	react("added", "ADD", "a", t0)
 	n.put("b.yaml", sleeper("b", 1))
-	before := n.eventually(time.Minute, "two pods run", statuses(map[string]string{"a": "Running", "b": "Running"}))
+	before := n.eventually(patience, "two pods run", statuses(map[string]string{"a": "Running", "b": "Running"}))
 
 	t0 = n.now()
 	n.sh("sed -i s/1000000/2000000/ %s/a.yaml", manifestDir)
 	react("edited", "ADD", "a", t0)
-	after := n.eventually(time.Minute, "the edited pod runs anew", func(pods map[string]cli.PodDocument) string {
+	after := n.eventually(patience, "the edited pod runs anew", func(pods map[string]cli.PodDocument) string {
 		if pods["a"].UID == before["a"].UID {
 			return "it is still the old one"
 		}
@@ -155,13 +155,13 @@ func manifestsChange(n node) {
 	t0 = n.now()
 	n.sh("rm %s/a.yaml", manifestDir)
 	react("removed", "REMOVE", "a", t0)
-	n.eventually(time.Minute, "the removed pod is gone", statuses(map[string]string{"b": "Running"}))
+	n.eventually(patience, "the removed pod is gone", statuses(map[string]string{"b": "Running"}))
 }
 
 // badManifests puts every bad file beside a good one.
 func badManifests(n node) {
 	n.put("good.yaml", sleeper("good", 1))
-	good := n.eventually(time.Minute, "the good pod runs", statuses(map[string]string{"good": "Running"}))
+	good := n.eventually(patience, "the good pod runs", statuses(map[string]string{"good": "Running"}))
 	n.sh(`cd %s
 head -c 200 good.yaml > half.yaml
 head -c 11000000 /dev/zero > huge.yaml
@@ -176,7 +176,7 @@ printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: ../../etc}\nspec: {container
 sed s/sleep/true/ good.yaml > clash.yaml
 printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: odd}\nspec: {nodeSelector: {site: elsewhere}, containers: [{name: c, image: "localhost/busybox:1"}]}\n' > odd.yaml
 `, manifestDir)
-	pods := n.eventually(time.Minute, "only the odd pod is taken, and rejected", func(pods map[string]cli.PodDocument) string {
+	pods := n.eventually(patience, "only the odd pod is taken, and rejected", func(pods map[string]cli.PodDocument) string {
 		if pods["odd"].Phase != "Failed" {
 			return "the odd pod is not rejected"
 		}
@@ -188,7 +188,7 @@ printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: odd}\nspec: {nodeSelector: {
 	n.told("half.yaml", "huge.yaml", "binary.yaml", "service.json", "noname.yaml", "path.yaml", "DuplicatePod", "NodeAffinity")
 	// A good pod survives its file being broken and mended.
 	n.sh("cd %s && cp good.yaml /tmp/good && echo '{{{' > good.yaml && sleep 3 && cp /tmp/good good.yaml && sleep 2", manifestDir)
-	if now := n.eventually(time.Minute, "the good pod still runs", func(pods map[string]cli.PodDocument) string {
+	if now := n.eventually(patience, "the good pod still runs", func(pods map[string]cli.PodDocument) string {
 		if pods["good"].Status != "Running" {
 			return pods["good"].Status
 		}
@@ -201,7 +201,7 @@ printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: odd}\nspec: {nodeSelector: {
 // told waits until there is an event with each of the texts.
 func (n node) told(texts ...string) {
 	n.Helper()
-	for limit := time.Now().Add(slow(30 * time.Second)); ; time.Sleep(time.Second) {
+	for limit := time.Now().Add(patience); ; time.Sleep(time.Second) {
 		events := n.sh("tinylet events")
 		missing := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return strings.Contains(events, text) })
 		switch {
@@ -275,7 +275,7 @@ pid=$!; sleep %.1f; kill -9 $pid; wait $pid 2>/dev/null; true`, agentLog, life.S
 // agentEnds stops the agent as init does and starts it again.
 func agentEnds(n node) {
 	n.put("s.yaml", sleeper("s", 1))
-	n.eventually(time.Minute, "the pod runs", statuses(map[string]string{"s": "Running"}))
+	n.eventually(patience, "the pod runs", statuses(map[string]string{"s": "Running"}))
 	before := n.tasks()
 	n.sh("/etc/init.d/S50tinylet stop")
 	if got := n.tasks(); !maps.Equal(got, before) {
@@ -285,7 +285,7 @@ func agentEnds(n node) {
 		n.Errorf("ps without an agent: exit %d, %s, %v", out.Exit, out.Stderr, err)
 	}
 	n.sh("/etc/init.d/S50tinylet start")
-	n.eventually(time.Minute, "the pod is adopted", statuses(map[string]string{"s": "Running"}))
+	n.eventually(patience, "the pod is adopted", statuses(map[string]string{"s": "Running"}))
 	if got := n.tasks(); !maps.Equal(got, before) {
 		n.Errorf("the next agent changed what runs: %v, now %v", before, got)
 	}

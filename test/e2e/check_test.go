@@ -43,7 +43,7 @@ func TestPowerCut(t *testing.T) {
 	n.put("a.yaml", sleeper("a", 2))
 	n.put("once.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: once}, spec: {restartPolicy: Never, containers: [{name: c, image: "localhost/busybox:1", command: ["true"]}]}}`)
 	want := statuses(map[string]string{"a": "Running", "once": "Completed"})
-	n.eventually(2*time.Minute, "the pods run", want)
+	n.eventually(patience, "the pods run", want)
 	n.sh("cp /usr/bin/tinylet /usr/bin/.t && mv /usr/bin/.t /usr/bin/tinylet; sync")
 	n.put("late.yaml", sleeper("late", 1)) // cut while it starts
 	n.sh("sync; sleep 1")

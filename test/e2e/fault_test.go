@@ -13,7 +13,7 @@ import (
 // containerdFaults stops, restarts and hangs containerd while pods start.
 func containerdFaults(n node) {
 	n.put("r0.yaml", sleeper("r0", 1))
-	n.eventually(time.Minute, "the first pod runs", statuses(map[string]string{"r0": "Running"}))
+	n.eventually(patience, "the first pod runs", statuses(map[string]string{"r0": "Running"}))
 	first := n.tasks()
 	want := map[string]string{"r0": "Running"}
 	for i, fault := range []struct{ name, script string }{
@@ -26,7 +26,7 @@ func containerdFaults(n node) {
 		n.put(name+".yaml", sleeper(name, 1))
 		n.sh("sleep 1; %s", fault.script)
 		want[name] = "Running"
-		n.eventually(2*time.Minute, "containerd "+fault.name+" while a pod starts: it runs", statuses(want))
+		n.eventually(patience, "containerd "+fault.name+" while a pod starts: it runs", statuses(want))
 	}
 	now := n.tasks()
 	for id, pid := range first {
@@ -50,13 +50,13 @@ func diskFull(n node) {
 func full(n node, name, dir, limit string) {
 	n.put("ok.yaml", sleeper("ok", 1))
 	running := map[string]string{"ok": "Running"}
-	n.eventually(time.Minute, "a pod runs", statuses(running))
+	n.eventually(patience, "a pod runs", statuses(running))
 	before := n.tasks()
 	n.sh(`mkdir -p /mnt && mount -t tmpfs -o %[2]s tmpfs /mnt
 head -c 200000 /dev/zero > /mnt/fill 2>/dev/null
 mv %[1]s %[1]s.kept && ln -s /mnt %[1]s`, dir, limit)
 	n.put("full.yaml", strings.Replace(sleeper("full", 1), "  containers:", "  volumes: [{name: v, emptyDir: {}}]\n  containers:", 1))
-	n.eventually(time.Minute, "disk full for "+name+": the next pod waits and says why", func(pods map[string]cli.PodDocument) string {
+	n.eventually(patience, "disk full for "+name+": the next pod waits and says why", func(pods map[string]cli.PodDocument) string {
 		if pods["ok"].Status != "Running" {
 			return "the first pod is " + pods["ok"].Status
 		}
@@ -66,7 +66,7 @@ mv %[1]s %[1]s.kept && ln -s /mnt %[1]s`, dir, limit)
 		return ""
 	})
 	n.sh(`rm %[1]s && mv %[1]s.kept %[1]s && umount /mnt`, dir)
-	n.eventually(2*time.Minute, "both run once there is space", statuses(map[string]string{"ok": "Running", "full": "Running"}))
+	n.eventually(patience, "both run once there is space", statuses(map[string]string{"ok": "Running", "full": "Running"}))
 	now := n.tasks()
 	for id, pid := range before {
 		if now[id] != pid {
@@ -80,7 +80,7 @@ mv %[1]s %[1]s.kept && ln -s /mnt %[1]s`, dir, limit)
 func clockJumps(n node) {
 	n.put("c.yaml", sleeper("c", 1))
 	n.put("crash.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: crash}, spec: {containers: [{name: c, image: "localhost/busybox:1", command: [sh, -c, "exit 1"]}]}}`)
-	pods := n.eventually(time.Minute, "one pod runs, one crashes", func(pods map[string]cli.PodDocument) string {
+	pods := n.eventually(patience, "one pod runs, one crashes", func(pods map[string]cli.PodDocument) string {
 		if pods["c"].Status != "Running" || pods["crash"].Restarts < 1 {
 			return fmt.Sprintf("%s, %d restarts", pods["c"].Status, pods["crash"].Restarts)
 		}
@@ -91,7 +91,7 @@ func clockJumps(n node) {
 	restarts := pods["crash"].Restarts
 	for _, when := range []time.Time{time.Unix(60, 0), now.AddDate(9, 0, 0), now} {
 		n.sh("date -u -s @%d", when.Unix())
-		pods := n.eventually(2*time.Minute, fmt.Sprintf("the clock jumped to %d: the crash loop goes on", when.UTC().Year()), func(pods map[string]cli.PodDocument) string {
+		pods := n.eventually(patience, fmt.Sprintf("the clock jumped to %d: the crash loop goes on", when.UTC().Year()), func(pods map[string]cli.PodDocument) string {
 			if pods["crash"].Restarts <= restarts {
 				return fmt.Sprintf("still %d restarts", restarts)
 			}
@@ -119,7 +119,7 @@ func cannotStart(n node) {
 	n.put("never.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: never}, spec: {containers: [{name: c, image: "localhost/absent:1", imagePullPolicy: Never}]}}`)
 	n.put("bad.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: [{name: c, image: "localhost/busybox:1", command: [/no/such/program]}]}}`)
 	n.put("name.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: name}, spec: {containers: [{name: c, image: "localhost/UPPER:1"}]}}`)
-	pods := n.eventually(2*time.Minute, "each says why it does not run", func(pods map[string]cli.PodDocument) string {
+	pods := n.eventually(patience, "each says why it does not run", func(pods map[string]cli.PodDocument) string {
 		for name, want := range map[string][]string{
 			"absent": {"ErrImagePull", "ImagePullBackOff"}, "never": {"ErrImageNeverPull"},
 			"bad": {"CrashLoopBackOff", "StartError", "RunContainerError"}, "name": {"InvalidImageName"},

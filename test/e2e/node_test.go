@@ -199,7 +199,7 @@ func statuses(want map[string]string) func(map[string]cli.PodDocument) string {
 func (n node) clear() {
 	n.Helper()
 	n.sh("rm -rf %s/*", manifestDir)
-	n.eventually(90*time.Second, "all pods gone", func(pods map[string]cli.PodDocument) string {
+	n.eventually(patience, "all pods gone", func(pods map[string]cli.PodDocument) string {
 		if len(pods) > 0 {
 			return fmt.Sprintf("%d pods are left", len(pods))
 		}

@@ -16,7 +16,7 @@ import (
 
 // patience is how long a check waits for what a fast board does in a second:
 // pods of a scene start at the same time, on an emulator.
-const patience = 3 * time.Minute
+const patience = 4 * time.Minute
 
 // sharedDir of the board is where containers leave what outlives them.
 const sharedDir = "/var/tmp/e2e"
