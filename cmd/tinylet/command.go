@@ -98,7 +98,6 @@ func flagsTopic(all *pflag.FlagSet) *cobra.Command {
 // agent loads and checks the configuration, sets up the log and runs the
 // agent until the command's context ends.
 func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
-	takeTurns()
 	// The end of whatever reads the log must not end the node.
 	signal.Ignore(syscall.SIGPIPE)
 	cfg, warnings, err := flags.Load()
