@@ -171,11 +171,7 @@ func (n node) eventually(limit time.Duration, what string, cond func(pods map[st
 			table, _ := n.vm.Run(n.ctx, "tinylet", "ps")
 			n.Fatalf("%s: not within %s: %s\n%s", what, limit, wrong, table.Stdout)
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-n.ctx.Done():
-			n.Fatal(context.Cause(n.ctx))
-		}
+		n.breathe(start)
 	}
 }
 

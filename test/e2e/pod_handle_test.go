@@ -77,14 +77,15 @@ func (p pod) until(what string, cond func(*cli.DescriptionDocument) string) *cli
 		if time.Since(start) > patience {
 			p.Fatalf("%s: want %s; seen after %s: %s\n%s", p.name, what, patience, wrong, p.describe())
 		}
-		p.breathe()
+		p.breathe(start)
 	}
 }
 
-// breathe waits a second between two looks.
-func (n node) breathe() {
+// breathe waits between two looks: the longer it has been, the longer, since
+// each look takes the board's own time from what is waited for.
+func (n node) breathe(start time.Time) {
 	select {
-	case <-time.After(time.Second):
+	case <-time.After(min(max(time.Since(start)/6, time.Second), 4*time.Second)):
 	case <-n.ctx.Done():
 		n.Fatal(n.ctx.Err())
 	}
@@ -138,7 +139,7 @@ func (p pod) gone() time.Duration {
 		if time.Since(start) > patience {
 			p.Fatalf("%s: want it gone; after %s it is still there: %v %v\n%s", p.name, patience, d, err, p.describe())
 		}
-		p.breathe()
+		p.breathe(start)
 	}
 }
 
@@ -173,7 +174,7 @@ func (p pod) logged(container, text string) string {
 		if time.Since(start) > patience {
 			p.Fatalf("%s: want %q in the log of %s; seen after %s: %s\n%s", p.name, text, container, patience, said, p.describe())
 		}
-		p.breathe()
+		p.breathe(start)
 	}
 }
 

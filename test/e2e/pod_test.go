@@ -135,7 +135,7 @@ func (n node) tidy() {
 		if time.Since(start) > patience {
 			n.Fatalf("want all pods gone; still there after %s: %q, %v\n%s", patience, slices.Sorted(maps.Keys(pods)), err, n.evidence())
 		}
-		n.breathe()
+		n.breathe(start)
 	}
 	n.nothingLeft()
 }
