@@ -174,7 +174,7 @@ func qemuArgs(x arch, im *Image, o VMOptions, dir, initrd string) []string {
 	if !o.Date.IsZero() {
 		clock = o.Date.UTC().Format("2006-01-02T15:04:05")
 	}
-	cmdline := strings.TrimSpace("console=" + x.console + " loglevel=4 psi=1 panic=-1 " + o.ExtraCmdline)
+	cmdline := strings.TrimSpace("console=" + x.console + " loglevel=4 psi=1 panic=-1 " + x.kernelArgs + o.ExtraCmdline)
 	return append(append([]string{}, x.machine...),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-accel", "tcg,thread=multi", "-smp", fmt.Sprint(o.CPUs), "-m", fmt.Sprint(o.MemoryMB),
