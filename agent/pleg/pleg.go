@@ -68,14 +68,14 @@ type PLEG struct {
 	relistSoon chan struct{}
 
 	mu      sync.Mutex
-	pending []types.UID        // not delivered yet, each once
-	waiting map[types.UID]bool // the same as a set
-	fresh   []Pod              // the newest snapshot, nil once delivered
-	told    map[string]object  // by sandbox and container ID, as queued last
-	heard   time.Time          // when the runtime last said anything
-	lastErr error              // what the last call or the stream failed with
-	failing bool               // the last call failed
-	trust   trust              // in the event stream
+	pending []types.UID          // not delivered yet, each once
+	waiting map[types.UID]bool   // the same as a set
+	fresh   []Pod                // the newest snapshot, nil once delivered
+	owners  map[string]types.UID // container and sandbox ID -> pod
+	heard   time.Time            // when the runtime last said anything
+	lastErr error                // what the last call or the stream failed with
+	failing bool                 // the last call failed
+	trust   trust                // in the event stream
 	started time.Time
 }
 
@@ -89,7 +89,7 @@ func New(cfg Config) *PLEG {
 		relistNow:  make(chan struct{}, 1),
 		relistSoon: make(chan struct{}, 1),
 		waiting:    make(map[types.UID]bool),
-		told:       make(map[string]object),
+		owners:     make(map[string]types.UID),
 	}
 }
 

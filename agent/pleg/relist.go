@@ -3,7 +3,9 @@ package pleg
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,12 +18,14 @@ import (
 // check relists when asked to and by the clock, and keeps the heartbeat. All
 // calls of the PLEG that may hang are made here.
 func (p *PLEG) check(ctx context.Context) {
+	var last view
 	relist, heartbeat := time.NewTimer(0), time.NewTimer(jitter(heartbeatPeriod))
 	defer relist.Stop()
 	defer heartbeat.Stop()
 	retry := retryFirst
-	due := time.Now()   // when the relist timer fires
-	var again time.Time // list once more then; zero is never
+	due := time.Now()    // when the relist timer fires
+	var again time.Time  // list once more then; zero is never
+	var listed time.Time // when the last list that succeeded was begun
 	for {
 		asked := false
 		select {
@@ -40,6 +44,12 @@ func (p *PLEG) check(ctx context.Context) {
 		case <-p.relistNow:
 			asked = true
 		case <-relist.C:
+			// The stream may have proven itself since the timer was set.
+			if wait := p.period() - time.Since(listed); wait > unprovenPeriod*2 && !listed.Before(again) {
+				due = time.Now().Add(wait)
+				relist.Reset(wait)
+				continue
+			}
 		}
 		begun := time.Now()
 		now, err := p.list(ctx)
@@ -49,10 +59,11 @@ func (p *PLEG) check(ctx context.Context) {
 		p.note(err)
 		next := p.period()
 		if err != nil {
-			next, retry = jitter(retry), longer(retry)
+			next, retry, listed = jitter(retry), longer(retry), time.Time{}
 		} else {
-			retry = retryFirst
-			p.publish(now)
+			retry, listed = retryFirst, begun
+			p.publish(last, now)
+			last = now
 		}
 		if begun.Before(again) {
 			next = min(next, max(time.Until(again), 0))
@@ -104,51 +115,16 @@ func (p *PLEG) beat(ctx context.Context) time.Duration {
 	return jitter(heartbeatPeriod)
 }
 
-// object is a sandbox or a container as the consumer was last told of it.
-type object struct {
-	pod   types.UID
-	state state
-}
-
-// state is how far an object is in its life. A ready sandbox runs.
-type state uint8
-
-const (
-	unknown state = iota
-	created
-	running
-	stopped
-)
-
-func stateOfContainer(s runtimeapi.ContainerState) state {
-	switch s {
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return created
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return running
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return stopped
-	case runtimeapi.ContainerState_CONTAINER_UNKNOWN:
-	}
-	return unknown
-}
-
-func stateOfSandbox(s runtimeapi.PodSandboxState) state {
-	if s == runtimeapi.PodSandboxState_SANDBOX_READY {
-		return running
-	}
-	return stopped
-}
-
 // view is what one relist saw.
 type view struct {
-	objects map[string]object // by ID
-	pods    []Pod
+	marks  map[types.UID]uint64 // changes whenever an object of the pod does
+	pods   []Pod
+	owners map[string]types.UID
 }
 
 // list asks the runtime for all pods with two calls.
 func (p *PLEG) list(ctx context.Context) (view, error) {
-	v := view{objects: make(map[string]object), pods: []Pod{}}
+	v := view{marks: make(map[types.UID]uint64), owners: make(map[string]types.UID), pods: []Pod{}}
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
 	sandboxes, err := p.cfg.Runtime.ListPodSandbox(ctx, nil)
@@ -160,46 +136,50 @@ func (p *PLEG) list(ctx context.Context) (view, error) {
 		return v, fmt.Errorf("list containers: %w", err)
 	}
 	for _, s := range sandboxes {
-		v.add(s.GetLabels(), nil, s.GetId(), stateOfSandbox(s.GetState()))
+		v.add(s.GetLabels(), nil, s.GetId(), int32(s.GetState()), s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY)
 	}
 	for _, c := range containers {
-		v.add(c.GetLabels(), c.GetAnnotations(), c.GetId(), stateOfContainer(c.GetState()))
+		v.add(c.GetLabels(), c.GetAnnotations(), c.GetId(), int32(c.GetState()), c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING)
 	}
 	return v, nil
 }
 
-// add counts one object in.
-func (v *view) add(labels, annotations map[string]string, id string, s state) {
+// seed makes the marks of one process comparable with each other.
+var seed = maphash.MakeSeed()
+
+// add counts one object in. Marks are sums, so the order of a list does not
+// matter.
+func (v *view) add(labels, annotations map[string]string, id string, state int32, running bool) {
 	who, ok := container.IdentityOf(labels)
 	if !ok {
 		return // not a pod's
 	}
-	v.objects[id] = object{pod: who.UID, state: s}
-	i := slices.IndexFunc(v.pods, func(p Pod) bool { return p.Ref.UID == who.UID })
-	if i < 0 {
-		i = len(v.pods)
+	v.owners[id] = who.UID
+	if _, known := v.marks[who.UID]; !known {
 		v.pods = append(v.pods, Pod{Ref: pod.Ref{UID: who.UID, Namespace: who.Namespace, Name: who.Name}, Grace: -1})
 	}
-	p := &v.pods[i]
+	v.marks[who.UID] += maphash.String(seed, id+strconv.Itoa(int(state)))
+	p := &v.pods[slices.IndexFunc(v.pods, func(p Pod) bool { return p.Ref.UID == who.UID })]
 	p.Grace = max(p.Grace, container.GraceOf(annotations))
-	p.Running = p.Running || s == running
+	p.Running = p.Running || running
 }
 
-// publish queues the pods that are not as was told last, by an event or by
-// the relist before, and the snapshot.
-func (p *PLEG) publish(now view) {
+// publish queues the pods that changed between two views, and the snapshot. A
+// change that an event has told of is told again: the consumer may have looked
+// before the runtime showed what its event said.
+func (p *PLEG) publish(last, now view) {
 	p.mu.Lock()
-	for id, o := range now.objects {
-		if p.told[id] != o {
-			p.changed(o.pod)
+	for uid, mark := range now.marks {
+		if old, ok := last.marks[uid]; !ok || old != mark {
+			p.changed(uid)
 		}
 	}
-	for id, o := range p.told {
-		if _, there := now.objects[id]; !there {
-			p.changed(o.pod)
+	for uid := range last.marks {
+		if _, ok := now.marks[uid]; !ok {
+			p.changed(uid)
 		}
 	}
-	p.told = now.objects
+	p.owners = now.owners
 	p.fresh = now.pods
 	p.mu.Unlock()
 	fill(p.news)

@@ -81,21 +81,21 @@ func (p *PLEG) closed() trust {
 
 // handle queues the pod that an event is about.
 func (p *PLEG) handle(e *runtimeapi.ContainerEventResponse) {
-	id, sandbox := e.GetContainerId(), e.GetPodSandboxStatus()
+	sandbox := e.GetPodSandboxStatus()
 	uid := types.UID(sandbox.GetMetadata().GetUid())
-	now, deleted := stateAfter(e.GetContainerEventType())
+	deleted := e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
 	p.mu.Lock()
 	p.trust = proven
 	p.heard = time.Now()
 	if uid == "" {
-		uid = p.told[id].pod
+		uid = p.owners[e.GetContainerId()]
 	}
 	switch {
 	case uid == "":
 	case deleted:
-		delete(p.told, id)
+		delete(p.owners, e.GetContainerId())
 	default:
-		p.told[id] = object{pod: uid, state: now}
+		p.owners[e.GetContainerId()] = uid
 	}
 	if uid != "" {
 		p.changed(uid)
@@ -106,23 +106,8 @@ func (p *PLEG) handle(e *runtimeapi.ContainerEventResponse) {
 		return
 	}
 	fill(p.news)
-	if deleted && (sandbox == nil || sandbox.GetId() == id) {
+	if deleted && (sandbox == nil || sandbox.GetId() == e.GetContainerId()) {
 		// containerd says so shortly before a sandbox leaves its lists.
 		fill(p.relistSoon)
 	}
-}
-
-// stateAfter is the state that an event tells of.
-func stateAfter(e runtimeapi.ContainerEventType) (now state, deleted bool) {
-	switch e {
-	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-		return created, false
-	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return running, false
-	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return stopped, false
-	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return unknown, true
-	}
-	return unknown, false
 }
