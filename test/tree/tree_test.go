@@ -63,15 +63,16 @@ func goList(t *testing.T, args ...string) []listed {
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/..."},
 	1: {"agent/pod", "agent/version", "agent/document", "agent/journal"},
-	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/object"},
-	3: {"agent/criconfig", "agent/action", "agent/node"},
+	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock"},
+	3: {"agent/criconfig", "agent/action", "agent/node", "agent/identity"},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
 		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/preload", "agent/userns", "agent/nodestatus",
+		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
-	5: {"agent/podsync", "agent/syncloop", "agent/container/conformance"},
+	5: {"agent/podsync", "agent/syncloop", "agent/registrar", "agent/container/conformance"},
 	6: {"agent"},
 	7: {"cmd/..."},
 }

@@ -1,0 +1,78 @@
+package apiclient
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// Resource is a kind of object by the name that URLs have.
+type Resource struct {
+	group schema.GroupVersion
+	name  string
+}
+
+// String is the resource's name in the plural, such as pods.
+func (r Resource) String() string { return r.name }
+
+// The resources that a node uses.
+var (
+	Pods            = Resource{v1.SchemeGroupVersion, "pods"}
+	Nodes           = Resource{v1.SchemeGroupVersion, "nodes"}
+	ConfigMaps      = Resource{v1.SchemeGroupVersion, "configmaps"}
+	Secrets         = Resource{v1.SchemeGroupVersion, "secrets"}
+	Services        = Resource{v1.SchemeGroupVersion, "services"}
+	ServiceAccounts = Resource{v1.SchemeGroupVersion, "serviceaccounts"}
+	Claims          = Resource{v1.SchemeGroupVersion, "persistentvolumeclaims"}
+	Volumes         = Resource{v1.SchemeGroupVersion, "persistentvolumes"}
+	Leases          = Resource{coordinationv1.SchemeGroupVersion, "leases"}
+	RuntimeClasses  = Resource{nodev1.SchemeGroupVersion, "runtimeclasses"}
+	Events          = Resource{eventsv1.SchemeGroupVersion, "events"}
+	SigningRequests = Resource{certificatesv1.SchemeGroupVersion, "certificatesigningrequests"}
+	TrustBundles    = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
+)
+
+// kinds are the types of those resources, and what is sent to their
+// subresources, by group and version.
+var kinds = map[schema.GroupVersion][]runtime.Object{
+	v1.SchemeGroupVersion: {
+		&v1.Pod{}, &v1.PodList{}, &v1.Node{}, &v1.NodeList{},
+		&v1.ConfigMap{}, &v1.ConfigMapList{}, &v1.Secret{}, &v1.SecretList{},
+		&v1.Service{}, &v1.ServiceList{}, &v1.ServiceAccount{},
+		&v1.PersistentVolumeClaim{}, &v1.PersistentVolumeClaimList{}, &v1.PersistentVolume{}, &v1.PersistentVolumeList{},
+	},
+	coordinationv1.SchemeGroupVersion:      {&coordinationv1.Lease{}},
+	nodev1.SchemeGroupVersion:              {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
+	eventsv1.SchemeGroupVersion:            {&eventsv1.Event{}},
+	certificatesv1.SchemeGroupVersion:      {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
+	certificatesv1beta1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{}},
+	authenticationv1.SchemeGroupVersion:    {&authenticationv1.TokenRequest{}},
+}
+
+// codecs encode and decode the kinds, without converting between versions.
+type codecs struct {
+	runtime.NegotiatedSerializer
+	params runtime.ParameterCodec
+}
+
+func newCodecs() codecs {
+	scheme := runtime.NewScheme()
+	for group, objects := range kinds {
+		scheme.AddKnownTypes(group, objects...)
+		metav1.AddToGroupVersion(scheme, group)
+	}
+	// Status, the answer to what failed, is of the group of no name.
+	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
+	return codecs{
+		NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
+		params:               runtime.NewParameterCodec(scheme),
+	}
+}

@@ -1,0 +1,235 @@
+package apiclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// Limits that notice what has died. pingAfter and pingLimit together are under
+// 30 s.
+const (
+	dialLimit   = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5
+	pingAfter   = 15 * time.Second
+	pingLimit   = 10 * time.Second
+	headerLimit = 60 * time.Second
+	// stallLimit is how long an answer that is no watch may stop coming.
+	stallLimit = 60 * time.Second
+	// Windows are memory that the server may fill unasked.
+	connectionWindow = 1 << 20
+	streamWindow     = 256 << 10
+)
+
+// ErrStalled says that an answer began and stopped coming.
+var ErrStalled = errors.New("the answer stopped coming")
+
+// transport makes requests over one counted connection.
+type transport struct {
+	base  *http.Transport
+	token func() (string, error)
+	agent string
+	count traffic
+	stall time.Duration // stallLimit
+
+	mu    sync.Mutex
+	conns map[*countedConn]struct{}
+	last  contact
+}
+
+// contact is how the last exchange with the server went.
+type contact struct {
+	answered time.Time // when the server last answered anything
+	err      error     // of the last attempt, nil if it was answered
+}
+
+func serverURL(server string) (*url.URL, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, fmt.Errorf("address of the API server: %w", err)
+	}
+	switch {
+	case u.Host == "":
+		return nil, fmt.Errorf("address of the API server %q: want a URL such as https://10.0.0.1:6443", u.Redacted())
+	case u.User != nil:
+		return nil, fmt.Errorf("address of the API server %q: a URL with a password in it ends up in logs", u.Redacted())
+	case u.Scheme == "https":
+	case u.Scheme == "http" && loopback(u.Hostname()):
+	default:
+		return nil, fmt.Errorf("address of the API server %q: only https leaves this host", u)
+	}
+	return u, nil
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && ip.IsLoopback())
+}
+
+func newTransport(c *Config, server *url.URL) (*transport, error) {
+	t := &transport{token: c.Token, agent: c.UserAgent, stall: stallLimit, conns: make(map[*countedConn]struct{})}
+	tlsConfig := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: c.ServerName,
+		InsecureSkipVerify: c.Insecure, //nolint:gosec // the operator's own setting, warned of where it is read
+	}
+	if len(c.CA) > 0 {
+		tlsConfig.RootCAs = x509.NewCertPool()
+		if !tlsConfig.RootCAs.AppendCertsFromPEM(c.CA) {
+			return nil, fmt.Errorf("API server %s: the CA holds no certificate in PEM", server)
+		}
+	}
+	if c.Certificate != nil {
+		tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, err := c.Certificate()
+			if err != nil || cert == nil {
+				// Anonymous: the server's refusal says more than a failed handshake.
+				return &tls.Certificate{}, err
+			}
+			return cert, nil
+		}
+	}
+	proxy := c.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	dialer := &net.Dialer{Timeout: dialLimit, KeepAlive: -1} // HTTP/2 pings
+	t.base = &http.Transport{
+		Proxy:           proxy,
+		TLSClientConfig: tlsConfig,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if c.Ready != nil {
+				if err := c.Ready(ctx); err != nil {
+					return nil, err
+				}
+			}
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return t.counted(conn), nil
+		},
+		ForceAttemptHTTP2:     true,
+		TLSHandshakeTimeout:   dialLimit,
+		ResponseHeaderTimeout: headerLimit,
+		IdleConnTimeout:       5 * time.Minute, // far over a lease's renewal
+		MaxIdleConnsPerHost:   1,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingLimit,
+			MaxReceiveBufferPerConnection: connectionWindow, MaxReceiveBufferPerStream: streamWindow,
+		},
+	}
+	return t, nil
+}
+
+// RoundTrip makes one request. Everything but a watch has to keep coming.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	what, _ := req.Context().Value(purposeKey{}).(purpose)
+	counter := t.count.of(what)
+	ctx, cancel := context.WithCancelCause(req.Context())
+	req = req.Clone(ctx) // RoundTrip changes no request that it is given
+	if t.agent != "" {
+		req.Header.Set("User-Agent", t.agent)
+	}
+	if t.token != nil {
+		token, err := t.token()
+		if err != nil {
+			cancel(nil)
+			return nil, fmt.Errorf("bearer token: %w", err)
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+	}
+	if req.Body != nil {
+		req.Body = &countedBody{ReadCloser: req.Body, count: counter.sent.Add}
+	}
+	resp, err := t.base.RoundTrip(req)
+	t.note(req.Context(), err)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	body := &countedBody{ReadCloser: resp.Body, count: counter.received.Add, close: func() { cancel(nil) }}
+	if what.verb != "watch" {
+		timer := time.AfterFunc(t.stall, func() { cancel(ErrStalled) })
+		body.count = func(n uint64) uint64 {
+			timer.Reset(t.stall)
+			return counter.received.Add(n)
+		}
+		body.close = func() {
+			timer.Stop()
+			cancel(nil)
+		}
+		body.cause = func() error { return context.Cause(ctx) }
+	}
+	resp.Body = body
+	return resp, nil
+}
+
+// note keeps how an exchange went. One that its caller gave up says nothing.
+func (t *transport) note(ctx context.Context, err error) {
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last.err = err; err == nil {
+		t.last.answered = time.Now()
+	}
+}
+
+// countedBody counts what is read of a body.
+type countedBody struct {
+	io.ReadCloser
+	count func(uint64) uint64
+	close func()       // nil does nothing
+	cause func() error // why the reading was given up, if it was; may be nil
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.count(uint64(n))
+	if err != nil && b.cause != nil && errors.Is(b.cause(), ErrStalled) {
+		err = ErrStalled
+	}
+	return n, err
+}
+
+func (b *countedBody) Close() error {
+	if b.close != nil {
+		b.close()
+	}
+	return b.ReadCloser.Close()
+}
+
+// Reconnect closes every connection, so that the next requests show the
+// current certificate. Requests and watches that are under way break off.
+func (c *Client) Reconnect() {
+	t := c.transport
+	t.base.CloseIdleConnections()
+	t.mu.Lock()
+	open := make([]*countedConn, 0, len(t.conns))
+	for conn := range t.conns {
+		open = append(open, conn)
+	}
+	t.mu.Unlock()
+	for _, conn := range open {
+		_ = conn.Close() // a closed connection has nothing more to tell
+	}
+}
+
+// Contact is when the server last answered anything, zero for never, and what
+// the last attempt failed with, nil if it was answered.
+func (c *Client) Contact() (answered time.Time, err error) {
+	c.transport.mu.Lock()
+	defer c.transport.mu.Unlock()
+	return c.transport.last.answered, c.transport.last.err
+}
