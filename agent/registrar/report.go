@@ -1,0 +1,73 @@
+package registrar
+
+import (
+	"context"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/nodestatus"
+)
+
+// report sends what the node is like until ctx ends: what changed at once, and
+// everything that differs in each Report.
+func (r *Registrar) report(ctx context.Context) {
+	said := outage{log: r.cfg.Log, what: "the node's status"}
+	var backoff apiclient.Backoff
+	var due time.Time // of the next report whatever the node is like
+	failed := false
+	for {
+		wait := jitter(r.cfg.Look)
+		if now := time.Now(); !due.After(now) || r.differs(ctx) {
+			err := r.send(ctx)
+			if gaveUp(ctx, err) {
+				return
+			}
+			said.note(err)
+			if failed = err != nil; failed {
+				due, wait = time.Now(), backoff.Next()
+			} else {
+				backoff.Reset()
+				due = time.Now().Add(jitter(r.cfg.Report))
+			}
+		}
+		timer := time.NewTimer(wait)
+		// While the server does nothing, changes wait for the next attempt.
+		look := r.look
+		if failed {
+			look = nil
+		}
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-r.news:
+			due = time.Now()
+		case <-look:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// differs says whether the node is no longer as the server had it last.
+func (r *Registrar) differs(ctx context.Context) bool {
+	_, changed, _ := nodestatus.Update(r.Node(), r.cfg.Inputs(ctx)) // the error is told by send
+	return changed
+}
+
+// send brings the server's node up to date.
+func (r *Registrar) send(ctx context.Context) error {
+	if err := r.read(ctx); err != nil {
+		return err
+	}
+	before := r.Node()
+	after, _, err := nodestatus.Update(before, r.cfg.Inputs(ctx))
+	if err != nil {
+		r.cfg.Log.Warn("a part of what the node is could not be found out", "error", err)
+	}
+	if err := r.patch(ctx, before, after); err != nil {
+		return err
+	}
+	r.tell(nodestatus.Events(before, after))
+	return nil
+}
