@@ -36,6 +36,9 @@ type ContainerInput struct {
 	// name. What is not there does not exist.
 	ConfigMaps map[string]*v1.ConfigMap
 	Secrets    map[string]*v1.Secret
+	// Services are at least those of ServiceNamespaces; none without an API
+	// server.
+	Services []*v1.Service
 	// ReadEnvFile reads a file of one of the pod's volumes for fileKeyRef, by
 	// a path in the volume that it must not leave; the error is
 	// fs.ErrNotExist where there is none. How much it reads is its own to

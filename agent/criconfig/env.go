@@ -14,6 +14,8 @@ import (
 type environment struct {
 	names  []string
 	values map[string]string
+	// services are the variables of services, behind all others.
+	services map[string]string
 }
 
 func (e *environment) set(name, value string) {
@@ -25,6 +27,9 @@ func (e *environment) set(name, value string) {
 
 func (e *environment) lookup(name string) (string, bool) {
 	value, ok := e.values[name]
+	if !ok {
+		value, ok = e.services[name]
+	}
 	return value, ok
 }
 
@@ -40,10 +45,11 @@ func (e *environment) keyValues() []*runtimeapi.KeyValue {
 // makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go does: whole objects
 // first, of which the last wins, then single variables, which win over them
 // and may refer to all before them. A value that is set wins over valueFrom.
-// What is optional and missing leaves a variable as it was.
+// What is optional and missing leaves a variable as it was. Variables of
+// services come last and only where none has their name.
 func environmentOf(in *ContainerInput) (*environment, error) {
 	c := in.Container
-	e := &environment{values: make(map[string]string, len(c.Env))}
+	e := &environment{values: make(map[string]string, len(c.Env)), services: serviceEnv(in.Pod, in.Services)}
 	for i := range c.EnvFrom {
 		if err := e.setAll(in, &c.EnvFrom[i]); err != nil {
 			return nil, fmt.Errorf("envFrom[%d]: %w", i, err)
@@ -60,6 +66,11 @@ func environmentOf(in *ContainerInput) (*environment, error) {
 		}
 		if ok {
 			e.set(v.Name, value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.services)) {
+		if _, set := e.values[name]; !set {
+			e.set(name, e.services[name])
 		}
 	}
 	return e, nil

@@ -19,6 +19,9 @@ func (st *starter) attach(ctx context.Context, in *criconfig.ContainerInput) (er
 	if in.ConfigMaps, in.Secrets, err = st.objectsOf(ctx, c); err != nil {
 		return st.failed(ctx, c.Name, reasonConfigError, err)
 	}
+	if in.Services, err = st.services(ctx); err != nil {
+		return st.failed(ctx, c.Name, reasonConfigError, err)
+	}
 	in.ReadEnvFile = func(volume, path string) ([]byte, error) { return st.Volumes.ReadEnvFile(st.pod, volume, path) }
 	in.Volumes, in.ReadOnlyVolumes = st.volumes.Paths, st.volumes.ReadOnly
 	in.RecursiveReadOnly = st.RecursiveReadOnly(st.facts.handler)

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // reasonPullSecret is the kubelet's event for a pull secret that is missing
@@ -27,6 +28,23 @@ func (st *starter) objectsOf(ctx context.Context, c *v1.Container) (map[string]*
 		return nil, nil, fmt.Errorf("fetch Secret: %w", err)
 	}
 	return configMaps, secrets, nil
+}
+
+// services are those that the pod's containers are told of: none for a static
+// pod, which has to start alike with and without a way to the API server.
+func (st *starter) services(ctx context.Context) ([]*v1.Service, error) {
+	if st.Services == nil || pod.IsStatic(st.pod) {
+		return nil, nil
+	}
+	var out []*v1.Service
+	for _, namespace := range criconfig.ServiceNamespaces(st.pod) {
+		services, err := st.Services(ctx, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("list services of namespace %s: %w", namespace, err)
+		}
+		out = append(out, services...)
+	}
+	return out, nil
 }
 
 // fetch gets those of the named objects that exist.

@@ -46,8 +46,10 @@ type Config struct {
 	Volumes *volume.Volumes
 	// Objects answers what pods refer to.
 	Objects object.Reader
-	Probes  *probe.Manager
-	Hooks   *lifecycle.Runner
+	// Services lists those of a namespace; nil where there is no API server.
+	Services func(ctx context.Context, namespace string) ([]*v1.Service, error)
+	Probes   *probe.Manager
+	Hooks    *lifecycle.Runner
 	// Users gives pods users of their own, and takes them back.
 	Users interface {
 		Get(uid types.UID) (*runtimeapi.UserNamespace, error)

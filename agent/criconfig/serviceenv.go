@@ -1,0 +1,90 @@
+package criconfig
+
+import (
+	"net"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// masterNamespace and masterName are those of the service of the API server,
+// which every pod is told of.
+const (
+	masterNamespace = "default"
+	masterName      = "kubernetes"
+)
+
+// ServiceNamespaces are the namespaces whose services a pod's containers have
+// to be told of.
+func ServiceNamespaces(p *v1.Pod) []string {
+	if p.Namespace == masterNamespace || !serviceLinks(p) {
+		return []string{masterNamespace}
+	}
+	return []string{masterNamespace, p.Namespace}
+}
+
+// serviceLinks is enableServiceLinks, which is on where it is not set.
+func serviceLinks(p *v1.Pod) bool {
+	return p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
+}
+
+// serviceEnv are the variables that tell a container where services are: of
+// the API server's always, and of those of its pod's namespace where it has
+// service links. A service in the pod's namespace wins over the API server's
+// of the same name (getServiceEnvVarMap in pkg/kubelet/kubelet_pods.go and
+// pkg/kubelet/envvars).
+func serviceEnv(p *v1.Pod, services []*v1.Service) map[string]string {
+	chosen := make(map[string]*v1.Service)
+	for _, s := range services {
+		if ip := s.Spec.ClusterIP; ip == "" || ip == v1.ClusterIPNone || len(s.Spec.Ports) == 0 {
+			continue
+		}
+		switch {
+		case s.Namespace == p.Namespace && serviceLinks(p):
+			chosen[s.Name] = s
+		case s.Namespace == masterNamespace && s.Name == masterName && chosen[s.Name] == nil:
+			chosen[s.Name] = s
+		}
+	}
+	env := make(map[string]string)
+	for _, s := range chosen {
+		describeService(env, s)
+	}
+	return env
+}
+
+func describeService(env map[string]string, s *v1.Service) {
+	prefix := variableName(s.Name)
+	host, first := s.Spec.ClusterIP, &s.Spec.Ports[0]
+	env[prefix+"_SERVICE_HOST"] = host
+	env[prefix+"_SERVICE_PORT"] = portText(first.Port)
+	env[prefix+"_PORT"] = linkURL(host, first)
+	for i := range s.Spec.Ports {
+		port := &s.Spec.Ports[i]
+		if port.Name != "" {
+			env[prefix+"_SERVICE_PORT_"+variableName(port.Name)] = portText(port.Port)
+		}
+		// As docker's links of old had them.
+		link := prefix + "_PORT_" + portText(port.Port) + "_" + strings.ToUpper(protocolOf(port))
+		env[link] = linkURL(host, port)
+		env[link+"_PROTO"] = strings.ToLower(protocolOf(port))
+		env[link+"_PORT"] = portText(port.Port)
+		env[link+"_ADDR"] = host
+	}
+}
+
+func linkURL(host string, port *v1.ServicePort) string {
+	return strings.ToLower(protocolOf(port)) + "://" + net.JoinHostPort(host, portText(port.Port))
+}
+
+func protocolOf(port *v1.ServicePort) string {
+	if port.Protocol == "" {
+		return string(v1.ProtocolTCP)
+	}
+	return string(port.Protocol)
+}
+
+func portText(port int32) string { return strconv.Itoa(int(port)) }
+
+func variableName(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
