@@ -24,6 +24,9 @@ const (
 	SourceFile = "file"
 	SourceHTTP = "http"
 	SourceAPI  = "api"
+	// SourceRestore is the journal's, which remembers pods of the API server:
+	// they are marked as such.
+	SourceRestore = "restore"
 )
 
 // SystemCriticalPriority is the lowest priority of a critical pod

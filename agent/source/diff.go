@@ -118,7 +118,7 @@ func diff(winners []claim, live map[types.UID]*livePod, now time.Time) []change 
 			byOp[op].Pods = append(byOp[op].Pods, next.pod)
 			byOp[op].live = append(byOp[op].live, next)
 		}
-		for _, op := range []Op{ADD, UPDATE, DELETE, RECONCILE} {
+		for _, op := range []Op{RESTORE, ADD, UPDATE, DELETE, RECONCILE} {
 			if byOp[op] != nil {
 				changes = append(changes, *byOp[op])
 			}
@@ -153,13 +153,19 @@ func removals(wanted map[types.UID]claim, live map[types.UID]*livePod) []change 
 // compare is what happens to one claimed pod, and 0 if nothing does.
 func compare(c claim, old *livePod, now time.Time) (Op, *livePod) {
 	if old == nil || pod.RefOf(old.pod) != pod.RefOf(c.pod) {
-		return ADD, &livePod{source: c.source, given: c.pod, pod: mark(c, now.Format(time.RFC3339Nano))}
+		op := ADD
+		if c.source == pod.SourceRestore {
+			op = RESTORE
+		}
+		return op, &livePod{source: c.source, given: c.pod, pod: mark(c, now.Format(time.RFC3339Nano))}
 	}
 	if old.given == c.pod && old.source == c.source {
 		return 0, nil
 	}
 	next := &livePod{source: c.source, given: c.pod, pod: mark(c, old.pod.Annotations[pod.AnnotationFirstSeen])}
 	switch {
+	case old.source == pod.SourceRestore && c.source == pod.SourceAPI && sameWish(old.given, c.pod):
+		return RECONCILE, next // it runs on untouched
 	case old.source == c.source && sameWish(old.given, c.pod):
 		if equality.Semantic.DeepEqual(&old.given.Status, &c.pod.Status) {
 			return 0, nil
@@ -207,6 +213,9 @@ func mark(c claim, seen string) *v1.Pod {
 	marked.Annotations = make(map[string]string, len(c.pod.Annotations)+2)
 	maps.Copy(marked.Annotations, c.pod.Annotations)
 	marked.Annotations[pod.AnnotationSource] = c.source
+	if c.source == pod.SourceRestore {
+		marked.Annotations[pod.AnnotationSource] = pod.SourceAPI
+	}
 	marked.Annotations[pod.AnnotationFirstSeen] = seen
 	return &marked
 }

@@ -101,6 +101,7 @@ func (m *Mux) Set(ctx context.Context, source string, wanted Wanted) {
 		m.order = append(m.order, source)
 	}
 	m.given[source], m.partial[source] = wanted.Pods, wanted.Partial
+	delete(m.given, wanted.InsteadOf)
 
 	winners, refused := resolve(m.claims(), m.live)
 	m.warn(refused)

@@ -138,9 +138,9 @@ func TestMux(t *testing.T) {
 			{"http", []*v1.Pod{newPod("a", "3", "z")}, nil, 2},
 		}},
 		{"one pod in two sources", []set{
-			{"restore", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD restore: 1=x"}, 0},
+			{"restore", []*v1.Pod{newPod("a", "1", "x")}, []string{"RESTORE restore: 1=x"}, 0},
 			{"api", []*v1.Pod{newPod("a", "1", "x")}, []string{"ADD api:"}, 1},
-			{"restore", nil, []string{"UPDATE api: 1=x"}, 1},
+			{"restore", nil, []string{"RECONCILE api: 1=x"}, 1},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -293,5 +293,61 @@ func TestOp(t *testing.T) {
 		if got := op.String(); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+}
+
+// The API server's first set takes over what the journal has brought: what is
+// the same runs on, and the rest is as the server says.
+func TestRestoredPodsAreTakenOver(t *testing.T) {
+	events := event.NewRecorder(slog.New(slog.DiscardHandler))
+	m := source.NewMux(events, pod.SourceAPI)
+	var got []string
+	var sources []string
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for u := range m.Updates() {
+			if u.Op == 0 {
+				return
+			}
+			got = append(got, text(u))
+			for _, p := range u.Pods {
+				sources = append(sources, pod.Source(p))
+			}
+			m.Seen(u.Source)
+			if len(got) == 6 {
+				return
+			}
+		}
+	}()
+	now := metav1.Now()
+	m.Set(t.Context(), pod.SourceRestore, source.Wanted{Pods: []*v1.Pod{
+		newPod("same", "1", "x"), newPod("changed", "2", "x"), newPod("gone", "3", "x"), newPod("replaced", "4", "x"), newPod("deleted", "5", "x"),
+	}})
+	if m.Ready() {
+		t.Error("the journal alone makes the node ready to clean up")
+	}
+	m.Set(t.Context(), pod.SourceAPI, source.Wanted{InsteadOf: pod.SourceRestore, Pods: []*v1.Pod{
+		with(newPod("same", "1", "x"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }), newPod("changed", "2", "y"), newPod("replaced", "6", "y"),
+		with(newPod("deleted", "5", "x"), func(p *v1.Pod) { p.DeletionTimestamp = &now }),
+	}})
+	<-done
+	want := []string{
+		"RESTORE restore: 1=x 2=x 3=x 4=x 5=x",
+		"REMOVE restore: 3=x 4=x", "ADD api: 6=y", "UPDATE api: 2=y", "DELETE api: 5=x", "RECONCILE api: 1=x",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("updates (-want +got):\n%s", diff)
+	}
+	for _, s := range sources {
+		if s != pod.SourceAPI {
+			t.Errorf("a pod is marked as of source %q, which would make it a static pod", s)
+		}
+	}
+	if w := warnings(events); len(w) > 0 {
+		t.Errorf("warnings %v", w)
+	}
+	if !m.Ready() {
+		t.Error("not ready after the API server's set")
 	}
 }

@@ -75,6 +75,9 @@ type Update struct {
 type Wanted struct {
 	// Pods are shared from the moment they are handed over.
 	Pods []*v1.Pod
+	// InsteadOf is a source whose pods this set takes the place of: from now
+	// on it wants nothing. "" is none.
+	InsteadOf string
 	// Partial says that a part of the source was never read since the start,
 	// so that what runs from it is not known: nothing may be taken for
 	// unwanted yet.

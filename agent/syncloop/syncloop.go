@@ -84,9 +84,19 @@ func (l *Loop) Run(ctx context.Context) error {
 // update dispatches one update, and then what it may have made ready.
 func (l *Loop) update(ctx context.Context, u source.Update) {
 	for _, p := range l.runningFirst(u.Pods) {
-		l.cfg.Log.Info("pod update", "op", u.Op.String(), "pod", pod.RefOf(p).String(), "podUID", p.UID, "source", u.Source)
+		level := slog.LevelInfo
+		if u.Op == source.RECONCILE {
+			level = slog.LevelDebug
+		}
+		l.cfg.Log.Log(ctx, level, "pod update", "op", u.Op.String(), "pod", pod.RefOf(p).String(), "podUID", p.UID, "source", u.Source)
 		switch u.Op {
-		case source.ADD, source.UPDATE, source.RECONCILE, source.DELETE, source.RESTORE:
+		case source.RECONCILE:
+			// Most such changes are what this agent has reported itself. Only
+			// the conditions that readiness gates wait for are others'.
+			if len(p.Spec.ReadinessGates) > 0 {
+				l.cfg.Workers.Submit(ctx, p)
+			}
+		case source.ADD, source.UPDATE, source.DELETE, source.RESTORE:
 			l.cfg.Workers.Submit(ctx, p)
 		case source.REMOVE:
 			l.cfg.Workers.Remove(ctx, pod.RefOf(p))

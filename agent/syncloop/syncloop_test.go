@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -106,6 +107,27 @@ func (r *rig) end(t *testing.T) {
 
 func named(uid string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: "p-" + uid, Namespace: "default"}}
+}
+
+// What the agent itself has reported comes back as a change of status alone,
+// and is no work; readiness gates wait for the conditions of others.
+func TestReconcileIsWorkForReadinessGatesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.snapshots <- nil
+		gated := named("gated")
+		gated.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/x"}}
+		pods := []*v1.Pod{named("plain"), gated}
+		r.updates <- source.Update{Op: source.ADD, Source: "api", Pods: pods}
+		synctest.Wait()
+		before := len(r.calls)
+		r.updates <- source.Update{Op: source.RECONCILE, Source: "api", Pods: pods}
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"sync gated"}, r.calls[before:]); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+		r.end(t)
+	})
 }
 
 func TestDispatch(t *testing.T) {
