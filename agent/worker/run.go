@@ -56,6 +56,9 @@ func (s *Set) run(ctx context.Context, w *worker) {
 			return
 		}
 		over := s.note(w, next, result, err)
+		if next.do == actFinish && err == nil && s.Finished != nil {
+			s.Finished(next.ref.UID)
+		}
 		if over {
 			return
 		}

@@ -60,6 +60,11 @@ const (
 // Set is all pod workers. Its methods are safe for concurrent use and only
 // note facts and wake workers; they never wait for a worker's work.
 type Set struct {
+	// Finished is told of each pod that has reached Terminated, by its
+	// worker; it must not block. It may be nil, and is set before any pod is
+	// handed over.
+	Finished func(types.UID)
+
 	syncer Syncer
 	log    *slog.Logger
 	now    func() time.Time

@@ -250,6 +250,23 @@ func TestDoneEndsInTerminatedAndStays(t *testing.T) {
 	})
 }
 
+func TestFinishedIsToldOnceAPodIsTerminated(t *testing.T) {
+	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
+		told := make(chan string, 10)
+		s.Finished = func(uid types.UID) { told <- string(uid) + " " + s.Known()[uid].String() }
+		s.Adopt(ctx, nil)
+		f.fail["finish"] = 1
+		s.Submit(ctx, deleted(newPod("u1", "web", 5), 1))
+		settle(time.Minute)
+		if len(told) != 1 {
+			t.Fatalf("told %d times, want once", len(told))
+		}
+		if got := <-told; got != "u1 terminated" {
+			t.Errorf("told %q", got)
+		}
+	})
+}
+
 func TestTerminationCancelsTheRunningSync(t *testing.T) {
 	bubble(t, func(t *testing.T, ctx context.Context, s *Set, f *fakeSyncer) {
 		s.Adopt(ctx, nil)
