@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -75,6 +76,7 @@ func TestCluster(t *testing.T) {
 		t.Run("workload", func(t *testing.T) { workload(t, c) })
 		t.Run("restart", func(t *testing.T) { restart(t, c) })
 		t.Run("token", func(t *testing.T) { token(t, c) })
+		t.Run("join", func(t *testing.T) { join(t, c) })
 		t.Run("audit", func(t *testing.T) { audit(t, c) })
 		t.Run("board", func(t *testing.T) { attached(t, c) })
 		for name, p := range c.servers {
@@ -172,17 +174,8 @@ func token(t *testing.T, c *Cluster) {
 	}
 	// A token gives a joining node's rights, and no more.
 	get := func(path string) int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Server()+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+two)
-		res, err := c.anonymous().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		return res.StatusCode
+		code, _ := c.ask(t, two, http.MethodGet, path, nil, nil)
+		return code
 	}
 	if code := get("/api/v1/namespaces/kube-system/configmaps/kubelet-config"); code != http.StatusOK {
 		t.Errorf("kubelet-config with a token: %d", code)
@@ -190,14 +183,6 @@ func token(t *testing.T, c *Cluster) {
 	if code := get("/api/v1/secrets"); code != http.StatusForbidden {
 		t.Errorf("secrets with a token: %d", code)
 	}
-}
-
-// anonymous is a client without a certificate.
-func (c *Cluster) anonymous() *http.Client {
-	transport := c.client.Transport.(*http.Transport).Clone()
-	transport.TLSClientConfig.Certificates = nil
-	transport.DisableKeepAlives = true
-	return &http.Client{Transport: transport}
 }
 
 // joinHash is the CA's hash as kubeadm tells it.
@@ -221,13 +206,11 @@ func audit(t *testing.T, c *Cluster) {
 	}
 	var refused []string
 	for _, e := range Forbidden(events) {
-		if !strings.HasPrefix(e.User.Username, "system:bootstrap:") {
-			t.Errorf("refused: %s", e)
-		}
-		refused = append(refused, e.RequestURI)
+		user, _, _ := strings.Cut(strings.TrimPrefix(e.User.Username, "system:"), ":")
+		refused = append(refused, user+" "+e.RequestURI)
 	}
-	if !slices.Equal(refused, []string{"/api/v1/secrets"}) {
-		t.Errorf("refused to tokens: %q", refused)
+	if want := []string{"bootstrap /api/v1/secrets", "node /api/v1/nodes/other"}; !slices.Equal(refused, want) {
+		t.Errorf("refused: %q, want %q", refused, want)
 	}
 }
 
@@ -281,6 +264,10 @@ func attached(t *testing.T, c *Cluster) {
 	if n := c.BoardNet(t, "edge-two"); n.Address.String() != "10.77.0.11/24" {
 		t.Errorf("the second board's network changed to %v", n.Address)
 	}
+	shell(two, "mkdir /run/www && echo from edge-two > /run/www/hello && httpd -p 10250 -h /run/www")
+	if got := c.fetch(t, "http://10.77.0.11:10250/hello"); got != "from edge-two\n" {
+		t.Errorf("the board's own server says %q", got)
+	}
 	c.Partition(t, "edge-two")
 	if got := shell(two, livez); got == "ok" {
 		t.Error("the board reaches the API server over a link that is cut")
@@ -295,6 +282,25 @@ func attached(t *testing.T, c *Cluster) {
 		}
 		return ""
 	})
+}
+
+// fetch reads a URL from inside the cluster's network.
+func (c *Cluster) fetch(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := c.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }
 
 // TestLeftovers sweeps namespaces as the next start after a crash does.

@@ -125,7 +125,11 @@ func (c *Cluster) Token(t *testing.T) string {
 		if out != "" {
 			return token
 		}
-		time.Sleep(200 * time.Millisecond)
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("wait until cluster-info is signed with token %s: %v", id, context.Cause(ctx))
+		}
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"runtime"
 )
 
+// flushLogs bounds what a log lacks when its server is killed.
+const flushLogs = "--log-flush-frequency=1s"
+
 // program returns the path of a built program of the control plane.
 func (c *Cluster) program(name string) (string, error) {
 	_, here, _, ok := runtime.Caller(0)
@@ -72,6 +75,7 @@ func (c *Cluster) apiServerArgs() []string {
 		"--service-cluster-ip-range=" + serviceSubnet,
 		"--audit-policy-file=" + c.auditPolicy(), "--audit-log-path=" + c.auditLog(), "--audit-log-mode=blocking-strict",
 		"--audit-log-maxsize=10000", // MB: one file, never rotated
+		flushLogs,
 	}, c.options.APIServerArgs...)
 }
 
@@ -88,7 +92,7 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--cluster-name=kubernetes", "--cluster-signing-cert-file=" + c.key("ca.crt"), "--cluster-signing-key-file=" + c.key("ca.key"),
 		"--controllers=*,bootstrapsigner,tokencleaner", "--use-service-account-credentials=true",
 		"--requestheader-client-ca-file=" + c.key("front-proxy-ca.crt"),
-		"--service-account-private-key-file=" + c.key("sa.key"),
+		"--service-account-private-key-file=" + c.key("sa.key"), flushLogs,
 	}, c.options.ControllerManagerArgs...)
 }
 
@@ -96,6 +100,6 @@ func (c *Cluster) schedulerArgs() []string {
 	config := c.kubeconfig("scheduler")
 	return []string{
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
-		"--bind-address=127.0.0.1", "--leader-elect=false",
+		"--bind-address=127.0.0.1", "--leader-elect=false", flushLogs,
 	}
 }
