@@ -44,6 +44,7 @@ type Cluster struct {
 	options Options
 	client  *http.Client
 	ca      []byte
+	ready   time.Time // when the API server was first ready
 
 	mu      sync.Mutex
 	servers map[string]*process
@@ -71,7 +72,8 @@ func Start(t *testing.T, o Options) *Cluster {
 	if err := c.start(ctx); err != nil {
 		t.Fatalf("start cluster: %v", err)
 	}
-	t.Logf("the control plane is up after %.1f s, in namespace %s", time.Since(began).Seconds(), c.ns.name)
+	t.Logf("the API server is ready after %.1f s, the control plane is up after %.1f s, in namespace %s",
+		c.ready.Sub(began).Seconds(), time.Since(began).Seconds(), c.ns.name)
 	return c
 }
 
@@ -95,6 +97,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.startAPIServer(ctx); err != nil {
 		return err
 	}
+	c.ready = time.Now()
 	for name, args := range map[string][]string{
 		"kube-controller-manager": c.controllerManagerArgs(), "kube-scheduler": c.schedulerArgs(),
 	} {
