@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// auditLog has been written by an API server, but for names and times.
+// auditLog has the form of what an API server writes, and breaks off.
 const auditLog = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/api/v1/nodes/edge-2/status","verb":"patch","user":{"username":"system:node:edge-1","groups":["system:nodes","system:authenticated"]},"userAgent":"tinylet","objectRef":{"resource":"nodes","name":"edge-2","apiVersion":"v1","subresource":"status"},"responseStatus":{"metadata":{},"status":"Failure","message":"node edge-1 is not allowed to modify node edge-2","reason":"Forbidden","code":403},"requestReceivedTimestamp":"2030-01-02T03:04:05.000006Z","stageTimestamp":"2030-01-02T03:04:05.000007Z","annotations":{"authorization.k8s.io/decision":"allow"}}
 {"stage":"ResponseComplete","verb":"create","requestURI":"/api/v1/nodes","user":{"username":"system:bootstrap:abcdef"},"responseStatus":{"code":403}}
 
