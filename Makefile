@@ -57,6 +57,16 @@ stock-kubelet: # the stock kubelet for arm64; minutes the first time, then cache
 test-adopt: host build-arm64 stock-kubelet ## a stock kubelet and tinylet take over from each other on a board (slow, not in test)
 	go test -tags adopt -count=1 -timeout 25m -v ./test/adopt
 
+.PHONY: control-plane test-cluster
+KUBERNETES := k8s.io/component-base/version
+control-plane: # Kubernetes' servers and etcd for this machine; minutes the first time, then cached
+	@echo "building the control plane v1.36.3 (about 8 minutes the first time)"
+	cd test/cluster/servers && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(KUBERNETES).gitVersion=v1.36.3 \
+	  -X $(KUBERNETES).gitMajor=1 -X $(KUBERNETES).gitMinor=36" -o $(CURDIR)/.cache/cluster/servers .
+	cd test/cluster/etcd && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/etcd .
+test-cluster: host build-arm64 control-plane ## boards beside a real control plane, on a network of their own (root, slow, not in test)
+	go test -tags cluster -count=1 -timeout 40m -v ./test/cluster/...
+
 .PHONY: bench
 bench: ## benchmarks with allocations
 	go test -run '^$$' -bench . -benchmem ./agent/... ./cgroups/...
@@ -71,6 +81,7 @@ lint: ## gofmt, go vet and the pinned analyzers
 	go vet ./...
 	go vet -tags board ./test/...
 	go vet -tags adopt ./test/adopt/...
+	go vet -tags cluster ./test/cluster/...
 	cd test/lint && go build -o ../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 

@@ -24,6 +24,7 @@ var hostTools = map[string]string{
 	"dpkg-deb":            "dpkg",
 	"apt-get":             "apt",
 	"gpgv":                "gpgv",
+	"ip":                  "iproute2",
 }
 
 // HostPackages returns the distribution packages that boards need, sorted.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ type VMOptions struct {
 	Disk         string    // disk made by NewDisk, kept afterwards; empty: a new one, thrown away
 	DiskCache    string    // QEMU's cache mode for the disk; empty: unsafe
 	Files        []File    // put into the root file system before init starts
+	Network      *Network  // where its network card leads; nil: QEMU's user network, which leads nowhere
 	Console      io.Writer // receives what the board prints; may be nil
 }
 
@@ -54,6 +56,12 @@ func Boot(ctx context.Context, im *Image, o VMOptions) (_ *VM, err error) {
 			_ = vm.Close()
 		}
 	}()
+	if o.Network != nil {
+		if err := o.Network.check(); err != nil {
+			close(vm.ended)
+			return nil, err
+		}
+	}
 	if o.Disk == "" {
 		o.Disk = filepath.Join(dir, "disk.qcow2")
 		if err := NewDisk(ctx, im, o.Disk); err != nil {
@@ -89,7 +97,7 @@ func newLayer(ctx context.Context, base, format, path string) error {
 
 // start starts QEMU, which connects to the two sockets.
 func (vm *VM) start(im *Image, o VMOptions) error {
-	initrd, err := vm.initrd(im, o.Files)
+	initrd, err := vm.initrd(im, slices.Concat(o.Network.files(), o.Files))
 	if err != nil {
 		close(vm.ended)
 		return err
@@ -129,7 +137,12 @@ func (vm *VM) start(im *Image, o VMOptions) error {
 		close(vm.ended)
 		return err
 	}
-	vm.cmd = exec.Command(tool, qemuArgs(x, im, o, vm.dir, initrd)...)
+	argv, err := o.Network.command(append([]string{tool}, qemuArgs(x, im, o, vm.dir, initrd)...))
+	if err != nil {
+		close(vm.ended)
+		return err
+	}
+	vm.cmd = exec.Command(argv[0], argv[1:]...)
 	vm.cmd.Stdout, vm.cmd.Stderr = &vm.said, &vm.said
 	vm.cmd.SysProcAttr = dieWithParent()
 	if err := vm.cmd.Start(); err != nil {
@@ -175,19 +188,19 @@ func qemuArgs(x arch, im *Image, o VMOptions, dir, initrd string) []string {
 		clock = o.Date.UTC().Format("2006-01-02T15:04:05")
 	}
 	cmdline := strings.TrimSpace("console=" + x.console + " loglevel=4 psi=1 panic=-1 " + x.kernelArgs + o.ExtraCmdline)
-	return append(append([]string{}, x.machine...),
+	return slices.Concat(x.machine, []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-accel", "tcg,thread=multi", "-smp", fmt.Sprint(o.CPUs), "-m", fmt.Sprint(o.MemoryMB),
 		"-kernel", im.Kernel, "-initrd", initrd, "-append", cmdline,
-		"-rtc", "base="+clock,
-		"-chardev", "socket,id=console,path="+filepath.Join(dir, "console"), "-serial", "chardev:console",
-		"-chardev", "socket,id=control,path="+filepath.Join(dir, "control"),
+		"-rtc", "base=" + clock,
+		"-chardev", "socket,id=console,path=" + filepath.Join(dir, "console"), "-serial", "chardev:console",
+		"-chardev", "socket,id=control,path=" + filepath.Join(dir, "control"),
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control,name=tinylet.control",
-		"-drive", "if=none,id=root,format=qcow2,discard=unmap,cache="+o.DiskCache+",file="+o.Disk,
+		"-drive", "if=none,id=root,format=qcow2,discard=unmap,cache=" + o.DiskCache + ",file=" + o.Disk,
 		"-device", "virtio-blk-pci,drive=root",
-		"-netdev", "user,id=net,restrict=on", "-device", "virtio-net-pci,netdev=net,romfile=",
+	}, o.Network.qemuArgs(), []string{
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
-	)
+	})
 }
 
 // WaitBooted blocks until the board's init has started all services.

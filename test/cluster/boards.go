@@ -1,0 +1,88 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/tinylet/tinylet/test/board"
+)
+
+const (
+	firstBoard = 10 // last number of the first board's address
+	maxBoards  = 200
+)
+
+// BoardNet makes the network of a board that is called name, for
+// board.VMOptions. Asked again it returns the same, for the board's next boot.
+// Only one board may run with it at a time.
+func (c *Cluster) BoardNet(t *testing.T, name string) *board.Network {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, known := c.boards[name]
+	if !known {
+		n = len(c.boards)
+		if n >= maxBoards {
+			t.Fatalf("no address is left for board %s", name)
+		}
+		if err := c.addTap(t.Context(), n); err != nil {
+			t.Fatalf("make the network of board %s: %v", name, err)
+		}
+		c.boards[name] = n
+	}
+	ip := hostAddress.Addr().As4()
+	ip[3] = byte(firstBoard + n)
+	return &board.Network{
+		Namespace: c.ns.name,
+		Tap:       tap(n),
+		MAC:       net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x00, ip[3]},
+		Address:   netip.PrefixFrom(netip.AddrFrom4(ip), hostAddress.Bits()),
+		Gateway:   hostAddress.Addr(),
+		Hostname:  name,
+	}
+}
+
+func tap(n int) string { return fmt.Sprintf("board%d", n) }
+
+func (c *Cluster) addTap(ctx context.Context, n int) error {
+	for _, args := range [][]string{
+		{"tuntap", "add", "dev", tap(n), "mode", "tap"},
+		{"link", "set", tap(n), "master", bridge, "up"},
+	} {
+		if err := c.ns.ip(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Partition cuts a board's link: nothing goes in or out any more, without a
+// sign of it at the board's network card.
+func (c *Cluster) Partition(t *testing.T, name string) {
+	t.Helper()
+	c.setLink(t, name, "down")
+}
+
+// Heal undoes Partition.
+func (c *Cluster) Heal(t *testing.T, name string) {
+	t.Helper()
+	c.setLink(t, name, "up")
+}
+
+func (c *Cluster) setLink(t *testing.T, name, state string) {
+	t.Helper()
+	c.mu.Lock()
+	n, known := c.boards[name]
+	c.mu.Unlock()
+	if !known {
+		t.Fatalf("set the link of board %s: BoardNet has not made it", name)
+	}
+	if err := c.ns.ip(t.Context(), "link", "set", tap(n), state); err != nil {
+		t.Fatalf("set the link of board %s: %v", name, err)
+	}
+}
