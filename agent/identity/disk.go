@@ -27,10 +27,14 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 }
 
 func (d disk) replace(path string, data []byte, mode fs.FileMode) error {
+	return d.replaceBy(path+".tmp", path, data, mode)
+}
+
+// replaceBy is replace by way of tmp, of which one at most is ever left.
+func (d disk) replaceBy(tmp, path string, data []byte, mode fs.FileMode) error {
 	if err := d.folder(filepath.Dir(path)); err != nil {
 		return err
 	}
-	tmp := path + ".tmp"
 	if err := d.remove(tmp); err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (s *store) save(pair *tls.Certificate, now time.Time) error {
 	}
 	data.Write(key)
 	dated := filepath.Join(s.dir, s.prefix+"-"+now.Format("2006-01-02-15-04-05")+".pem")
-	if err := s.disk.replace(dated, data.Bytes(), 0o600); err != nil {
+	if err := s.disk.replaceBy(filepath.Join(s.dir, s.prefix+".pem.tmp"), dated, data.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("save certificate: %w", err)
 	}
 	if err := s.disk.link(dated, s.current(), s.updated()); err != nil {
