@@ -88,6 +88,7 @@ type board struct {
 	adjust func(*Config)
 	// virtual has no network and no inotify.
 	virtual bool
+	ahead   atomic.Int64 // of virtual time
 	before  func(step, path string) error
 }
 
@@ -156,6 +157,7 @@ func (b *board) start() (id *Identity, stop func()) {
 	}
 	id.client.disk.before, id.serving.store.disk.before = b.before, nil
 	if b.virtual {
+		id.now = func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
 		id.watch = func(ctx context.Context, _ *slog.Logger, _ func() []string, _ chan<- struct{}) { <-ctx.Done() }
 		id.connect = func(c apiclient.Config) (server, *apiclient.Client, error) {
 			user := "token"

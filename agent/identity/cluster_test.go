@@ -44,9 +44,9 @@ type cluster struct {
 	life   time.Duration
 	policy func(*certificatesv1.CertificateSigningRequest) // with the lock held; nil approves
 	step   func(string)                                    // of requests; may abort the handler
-	down   error                                           // what direct requests fail with
 
 	mu       sync.Mutex
+	down     error // what direct requests fail with
 	version  int
 	requests map[string]*certificatesv1.CertificateSigningRequest
 	made     []string // names, in order
@@ -230,9 +230,21 @@ type direct struct {
 	user string
 }
 
+func (c *cluster) outage() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down
+}
+
+func (c *cluster) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = err
+}
+
 func (d direct) Get(_ context.Context, _ apiclient.Resource, _, name string, into runtime.Object) error {
-	if d.down != nil {
-		return d.down
+	if err := d.outage(); err != nil {
+		return err
 	}
 	r, err := d.get(name)
 	if err == nil {
@@ -242,8 +254,8 @@ func (d direct) Get(_ context.Context, _ apiclient.Resource, _, name string, int
 }
 
 func (d direct) Create(_ context.Context, _ apiclient.Resource, _, _, _ string, object, into runtime.Object) error {
-	if d.down != nil {
-		return d.down
+	if err := d.outage(); err != nil {
+		return err
 	}
 	r, err := d.create(d.user, object.(*certificatesv1.CertificateSigningRequest))
 	if err == nil {
@@ -253,8 +265,8 @@ func (d direct) Create(_ context.Context, _ apiclient.Resource, _, _, _ string, 
 }
 
 func (d direct) Watch(ctx context.Context, _ apiclient.Resource, _ string, o metav1.ListOptions) (watch.Interface, error) {
-	if d.down != nil {
-		return nil, d.down
+	if err := d.outage(); err != nil {
+		return nil, err
 	}
 	changes, end := d.subscribe(strings.TrimPrefix(o.FieldSelector, "metadata.name="))
 	out := make(chan watch.Event)
