@@ -1,0 +1,44 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// tokenAge is how long a token's file is not read again (client-go's
+// transport/token_source.go).
+const tokenAge = time.Minute
+
+// bearer is a bearer token, from a file if it has a path.
+type bearer struct {
+	token, path string
+
+	mu    sync.Mutex
+	fresh time.Time
+}
+
+// read answers the token. While its file cannot be read, that is the last one.
+func (b *bearer) read() (string, error) {
+	if b.path == "" {
+		return b.token, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.fresh.IsZero() && time.Since(b.fresh) < tokenAge {
+		return b.token, nil
+	}
+	data, err := readFile(b.path)
+	token := strings.TrimSpace(string(data))
+	if err == nil && token == "" {
+		err = errors.New("the file is empty")
+	}
+	if err == nil {
+		b.token, b.fresh = token, time.Now()
+	} else if b.fresh.IsZero() {
+		return "", fmt.Errorf("read token file %s: %w", b.path, err)
+	}
+	return b.token, nil
+}

@@ -1,0 +1,297 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// client waits for the identity's client.
+func client(t *testing.T, id *Identity) interface {
+	Raw(ctx context.Context, path string) ([]byte, error)
+} {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := id.Client(ctx)
+	if err != nil {
+		t.Fatalf("no client: %v (%s)", err, id.Problem())
+	}
+	return c
+}
+
+// isNode asks the server who asks.
+func isNode(t *testing.T, id *Identity) {
+	t.Helper()
+	data, err := client(t, id).Raw(t.Context(), "/version")
+	if err != nil || !strings.Contains(string(data), "system:node:a") {
+		t.Errorf("the server sees %s, %v", data, err)
+	}
+}
+
+func TestBootstrap(t *testing.T) {
+	c := newCluster(t)
+	b := newBoard(t, c, false)
+	b.kubeconfig("bootstrap-kubelet.conf", withToken)
+	id, _ := b.start()
+	isNode(t, id)
+	soon(t, "no problem is left", func() bool { return id.Problem() == "" })
+	if names := c.names(); len(names) != 1 || !strings.HasPrefix(names[0], "node-csr-") || len(names[0]) != len("node-csr-")+43 {
+		t.Errorf("requests %q", names)
+	}
+	r, err := c.get(c.names()[0])
+	if err != nil || r.Spec.SignerName != "kubernetes.io/kube-apiserver-client-kubelet" || fmt.Sprint(r.Spec.Usages) != "[digital signature client auth]" || r.Spec.ExpirationSeconds != nil {
+		t.Errorf("request %+v, %v", r.Spec, err)
+	}
+	current := b.path("pki/kubelet-client-current.pem")
+	target, err := os.Readlink(current)
+	if err != nil || !filepath.IsAbs(target) || !strings.HasPrefix(filepath.Base(target), "kubelet-client-20") {
+		t.Errorf("link to %q, %v", target, err)
+	}
+	for _, path := range []string{target, b.path("kubelet.conf")} {
+		if at, err := os.Stat(path); err != nil || at.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", path, at.Mode(), err)
+		}
+	}
+	k, err := Load(b.path("kubelet.conf"))
+	if err != nil || k.CertFile != current || k.KeyFile != current || k.Server != b.server || string(k.CA) != string(c.caPEM()) || k.HasToken() {
+		t.Errorf("kubeconfig %+v, %v", k, err)
+	}
+	if _, err := os.Stat(b.path("pki/kubelet-client.key.tmp")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the key is left: %v", err)
+	}
+	if first, _ := id.Client(t.Context()); first != client(t, id) {
+		t.Error("the client is another one")
+	}
+}
+
+func TestBootstrapFileComesLater(t *testing.T) {
+	c := newCluster(t)
+	b := newBoard(t, c, false)
+	b.adjust = func(c *Config) { c.BootstrapKubeconfig = b.path("not/yet/bootstrap.conf") }
+	id, _ := b.start()
+	soon(t, "it says what to do", func() bool { return strings.Contains(id.Problem(), "kubeadm token create") })
+	b.kubeconfig("not/yet/bootstrap.conf", withToken)
+	isNode(t, id)
+}
+
+func TestRefused(t *testing.T) {
+	c := newCluster(t)
+	c.policy = deny
+	b := newBoard(t, c, false)
+	b.kubeconfig("bootstrap-kubelet.conf", withToken)
+	id, _ := b.start()
+	soon(t, "the refusal is told", func() bool { return strings.Contains(id.Problem(), "not you") })
+	c.mu.Lock()
+	c.policy = nil
+	c.mu.Unlock()
+	// A new token comes by a changed file, and nobody waits.
+	b.kubeconfig("bootstrap-kubelet.conf", withToken)
+	isNode(t, id)
+	if names := c.names(); len(names) != 2 || names[0] == names[1] {
+		t.Errorf("requests %q", names)
+	}
+	if n := strings.Count(b.log.String(), "CertificateRefused"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, b.log.String())
+	}
+}
+
+func TestLateApproval(t *testing.T) {
+	c := newCluster(t)
+	c.policy = ignore
+	b := newBoard(t, c, false)
+	b.kubeconfig("bootstrap-kubelet.conf", withToken)
+	_, stop := b.start()
+	soon(t, "a request", func() bool { return len(c.names()) == 1 })
+	stop()
+	id, _ := b.start()
+	soon(t, "the request is watched", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.watchers) == 1 })
+	c.change(c.names()[0], c.approve)
+	isNode(t, id)
+	if n := len(c.names()); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestWrongToken(t *testing.T) {
+	b := newBoard(t, newCluster(t), false)
+	b.kubeconfig("bootstrap-kubelet.conf", func(k *Kubeconfig) { k.Token = "abcdef.aaaaaaaaaaaaaaaa" })
+	id, _ := b.start()
+	soon(t, "it says that the token is wrong", func() bool { return strings.Contains(id.Problem(), "may have expired") })
+	if strings.Contains(b.log.String(), "aaaaaaaaaaaaaaaa") {
+		t.Error("the token is in the log")
+	}
+}
+
+// TestKilledAnywhere ends the agent at each change of a file and at each
+// request of its bootstrap, before and after the server has seen it.
+func TestKilledAnywhere(t *testing.T) {
+	errKilled := errors.New("killed")
+	var told []string
+	for at := 0; ; at++ {
+		killed := false
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			c := newCluster(t)
+			b := newBoard(t, c, false)
+			b.kubeconfig("bootstrap-kubelet.conf", withToken)
+			var steps atomic.Int64
+			var dead atomic.Bool
+			dies := make(chan struct{})
+			reach := func(step string) bool {
+				if n := steps.Add(1) - 1; n == int64(at) && dead.CompareAndSwap(false, true) {
+					told = append(told, step)
+					close(dies)
+				}
+				return dead.Load()
+			}
+			b.before = func(step, path string) error {
+				if reach(step + " " + filepath.Base(path)) {
+					return errKilled
+				}
+				return nil
+			}
+			c.step = func(step string) {
+				if reach(step) {
+					panic(http.ErrAbortHandler)
+				}
+			}
+			id, stop := b.start()
+			select {
+			case <-dies:
+				killed = true
+			case <-id.ready:
+			case <-time.After(10 * time.Second):
+				t.Fatal("nothing happens")
+			}
+			stop()
+			b.before, c.step = nil, nil
+			if killed {
+				// kubeadm deletes the file only when the kubeconfig is whole.
+				if k, err := Load(b.path("kubelet.conf")); err == nil {
+					if _, err := k.Certificate(); err != nil {
+						t.Errorf("the kubeconfig came before its certificate: %v", err)
+					}
+				}
+			}
+			id, _ = b.start()
+			isNode(t, id)
+			if names := c.names(); len(names) != 1 {
+				t.Errorf("requests %q", names)
+			}
+			soon(t, "nothing is left", func() bool {
+				left, err := filepath.Glob(b.path("pki/*.tmp*"))
+				return err == nil && len(left) == 0
+			})
+		})
+		if !killed {
+			break
+		}
+	}
+	all := strings.Join(told, ", ")
+	for _, want := range []string{"rename kubelet-client.key.tmp", "ask POST", "answer POST", "rename kubelet-client-current.pem", "rename kubelet.conf"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("it never died at %q: %s", want, all)
+		}
+	}
+}
+
+// TestForeignFiles starts on what others or a power cut left.
+func TestForeignFiles(t *testing.T) {
+	now := time.Now()
+	for _, row := range []struct {
+		name    string
+		prepare func(b *board)
+		asked   int // requests with the bootstrap token
+	}{
+		{"a stock kubelet's", func(b *board) { b.current(now.Add(-time.Hour), now.Add(time.Hour*9)) }, 0},
+		{"an expired certificate", func(b *board) { b.current(now.Add(-2*time.Hour), now.Add(-time.Hour)) }, 1},
+		{"a garbage certificate", func(b *board) {
+			b.current(now.Add(-time.Hour), now.Add(9*time.Hour))
+			b.write("pki/kubelet-client-old.pem", []byte("\x00\xffgarbage"))
+		}, 1},
+		{"half a certificate", func(b *board) {
+			b.current(now.Add(-time.Hour), now.Add(9*time.Hour))
+			data, _ := os.ReadFile(b.path("pki/kubelet-client-old.pem"))
+			b.write("pki/kubelet-client-old.pem", data[:len(data)-60])
+		}, 1},
+		{"a link to nothing", func(b *board) {
+			b.current(now.Add(-time.Hour), now.Add(9*time.Hour))
+			_ = os.Remove(b.path("pki/kubelet-client-old.pem"))
+		}, 1},
+		{"a link that was not moved", func(b *board) {
+			b.current(now.Add(-time.Hour), now.Add(9*time.Hour))
+			_ = os.Rename(b.path("pki/kubelet-client-current.pem"), b.path("pki/kubelet-client-updated.pem"))
+		}, 0},
+		{"half a kubeconfig", func(b *board) {
+			b.current(now.Add(-time.Hour), now.Add(9*time.Hour))
+			b.write("kubelet.conf", []byte("apiVersion: v1\nkind: Config\nclusters:\n- cluster:\n    serv"))
+		}, 1},
+		{"a garbage key", func(b *board) { b.write("pki/kubelet-client.key.tmp", []byte("garbage")) }, 1},
+		{"an embedded certificate", func(b *board) {
+			data := b.cluster.nodePair("a", now.Add(-time.Hour), now.Add(9*time.Hour))
+			b.kubeconfig("kubelet.conf", func(k *Kubeconfig) { k.Cert, k.Key = data, data })
+		}, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBoard(t, newCluster(t), false)
+			b.kubeconfig("bootstrap-kubelet.conf", withToken)
+			row.prepare(b)
+			id, _ := b.start()
+			isNode(t, id)
+			b.cluster.mu.Lock()
+			defer b.cluster.mu.Unlock()
+			asked := 0
+			for _, user := range b.cluster.users {
+				if user == "system:bootstrap:abcdef" {
+					asked++
+				}
+			}
+			if asked != row.asked {
+				t.Errorf("requests by %q", b.cluster.users)
+			}
+		})
+	}
+}
+
+// TestSomebodyElsesRequest finds its request's name taken.
+func TestSomebodyElsesRequest(t *testing.T) {
+	c := newCluster(t)
+	b := newBoard(t, c, true)
+	key, err := newKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := encodeKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.write("pki/kubelet-client.key.tmp", data)
+	mine, other := clientTemplate("a"), clientTemplate("b")
+	request, err := other.request(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if request.Name, err = mine.name(key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.create("", request); err != nil {
+		t.Fatal(err)
+	}
+	s := &store{dir: b.path("pki"), prefix: "kubelet-client"}
+	i := &issuer{store: s, now: time.Now}
+	_, err = i.obtain(t.Context(), direct{c, "token"}, mine, true, nil)
+	var refused *refusal
+	if !errors.As(err, &refused) {
+		t.Fatalf("error %v", err)
+	}
+	if _, err := i.obtain(t.Context(), direct{c, "token"}, mine, true, nil); err != nil {
+		t.Errorf("with another key: %v", err)
+	}
+}

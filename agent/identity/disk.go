@@ -1,0 +1,121 @@
+package identity
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// disk changes files. Before each step it asks before, with which tests end
+// the agent there; nil goes on.
+type disk struct {
+	before func(step, path string) error
+}
+
+func (d disk) step(step, path string) error {
+	if d.before == nil {
+		return nil
+	}
+	return d.before(step, path)
+}
+
+// Replace replaces the file at path as a whole, down to the disk, and makes
+// the folders that are missing.
+func Replace(path string, data []byte, mode fs.FileMode) error {
+	return disk{}.replace(path, data, mode)
+}
+
+func (d disk) replace(path string, data []byte, mode fs.FileMode) error {
+	return d.replaceBy(path+".tmp", path, data, mode)
+}
+
+// replaceBy is replace by way of tmp, of which one at most is ever left.
+func (d disk) replaceBy(tmp, path string, data []byte, mode fs.FileMode) error {
+	if err := d.folder(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := d.remove(tmp); err != nil {
+		return err
+	}
+	if err := d.step("write", tmp); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return d.rename(tmp, path)
+}
+
+// link replaces what is at path by a symbolic link to target, by way of tmp.
+func (d disk) link(target, path, tmp string) error {
+	if err := d.remove(tmp); err != nil {
+		return err
+	}
+	if err := d.step("link", tmp); err != nil {
+		return err
+	}
+	if err := os.Symlink(target, tmp); err != nil {
+		return err
+	}
+	return d.rename(tmp, path)
+}
+
+// remove removes a file that may not be there.
+func (d disk) remove(path string) error {
+	if err := d.step("remove", path); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (d disk) rename(from, to string) error {
+	if err := d.step("rename", to); err != nil {
+		return err
+	}
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	if err := d.step("sync", to); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(to))
+}
+
+// folder makes a folder and those above it, down to the disk.
+func (d disk) folder(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(path)
+	if err := d.folder(above); err != nil {
+		return err
+	}
+	if err := d.step("mkdir", path); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncFolder(above)
+}
+
+func syncFolder(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}

@@ -1,0 +1,74 @@
+package identity
+
+import (
+	"bytes"
+	"fmt"
+
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Encode is the kubeconfig as a file that stands alone but for the client
+// certificate's file, with the names that the kubelet gives after its
+// bootstrap.
+func (k *Kubeconfig) Encode() ([]byte, error) {
+	cluster := clientcmdv1.Cluster{
+		Server: k.Server, TLSServerName: k.ServerName,
+		InsecureSkipTLSVerify: k.Insecure, CertificateAuthorityData: k.CA,
+	}
+	if k.Proxy != nil {
+		cluster.ProxyURL = k.Proxy.String()
+	}
+	data, err := yaml.Marshal(clientcmdv1.Config{
+		Kind: "Config", APIVersion: "v1",
+		Clusters: []clientcmdv1.NamedCluster{{Name: "default-cluster", Cluster: cluster}},
+		AuthInfos: []clientcmdv1.NamedAuthInfo{{Name: "default-auth", AuthInfo: clientcmdv1.AuthInfo{
+			ClientCertificate: k.CertFile, ClientKey: k.KeyFile,
+			ClientCertificateData: k.Cert, ClientKeyData: k.Key,
+			Token: k.Token, TokenFile: k.TokenFile,
+		}}},
+		Contexts: []clientcmdv1.NamedContext{{Name: "default-context", Context: clientcmdv1.Context{
+			Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default",
+		}}},
+		CurrentContext: "default-context",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode kubeconfig: %w", err)
+	}
+	return data, nil
+}
+
+// Write replaces the file at path by the kubeconfig, for root alone, down to
+// the disk.
+func (k *Kubeconfig) Write(path string) error { return k.write(disk{}, path) }
+
+func (k *Kubeconfig) write(d disk, path string) error {
+	data, err := k.Encode()
+	if err != nil {
+		return err
+	}
+	if err := d.replace(path, data, 0o600); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// certified is the kubeconfig with the client certificate in a file.
+func (k *Kubeconfig) certified(pem string) *Kubeconfig {
+	return &Kubeconfig{
+		Server: k.Server, ServerName: k.ServerName, CA: k.CA, Insecure: k.Insecure, Proxy: k.Proxy,
+		CertFile: pem, KeyFile: pem,
+	}
+}
+
+// sameServer says that both name one server, reached and trusted in one way.
+func (k *Kubeconfig) sameServer(other *Kubeconfig) bool {
+	proxy := func(k *Kubeconfig) string {
+		if k.Proxy == nil {
+			return ""
+		}
+		return k.Proxy.String()
+	}
+	return k.Server == other.Server && k.ServerName == other.ServerName && k.Insecure == other.Insecure &&
+		bytes.Equal(k.CA, other.CA) && proxy(k) == proxy(other)
+}

@@ -1,0 +1,192 @@
+package identity
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha512"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// template is what a certificate is to say.
+type template struct {
+	prefix string // of the request's name
+	signer string
+	usage  certificatesv1.KeyUsage // beside digital signature
+	node   string
+	dns    []string
+	ips    []net.IP
+}
+
+func clientTemplate(node string) template {
+	return template{
+		prefix: "node-csr-", node: node,
+		signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
+	}
+}
+
+// servingTemplate sorts the addresses, so that their order makes no
+// difference.
+func servingTemplate(node string, dns []string, ips []net.IP) template {
+	t := template{
+		prefix: "csr-", node: node,
+		signer: certificatesv1.KubeletServingSignerName, usage: certificatesv1.UsageServerAuth,
+		dns: slices.Compact(slices.Sorted(slices.Values(dns))),
+	}
+	t.ips = slices.SortedFunc(slices.Values(ips), func(a, b net.IP) int { return cmp.Compare(a.String(), b.String()) })
+	t.ips = slices.CompactFunc(t.ips, net.IP.Equal)
+	return t
+}
+
+// fits says that a certificate says all that the template asks for; more
+// addresses than that do no harm (client-go's util/certificate).
+func (t *template) fits(leaf *x509.Certificate) bool {
+	subject := t.subject()
+	if leaf.Subject.CommonName != subject.CommonName || !slices.Contains(leaf.Subject.Organization, subject.Organization[0]) {
+		return false
+	}
+	for _, name := range t.dns {
+		if !slices.Contains(leaf.DNSNames, name) {
+			return false
+		}
+	}
+	for _, ip := range t.ips {
+		if !slices.ContainsFunc(leaf.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *template) subject() pkix.Name {
+	return pkix.Name{CommonName: "system:node:" + t.node, Organization: []string{"system:nodes"}}
+}
+
+func (t *template) usages() []certificatesv1.KeyUsage {
+	return []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, t.usage}
+}
+
+// name is the request's name, which follows from the key and all that is asked
+// for. For client certificates it is the one that the kubelet's bootstrap
+// gives, so that either finds what the other has asked for
+// (pkg/kubelet/certificate/bootstrap: digestedName).
+func (t *template) name(key *ecdsa.PrivateKey) (string, error) {
+	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		return "", fmt.Errorf("encode public key: %w", err)
+	}
+	subject := t.subject()
+	parts := [][]byte{public, []byte(subject.CommonName), []byte(subject.Organization[0])}
+	for _, usage := range t.usages() {
+		parts = append(parts, []byte(usage))
+	}
+	for _, name := range t.dns {
+		parts = append(parts, []byte(name))
+	}
+	for _, ip := range t.ips {
+		parts = append(parts, []byte(ip.String()))
+	}
+	hash := sha512.New512_256()
+	for _, part := range parts {
+		// No part can look like two: the encoding has no bar.
+		hash.Write([]byte(base64.RawURLEncoding.EncodeToString(part) + "|"))
+	}
+	return t.prefix + base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
+}
+
+// request is the object to create.
+func (t *template) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+	name, err := t.name(key)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: t.subject(), DNSNames: t.dns, IPAddresses: t.ips,
+	}, key)
+	if err != nil {
+		return nil, fmt.Errorf("make certificate signing request: %w", err)
+	}
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: t.signer,
+			Usages:     t.usages(),
+		},
+	}, nil
+}
+
+// ours says why a request that already exists is not one that we have made
+// with the key.
+func (t *template) ours(have *certificatesv1.CertificateSigningRequest, key *ecdsa.PrivateKey) error {
+	block, _ := pem.Decode(have.Spec.Request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return errors.New("it holds no request in PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("its request: %w", err)
+	}
+	if err := request.CheckSignature(); err != nil {
+		return fmt.Errorf("its request: %w", err)
+	}
+	subject := t.subject()
+	switch {
+	case !key.PublicKey.Equal(request.PublicKey):
+		return errors.New("its request has another key")
+	case request.Subject.CommonName != subject.CommonName || !slices.Equal(request.Subject.Organization, subject.Organization):
+		return fmt.Errorf("its request is of %q", request.Subject)
+	case have.Spec.SignerName != t.signer:
+		return fmt.Errorf("it is for the signer %s", have.Spec.SignerName)
+	}
+	return nil
+}
+
+// verdict is what a request's status says.
+type verdict struct {
+	issued  []byte // PEM
+	refused string // why, if it was
+}
+
+func verdictOn(r *certificatesv1.CertificateSigningRequest) verdict {
+	approved := false
+	for _, c := range r.Status.Conditions {
+		if c.Status != v1.ConditionTrue && c.Status != "" {
+			continue
+		}
+		switch c.Type {
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			return verdict{refused: fmt.Sprintf("%s: %s: %s", c.Type, c.Reason, c.Message)}
+		case certificatesv1.CertificateApproved:
+			approved = true
+		}
+	}
+	if approved {
+		return verdict{issued: bytes.TrimSpace(r.Status.Certificate)}
+	}
+	return verdict{}
+}
+
+// flaw says what is wrong with an issued certificate, "" if nothing is.
+func (t *template) flaw(leaf *x509.Certificate, now time.Time) string {
+	switch {
+	case !t.fits(leaf):
+		return fmt.Sprintf("the certificate is of %q and does not say what was asked for", leaf.Subject)
+	case now.After(leaf.NotAfter):
+		return fmt.Sprintf("the certificate expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return ""
+}

@@ -1,0 +1,306 @@
+package identity
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// expiry is when the current client certificate ends.
+func expiry(t *testing.T, b *board) time.Time {
+	t.Helper()
+	pair, err := (&store{dir: b.path("pki"), prefix: "kubelet-client"}).load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Leaf.NotAfter
+}
+
+// virtual runs a test on a board in virtual time.
+func virtual(t *testing.T, test func(t *testing.T, b *board)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newBoard(t, newCluster(t), true)) })
+}
+
+func TestRenewal(t *testing.T) {
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	leaf := &x509.Certificate{NotBefore: from, NotAfter: from.Add(100 * day)}
+	for share, want := range map[float64]time.Duration{0: 70 * day, 0.5: 80 * day, 1: 90 * day} {
+		if got := renewal(leaf, share).Sub(from); (got - want).Abs() > time.Minute {
+			t.Errorf("share %v: after %v, want %v", share, got, want)
+		}
+	}
+}
+
+func TestRotates(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.cluster.life = 100 * day
+		start := time.Now()
+		b.current(start, start.Add(100*day))
+		id, _ := b.start()
+		synctest.Wait()
+		time.Sleep(69 * day)
+		synctest.Wait()
+		if n := len(b.cluster.names()); n != 0 {
+			t.Fatalf("%d requests after 69 days", n)
+		}
+		time.Sleep(22 * day)
+		synctest.Wait()
+		if n := len(b.cluster.names()); n != 1 || b.cluster.users[0] != "node" {
+			t.Fatalf("%d requests after 91 days, by %q", n, b.cluster.users)
+		}
+		if end := expiry(t, b); end.Before(start.Add(169*day)) || !id.Stats().ClientExpiry.Equal(end) {
+			t.Errorf("the certificate ends %v, %v", end, id.Stats())
+		}
+		if b.cluster.lost == 0 {
+			t.Error("the client did not connect anew")
+		}
+		if _, err := os.Stat(b.path("pki/kubelet-client.key.tmp")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the key is left: %v", err)
+		}
+		time.Sleep(365 * day)
+		synctest.Wait()
+		if n := len(b.cluster.names()); n < 4 || n > 7 {
+			t.Errorf("%d requests in 456 days", n)
+		}
+	})
+}
+
+func TestRotationTurnedOff(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.current(time.Now(), time.Now().Add(100*day))
+		b.adjust = func(c *Config) { c.Rotate = false }
+		id, _ := b.start()
+		time.Sleep(99 * day)
+		synctest.Wait()
+		if len(b.cluster.names()) != 0 || id.Problem() != "" {
+			t.Errorf("requests %q, problem %q", b.cluster.names(), id.Problem())
+		}
+		if _, err := id.present(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * day)
+		synctest.Wait()
+		if !strings.Contains(id.Problem(), "expired") {
+			t.Errorf("problem %q", id.Problem())
+		}
+		if _, err := id.present(); err == nil {
+			t.Error("an expired certificate is shown")
+		}
+	})
+}
+
+// TestClockJumpsOverTheDeadline sets the clock to after the renewal while the
+// timer still thinks of the old time.
+func TestClockJumpsOverTheDeadline(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.current(time.Now(), time.Now().Add(100*day))
+		b.start()
+		synctest.Wait()
+		b.ahead.Store(int64(95 * day))
+		synctest.Wait()
+		if n := len(b.cluster.names()); n != 0 {
+			t.Fatalf("%d requests before anybody said that the clock was set", n)
+		}
+		b.clock.jump()
+		synctest.Wait()
+		if n := len(b.cluster.names()); n != 1 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+func TestOutage(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.kubeconfig("bootstrap-kubelet.conf", withToken)
+		b.cluster.fail(errors.New("no route to host"))
+		id, _ := b.start()
+		time.Sleep(5 * time.Hour)
+		synctest.Wait()
+		if n := strings.Count(b.log.String(), "no route to host"); n != 1 {
+			t.Errorf("an outage of 5 hours is logged %d times", n)
+		}
+		b.cluster.fail(nil)
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		select {
+		case <-id.ready:
+		default:
+			t.Fatal("no client a minute after the outage")
+		}
+		if n := strings.Count(b.log.String(), "in order again"); n != 1 {
+			t.Errorf("the end is logged %d times", n)
+		}
+	})
+}
+
+func TestNeverApproved(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.kubeconfig("bootstrap-kubelet.conf", withToken)
+		b.cluster.policy = ignore
+		id, _ := b.start()
+		time.Sleep(5 * time.Hour)
+		synctest.Wait()
+		names := b.cluster.names()
+		if len(names) != 1 {
+			t.Fatalf("%d requests", len(names))
+		}
+		if n := strings.Count(b.log.String(), "kubectl certificate approve "+names[0]); n != 1 {
+			t.Errorf("the command is logged %d times:\n%s", n, b.log.String())
+		}
+		if !strings.Contains(id.Problem(), "kubectl get csr") {
+			t.Errorf("problem %q", id.Problem())
+		}
+		// Clusters delete requests that nobody answers.
+		b.cluster.change(names[0], nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if n := len(b.cluster.names()); n != 2 {
+			t.Fatalf("%d requests after the first is gone", n)
+		}
+		b.cluster.change(names[0], b.cluster.approve)
+		synctest.Wait()
+		if id.Problem() != "" {
+			t.Errorf("problem %q", id.Problem())
+		}
+	})
+}
+
+func TestDeniedForADay(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.kubeconfig("bootstrap-kubelet.conf", withToken)
+		b.cluster.policy = deny
+		b.start()
+		time.Sleep(day)
+		synctest.Wait()
+		names := b.cluster.names()
+		if n := len(names); n < 48 || n > 110 {
+			t.Errorf("%d requests in a day", n)
+		}
+		for i, name := range names[1:] {
+			if name == names[i] {
+				t.Errorf("the request that was denied is made again")
+			}
+		}
+	})
+}
+
+func TestExpiredOffline(t *testing.T) {
+	for _, row := range []struct {
+		name, file string
+		asked      int
+		problem    string
+	}{
+		{"nothing to enrol with", "", 0, "kubeadm token create"},
+		{"a bootstrap kubeconfig", "bootstrap-kubelet.conf", 1, ""},
+		{"an enrolment kubeconfig", "enrol.conf", 1, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, b *board) {
+				now := time.Now()
+				b.current(now.Add(-2*day), now.Add(-day))
+				b.adjust = func(c *Config) { c.EnrolKubeconfig = b.path("enrol.conf") }
+				if row.file != "" {
+					b.kubeconfig(row.file, withToken)
+				}
+				id, _ := b.start()
+				synctest.Wait()
+				if n := len(b.cluster.names()); n != row.asked {
+					t.Errorf("%d requests", n)
+				}
+				if row.problem == "" != (id.Problem() == "") || !strings.Contains(id.Problem(), row.problem) {
+					t.Errorf("problem %q", id.Problem())
+				}
+				select {
+				case <-id.ready:
+					if row.asked == 0 {
+						t.Error("there is a client")
+					}
+				default:
+					if row.asked != 0 {
+						t.Error("there is no client")
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestEnrolmentIsForTheExpired keeps a credential that stays on the board from
+// being used for more than it is for.
+func TestEnrolmentIsForTheExpired(t *testing.T) {
+	for _, prepare := range []func(b *board){
+		func(*board) {},
+		func(b *board) { b.current(time.Now(), time.Now().Add(day)) },
+		func(b *board) {
+			b.current(time.Now().Add(-2*day), time.Now().Add(-day))
+			b.clock.wrong.Store(true)
+		},
+	} {
+		virtual(t, func(t *testing.T, b *board) {
+			b.adjust = func(c *Config) { c.EnrolKubeconfig = b.path("enrol.conf") }
+			b.kubeconfig("enrol.conf", withToken)
+			prepare(b)
+			b.start()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if names := b.cluster.names(); len(names) != 0 {
+				t.Errorf("requests %q", names)
+			}
+		})
+	}
+}
+
+func TestExpiresWhileRunning(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.current(time.Now(), time.Now().Add(5*time.Hour))
+		b.adjust = func(c *Config) { c.EnrolKubeconfig = b.path("enrol.conf") }
+		b.kubeconfig("enrol.conf", withToken)
+		b.cluster.fail(errors.New("no route to host"))
+		id, _ := b.start()
+		time.Sleep(6 * time.Hour)
+		synctest.Wait()
+		if !strings.Contains(id.Problem(), "expired") {
+			t.Errorf("problem %q", id.Problem())
+		}
+		b.cluster.fail(nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if _, err := id.present(); err != nil || id.Problem() != "" || fmt.Sprint(b.cluster.users) != "[token]" {
+			t.Errorf("%v, problem %q, requests by %q", err, id.Problem(), b.cluster.users)
+		}
+	})
+}
+
+func TestClockComesLater(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		now := time.Now()
+		b.current(now.Add(-2*day), now.Add(-day))
+		b.kubeconfig("bootstrap-kubelet.conf", withToken)
+		b.clock.wrong.Store(true)
+		id, _ := b.start()
+		time.Sleep(day)
+		synctest.Wait()
+		if n := len(b.cluster.names()); n != 0 {
+			t.Fatalf("%d requests with a wrong clock", n)
+		}
+		select {
+		case <-id.ready: // its requests wait for the clock
+		default:
+			t.Error("no client while the certificate cannot be judged")
+		}
+		b.clock.wrong.Store(false)
+		b.clock.jump()
+		synctest.Wait()
+		if n := len(b.cluster.names()); n != 1 || id.Problem() != "" {
+			t.Errorf("%d requests, problem %q", n, id.Problem())
+		}
+	})
+}

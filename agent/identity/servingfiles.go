@@ -1,0 +1,78 @@
+package identity
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// servingFiles is a serving certificate that somebody else keeps in files.
+type servingFiles struct {
+	cert, key string
+	log       *slog.Logger
+
+	mu     sync.Mutex
+	pair   *tls.Certificate
+	looked time.Time
+	seen   [2]stamp
+	err    error
+}
+
+// stamp tells one state of a file from another.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// current answers the certificate. At most once a second it looks whether the
+// files have changed; while they cannot be used, the last certificate stays.
+func (f *servingFiles) current(now time.Time) (*tls.Certificate, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if age := now.Sub(f.looked); f.looked.IsZero() || age >= time.Second || age < 0 {
+		f.looked = now
+		f.look()
+	}
+	if f.pair == nil {
+		return nil, fmt.Errorf("%w: %w", errNoServing, f.err)
+	}
+	return f.pair, nil
+}
+
+func (f *servingFiles) look() {
+	var now [2]stamp
+	for i, path := range []string{f.cert, f.key} {
+		if at, err := os.Stat(path); err == nil {
+			now[i] = stamp{at.ModTime(), at.Size()}
+		}
+	}
+	if now == f.seen && (f.pair != nil || f.err != nil) {
+		return
+	}
+	f.seen = now
+	pair, err := f.load()
+	if f.err = err; err == nil {
+		f.pair = pair
+	} else if f.pair != nil {
+		f.log.Warn("the serving certificate cannot be read: the last one stays", "error", err)
+	}
+}
+
+func (f *servingFiles) load() (*tls.Certificate, error) {
+	cert, err := readFile(f.cert)
+	if err != nil {
+		return nil, fmt.Errorf("read serving certificate: %w", err)
+	}
+	key, err := readFile(f.key)
+	if err != nil {
+		return nil, fmt.Errorf("read key of serving certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate %s: %w", f.cert, err)
+	}
+	return &pair, nil
+}
