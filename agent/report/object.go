@@ -11,7 +11,7 @@ import (
 )
 
 // heardLimit is how long a mirror pod that was created is taken to be there
-// although the pod source does not tell it: its set may be older, or somebody
+// although a set of the pod source lacks it: the set may be older, or somebody
 // deleted the mirror pod before it was told.
 const heardLimit = time.Minute
 
@@ -21,7 +21,7 @@ type object struct {
 
 	told       *v1.Pod   // by the pod source, nil if the name is not in its set
 	heard      *v1.Pod   // from an answer, as long as it is newer than told
-	heardUntil time.Time // when heard is given up; zero for one that was told before
+	heardUntil time.Time // when heard is given up; zero as long as no set lacks it
 	gone       types.UID // the server said that this one is gone
 
 	taken   *v1.PodStatus // the agent's status that the server took last
@@ -64,7 +64,7 @@ func (o *object) current(now time.Time) *v1.Pod {
 }
 
 // tell takes what the pod source has under the name, nil if nothing.
-func (o *object) tell(p *v1.Pod) {
+func (o *object) tell(p *v1.Pod, now time.Time) {
 	was := o.told
 	o.told = p
 	if p == nil || p.UID != o.gone {
@@ -72,9 +72,11 @@ func (o *object) tell(p *v1.Pod) {
 	}
 	switch {
 	case o.heard == nil:
+	case p == nil && was != nil && was.UID == o.heard.UID:
+		o.heard = nil // it was told, and is deleted
 	case p == nil:
-		if was != nil && was.UID == o.heard.UID {
-			o.heard = nil // it was told, and is deleted
+		if o.heardUntil.IsZero() {
+			o.heardUntil = now.Add(heardLimit)
 		}
 	case !older(p, o.heard):
 		o.heard = nil
@@ -84,7 +86,7 @@ func (o *object) tell(p *v1.Pod) {
 }
 
 // hear takes what a request was answered with.
-func (o *object) hear(p *v1.Pod, now time.Time) {
+func (o *object) hear(p *v1.Pod) {
 	if p.UID == "" || p.UID == o.gone {
 		return
 	}
@@ -92,9 +94,6 @@ func (o *object) hear(p *v1.Pod, now time.Time) {
 		return
 	}
 	o.heard, o.heardUntil = p, time.Time{}
-	if o.told == nil || o.told.UID != p.UID {
-		o.heardUntil = now.Add(heardLimit)
-	}
 }
 
 // lose takes that the server has no pod of this UID any more.

@@ -100,7 +100,9 @@ func (l *loop) look(now time.Time) {
 		l.resync = now.Add(jittered())
 		for _, o := range l.objects {
 			o.planned, o.gone = false, ""
-			o.amend.Reset()
+			if now.Sub(o.amendAfter) > refusedLimit {
+				o.amend.Reset() // nobody spoils it any more
+			}
 		}
 	}
 	l.next = l.resync
@@ -116,7 +118,7 @@ func (l *loop) look(now time.Time) {
 		return
 	}
 	if fresh {
-		l.absorb(set)
+		l.absorb(set, now)
 	}
 	// Done is asked before List: a pod that is done has its last status there.
 	for _, o := range l.objects {
@@ -139,7 +141,7 @@ func (l *loop) look(now time.Time) {
 }
 
 // absorb takes a set of the pod source.
-func (l *loop) absorb(set []*v1.Pod) {
+func (l *loop) absorb(set []*v1.Pod, now time.Time) {
 	told := make(map[types.NamespacedName]*v1.Pod, len(set))
 	for _, p := range set {
 		key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
@@ -147,7 +149,7 @@ func (l *loop) absorb(set []*v1.Pod) {
 		l.object(key)
 	}
 	for key, o := range l.objects {
-		o.tell(told[key])
+		o.tell(told[key], now)
 	}
 }
 

@@ -15,7 +15,7 @@ func (l *loop) settle(res *result, now time.Time) {
 	o := res.object
 	o.busy, o.planned = false, false
 	if res.pod != nil {
-		o.hear(res.pod, now)
+		o.hear(res.pod)
 	}
 	if res.gone != "" {
 		o.lose(res.gone)
