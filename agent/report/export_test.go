@@ -1,0 +1,9 @@
+package report
+
+// The pure parts, for the tests.
+var (
+	Merge      = merge
+	Transition = transition
+	Reference  = reference
+	MirrorOf   = mirrorOf
+)

@@ -1,0 +1,203 @@
+package report_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestOutage(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		var pods []*v1.Pod
+		for i := range 10 {
+			pods = append(pods, l.put(apiPod(fmt.Sprint("p", i))))
+		}
+		l.start()
+		l.before = func(context.Context, call) error { return errLink }
+		const days = 3
+		for n := range days * 24 {
+			for _, p := range pods {
+				l.set(p, restarted(n))
+			}
+			after(time.Hour)
+		}
+		if n := l.count(); n > days*24*3600/15 {
+			t.Errorf("%d requests in %d days without a server", n, days)
+		}
+		names := map[string]bool{}
+		for _, c := range l.since(0) {
+			names[c.name] = true
+		}
+		if len(names) != 10 {
+			t.Errorf("only %v were tried: one that fails for itself would hold up all others", names)
+		}
+		if n := l.log.count("takes no reports"); n != 1 {
+			t.Errorf("the outage is logged %d times", n)
+		}
+		n := l.count()
+		l.serverWith(func() { l.before = nil })
+		after(time.Minute)
+		if got := l.count() - n; got > 11 {
+			t.Errorf("%d requests for 10 pods", got)
+		}
+		for _, p := range pods {
+			l.has(p.Name, restarted(days*24-1))
+		}
+		if n := l.log.count("reports of pods again"); n != 1 {
+			t.Errorf("its end is logged %d times", n)
+		}
+	})
+}
+
+func TestServerThatIsBusy(t *testing.T) {
+	for _, code := range []error{
+		apierrors.NewServiceUnavailable("x"), apierrors.NewTooManyRequests("x", 1), apierrors.NewUnauthorized("x"), context.DeadlineExceeded,
+	} {
+		inLab(t, func(t *testing.T, l *lab) {
+			p := l.put(apiPod("p"))
+			q := l.put(apiPod("q"))
+			l.start()
+			l.before = func(context.Context, call) error { return code }
+			l.set(p, running())
+			l.set(q, running())
+			after(time.Hour)
+			if n := l.count(); n > 250 {
+				t.Errorf("%v: %d requests in an hour", code, n)
+			}
+			if l.log.count("level=WARN") != 1 {
+				t.Errorf("%v: %s", code, l.log.buf.String())
+			}
+			l.serverWith(func() { l.before = nil })
+			after(time.Minute)
+			l.has("p", running())
+			l.has("q", running())
+		})
+	}
+}
+
+// TestOneThatFails is about a fault that concerns one pod: others go on.
+func TestOneThatFails(t *testing.T) {
+	for name, answer := range map[string]error{
+		"500": apierrors.NewInternalError(fmt.Errorf("webhook")), "403": apierrors.NewForbidden(podsResource, "p", nil),
+		"422": apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, func(t *testing.T, l *lab) {
+				p := l.put(apiPod("p"))
+				q := l.put(apiPod("q"))
+				l.start()
+				l.before = func(_ context.Context, c call) error {
+					if c.name == "p" && c.verb == "patch" {
+						return answer
+					}
+					return nil
+				}
+				for n := range 3600 {
+					l.set(p, restarted(n))
+					if n%600 == 0 {
+						l.set(q, restarted(n))
+					}
+					after(time.Second)
+					if n%600 == 0 {
+						l.has("q", restarted(n))
+					}
+				}
+				most := 3600/15 + 10
+				if name != "500" {
+					most = 2 * (3600/150 + 10)
+				}
+				if n := l.count() - 6; n > most {
+					t.Errorf("%d requests in an hour, want at most %d", n, most)
+				}
+				if n := l.log.count("level=WARN"); n != 1 {
+					t.Errorf("%d warnings: %s", n, l.log.buf.String())
+				}
+				l.serverWith(func() { l.before = nil })
+				after(6 * time.Minute)
+				l.has("p", restarted(3599))
+			})
+		})
+	}
+}
+
+func TestRequestThatHangs(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(apiPod("p"))
+		q := l.put(apiPod("q"))
+		l.start()
+		l.before = func(ctx context.Context, c call) error {
+			if c.name == "p" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		l.set(p, running())
+		for n := range 100 {
+			l.set(q, restarted(n))
+			after(10 * time.Second)
+			l.has("q", restarted(n))
+		}
+		if n := l.log.count("takes no reports"); n != 0 {
+			t.Errorf("the server answered others, and an outage was logged %d times", n)
+		}
+		l.stop() // joins the request that hangs
+		l.start()
+		l.serverWith(func() { l.before = nil })
+		after(time.Minute)
+		l.has("p", running())
+	})
+}
+
+func TestAnswersThatAreLost(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		q := apiPod("q")
+		q.Status = *over()
+		p, q := l.put(apiPod("p")), l.put(deleted(q))
+		s := staticPod("s", "h")
+		lost := map[string]bool{}
+		l.after = func(c call) error {
+			if c.verb != "get" && !lost[c.verb] {
+				lost[c.verb] = true
+				return errLink
+			}
+			return nil
+		}
+		l.start()
+		l.serverWith(func() { l.watch = nil }) // the link is down for it too
+		l.with(func() { l.done[q.UID] = true })
+		l.set(p, running())
+		l.set(s, running())
+		after(10 * time.Minute)
+		if len(lost) != 3 {
+			t.Errorf("lost %v", lost)
+		}
+		l.has("p", running())
+		if l.get("q") != nil {
+			t.Error("q is not deleted")
+		}
+		m := l.get("s")
+		if m == nil || m.Status.Phase != v1.PodRunning {
+			t.Errorf("mirror pod %v", m)
+		}
+		l.serverWith(func() { l.watch = l.reporter.Pods; l.tell() })
+		n := l.count()
+		after(8 * time.Minute)
+		l.wants(n)
+		created := 0
+		for _, c := range l.since(0) {
+			if strings.HasPrefix(c.verb, "create") {
+				created++
+			}
+		}
+		if created != 2 {
+			t.Errorf("created %d times", created)
+		}
+	})
+}
