@@ -40,7 +40,7 @@ func wantsOf(pods []*v1.Pod) *wants {
 func (w *wants) add(p *v1.Pod) {
 	w.pods[p.UID] = struct{}{}
 	w.namespaces[p.Namespace] = struct{}{}
-	static := pod.IsStatic(p)
+	static := pod.IsStatic(p) || pod.IsMirror(p)
 	for kind, name := range object.References(p) {
 		k := key{kind, p.Namespace, name}
 		switch {
