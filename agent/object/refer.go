@@ -1,6 +1,8 @@
 package object
 
 import (
+	"iter"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/pod"
@@ -13,56 +15,69 @@ func Refers(p *v1.Pod, kind, namespace, name string) bool {
 	if !global(kind) && p.Namespace != namespace {
 		return false
 	}
-	if class := p.Spec.RuntimeClassName; kind == KindClass && class != nil && *class == name {
-		return true
-	}
-	for i := range p.Spec.Volumes {
-		if volumeRefers(&p.Spec.Volumes[i], kind, name) {
+	for k, n := range References(p) {
+		if k == kind && n == name || k == KindClaim && kind == KindVolume {
 			return true
 		}
 	}
-	for c := range pod.Containers(&p.Spec) {
-		if environmentRefers(c, kind, name) {
-			return true
+	return false
+}
+
+// References are the kinds and names of the objects that a pod's spec refers
+// to, which are in its namespace if they are in any; one may come more than
+// once. PersistentVolumes are not among them, only the claims tell which they
+// are.
+func References(p *v1.Pod) iter.Seq2[string, string] {
+	return func(yield func(kind, name string) bool) {
+		named := func(kind, name string) bool { return name == "" || yield(kind, name) }
+		if class := p.Spec.RuntimeClassName; class != nil && !named(KindClass, *class) {
+			return
 		}
-	}
-	if kind == KindSecret {
+		for i := range p.Spec.Volumes {
+			if !volumeReferences(&p.Spec.Volumes[i], named) {
+				return
+			}
+		}
+		for c := range pod.Containers(&p.Spec) {
+			if !environmentReferences(c, named) {
+				return
+			}
+		}
 		for _, secret := range p.Spec.ImagePullSecrets {
-			if secret.Name == name {
-				return true
+			if !named(KindSecret, secret.Name) {
+				return
 			}
 		}
 	}
-	return false
 }
 
-func volumeRefers(v *v1.Volume, kind, name string) bool {
+// volumeReferences yields until yield says to stop, which it answers.
+func volumeReferences(v *v1.Volume, yield func(kind, name string) bool) bool {
 	switch {
 	case v.PersistentVolumeClaim != nil:
-		return kind == KindVolume || kind == KindClaim && v.PersistentVolumeClaim.ClaimName == name
+		return yield(KindClaim, v.PersistentVolumeClaim.ClaimName)
 	case v.ConfigMap != nil:
-		return kind == KindConfigMap && v.ConfigMap.Name == name
+		return yield(KindConfigMap, v.ConfigMap.Name)
 	case v.Secret != nil:
-		return kind == KindSecret && v.Secret.SecretName == name
+		return yield(KindSecret, v.Secret.SecretName)
 	case v.Projected == nil:
-		return false
+		return true
 	}
 	for i := range v.Projected.Sources {
 		s := &v.Projected.Sources[i]
-		if kind == KindConfigMap && s.ConfigMap != nil && s.ConfigMap.Name == name ||
-			kind == KindSecret && s.Secret != nil && s.Secret.Name == name {
-			return true
+		if s.ConfigMap != nil && !yield(KindConfigMap, s.ConfigMap.Name) || s.Secret != nil && !yield(KindSecret, s.Secret.Name) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-func environmentRefers(c *v1.Container, kind, name string) bool {
+// environmentReferences yields until yield says to stop, which it answers.
+func environmentReferences(c *v1.Container, yield func(kind, name string) bool) bool {
 	for i := range c.EnvFrom {
 		e := &c.EnvFrom[i]
-		if kind == KindConfigMap && e.ConfigMapRef != nil && e.ConfigMapRef.Name == name ||
-			kind == KindSecret && e.SecretRef != nil && e.SecretRef.Name == name {
-			return true
+		if e.ConfigMapRef != nil && !yield(KindConfigMap, e.ConfigMapRef.Name) || e.SecretRef != nil && !yield(KindSecret, e.SecretRef.Name) {
+			return false
 		}
 	}
 	for i := range c.Env {
@@ -70,10 +85,10 @@ func environmentRefers(c *v1.Container, kind, name string) bool {
 		if from == nil {
 			continue
 		}
-		if kind == KindConfigMap && from.ConfigMapKeyRef != nil && from.ConfigMapKeyRef.Name == name ||
-			kind == KindSecret && from.SecretKeyRef != nil && from.SecretKeyRef.Name == name {
-			return true
+		if from.ConfigMapKeyRef != nil && !yield(KindConfigMap, from.ConfigMapKeyRef.Name) ||
+			from.SecretKeyRef != nil && !yield(KindSecret, from.SecretKeyRef.Name) {
+			return false
 		}
 	}
-	return false
+	return true
 }

@@ -38,6 +38,11 @@ func TestRefers(t *testing.T) {
 				if got := Refers(p, kind, "ns", "x"); got != (kind == row.kind) {
 					t.Errorf("%s x: %t", kind, got)
 				}
+				for k, name := range References(p) {
+					if k != row.kind || name != "x" {
+						t.Errorf("refers to %s %q", k, name)
+					}
+				}
 				if Refers(p, kind, "ns", "y") || kind != KindVolume && Refers(p, kind, "other", "x") {
 					t.Errorf("%s of another name or namespace", kind)
 				}
@@ -52,5 +57,50 @@ func TestRefers(t *testing.T) {
 	claim := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: volume(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}})}
 	if !Refers(claim, KindClaim, "ns", "x") || Refers(claim, KindClaim, "ns", "y") || !Refers(claim, KindVolume, "", "any") {
 		t.Error("a claim refers to itself and to any volume")
+	}
+}
+
+func TestReferencesStop(t *testing.T) {
+	named := v1.LocalObjectReference{Name: "x"}
+	class := "c"
+	p := &v1.Pod{Spec: v1.PodSpec{
+		RuntimeClassName: &class,
+		Volumes: []v1.Volume{
+			{VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+			{VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}, // of no name
+			{VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: named}},
+				{Secret: &v1.SecretProjection{LocalObjectReference: named}},
+			}}}},
+		},
+		Containers: []v1.Container{{
+			EnvFrom: []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: named}}, {SecretRef: &v1.SecretEnvSource{LocalObjectReference: named}}},
+			Env: []v1.EnvVar{
+				{ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: named}}},
+				{ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: named}}},
+			},
+		}},
+		ImagePullSecrets: []v1.LocalObjectReference{named, {Name: "pull"}},
+	}}
+	const all = 10
+	for limit := 1; limit <= all; limit++ {
+		n := 0
+		for range References(p) {
+			if n++; n == limit {
+				break
+			}
+		}
+		if n != limit {
+			t.Errorf("%d references, want %d", n, limit)
+		}
+	}
+	n := 0
+	for _, name := range References(p) {
+		if n++; name == "" {
+			t.Error("a reference of no name")
+		}
+	}
+	if n != all {
+		t.Errorf("%d references, want %d", n, all)
 	}
 }

@@ -1,0 +1,105 @@
+package remote
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// wants are what a set of pods refers to.
+type wants struct {
+	objects    map[key]struct{} // of the server
+	locals     map[key]struct{} // static pods alone refer to them
+	pods       map[types.UID]struct{}
+	namespaces map[string]struct{}
+	bundles    map[bundleKey]struct{}
+	claims     bool // there are any
+}
+
+// wantsOf goes through the pods. One that has ended wants nothing more.
+func wantsOf(pods []*v1.Pod) *wants {
+	w := &wants{
+		objects: make(map[key]struct{}), locals: make(map[key]struct{}), pods: make(map[types.UID]struct{}),
+		namespaces: make(map[string]struct{}), bundles: make(map[bundleKey]struct{}),
+	}
+	for _, p := range pods {
+		if phase := p.Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed {
+			w.add(p)
+		}
+	}
+	for k := range w.objects {
+		delete(w.locals, k)
+	}
+	return w
+}
+
+func (w *wants) add(p *v1.Pod) {
+	w.pods[p.UID] = struct{}{}
+	w.namespaces[p.Namespace] = struct{}{}
+	static := pod.IsStatic(p) || pod.IsMirror(p)
+	for kind, name := range object.References(p) {
+		k := key{kind, p.Namespace, name}
+		switch {
+		case kind == object.KindClass:
+			k.namespace = ""
+		case static:
+			w.locals[k] = struct{}{}
+			continue
+		}
+		w.objects[k] = struct{}{}
+		w.claims = w.claims || kind == object.KindClaim
+	}
+	for i := range p.Spec.Volumes {
+		projected := p.Spec.Volumes[i].Projected
+		if projected == nil {
+			continue
+		}
+		for _, source := range projected.Sources {
+			if source.ClusterTrustBundle == nil {
+				continue
+			}
+			if k, err := bundleOf(source.ClusterTrustBundle); err == nil {
+				w.bundles[k] = struct{}{}
+			}
+		}
+	}
+}
+
+// Refer sets the pods whose objects are to be had: the whole set, whenever one
+// comes, changes or goes. What is new is watched, what nobody refers to any
+// more is forgotten. It does not block, and must not be called twice at once.
+func (o *Objects) Refer(pods []*v1.Pod) {
+	w := wantsOf(pods)
+	o.mu.Lock()
+	for k, e := range o.entries {
+		if _, wanted := w.objects[k]; !wanted {
+			delete(o.entries, k)
+			e.drop()
+		}
+	}
+	for k := range w.objects {
+		if k.kind != object.KindConfigMap && k.kind != object.KindSecret || o.entries[k] != nil {
+			continue
+		}
+		e := newEntry(k)
+		_, e.told = o.strayed[k]
+		o.entries[k] = e
+		o.jobs = append(o.jobs, func(ctx context.Context) { o.follow(ctx, e) })
+	}
+	o.locals = w.locals
+	clear(o.strayed)
+	o.mu.Unlock()
+	o.woken()
+	in := func(k key) bool { _, is := w.objects[k]; return is }
+	o.strays.keep(func(key) bool { return false })
+	o.claims.keep(in)
+	o.classes.keep(in)
+	o.volumes.keep(func(key) bool { return w.claims })
+	o.services.keep(func(namespace string) bool { _, is := w.namespaces[namespace]; return is })
+	o.tokens.keep(func(k tokenKey) bool { _, is := w.pods[k.podUID]; return is })
+	o.bundles.keep(func(k bundleKey) bool { _, is := w.bundles[k]; return is })
+}
