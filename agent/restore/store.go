@@ -48,12 +48,22 @@ type Config struct {
 	Log     *slog.Logger
 }
 
+// disk is a journal.Journal. The second implementation is one that fails in
+// tests.
+type disk interface {
+	Keys(prefix string) []string
+	Read(key string) ([]byte, bool, error)
+	Write(changes ...journal.Change) error
+	Newest() time.Time
+	Close() error
+}
+
 // Store keeps pods and what they use. All methods may be called at once; those
 // that write block on the disk. It has no goroutines, and does nothing where
 // nothing is asked.
 type Store struct {
 	config  Config
-	journal *journal.Journal
+	journal disk
 
 	// turn holds one token; who has it may write to the journal.
 	turn chan struct{}
@@ -123,6 +133,15 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal of pods: %w", err)
 	}
+	s, err := newStore(c, j)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the journal of pods: %w", err), j.Close())
+	}
+	return s, nil
+}
+
+// newStore makes a store of what a journal has. The configuration is complete.
+func newStore(c Config, j disk) (*Store, error) {
 	s := &Store{
 		config: c, journal: j,
 		turn:    make(chan struct{}, 1),
@@ -134,10 +153,7 @@ func Open(c Config) (*Store, error) {
 		seen:    seen{reads: make(map[key]*read)},
 	}
 	s.turn <- struct{}{}
-	if err := s.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the journal of pods: %w", err), j.Close())
-	}
-	return s, nil
+	return s, s.load()
 }
 
 // openJournal opens the journal as it is or, if that is wanted, puts one that
