@@ -87,13 +87,15 @@ func unchanged(t *testing.T, s *Store, do func()) {
 	}
 }
 
-// full is a journal on a disk that can have no room.
+// full is a journal on a disk that can have no room, and that counts writes.
 type full struct {
 	disk
-	err error
+	err    error
+	writes int
 }
 
 func (f *full) Write(changes ...journal.Change) error {
+	f.writes++
 	if f.err != nil {
 		return f.err
 	}
