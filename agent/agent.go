@@ -70,9 +70,6 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, imp
 		return err
 	}
 	log.Info("tinylet starts", "version", version.Kubelet(), "node", cfg.NodeName, "runtime", cfg.Kubelet.ContainerRuntimeEndpoint)
-	if cfg.Kubeconfig != "" || cfg.BootstrapKubeconfig != "" {
-		log.Warn("joining a cluster is not built yet: kubeconfig is ignored, and only pods from manifests run")
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -90,6 +87,9 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, imp
 		cancel() // another agent runs here
 	})
 	wg.Wait()
+	if a.cluster != nil && a.cluster.journal != nil {
+		errs = append(errs, a.cluster.journal.Close())
+	}
 	log.Info("tinylet ends, the pods run on")
 	return errors.Join(errs...)
 }
@@ -104,6 +104,8 @@ type parts struct {
 	statuses *status.Store
 	events   *event.Recorder
 	wake     func(types.UID)
+	workers  *worker.Set
+	cluster  *cluster // nil on a board alone
 
 	syncer  *podsync.Syncer
 	objects *object.Folder
@@ -119,51 +121,56 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 	if p.preload != nil {
 		jobs = append(jobs, p.preload.Run)
 	}
+	if p.cluster != nil {
+		jobs = append(jobs, p.cluster.jobs()...)
+	}
 	return jobs
 }
 
 // assemble builds everything and starts nothing.
 func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Importer, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
-	events := event.NewRecorder(log)
-	statuses := status.NewStore()
-	sources, mux, err := podSources(cfg, events, log)
-	if err != nil {
-		return nil, err
-	}
 	p := &parts{
-		sources:  sources,
-		mux:      mux,
 		pleg:     pleg.New(pleg.Config{Runtime: runtime, Log: log}),
-		statuses: statuses,
-		events:   events,
+		statuses: status.NewStore(),
+		events:   event.NewRecorder(log),
 	}
+	p.wake = func(uid types.UID) { p.workers.Wake(uid) }
 	node, err := newNodeFacts(cfg, runtime)
 	if err != nil {
 		return nil, err
 	}
-	view := &view{statuses: statuses, tree: tree, node: node}
-	var workers *worker.Set
-	p.wake = func(uid types.UID) { workers.Wake(uid) }
+	if joins(cfg) {
+		if err := p.assembleCluster(cfg, runtime, node, log); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.assembleSources(cfg, log); err != nil {
+		return nil, err
+	}
+	view := &view{statuses: p.statuses, tree: tree, node: node}
 	if err := p.assembleJobs(cfg, runtime, importer, node, view, log); err != nil {
 		return nil, err
 	}
 	p.syncer = p.assembleSyncer(cfg, runtime, tree, node, log)
-	workers = worker.NewSet(p.syncer, log)
-	view.workers = workers
+	p.workers = worker.NewSet(p.workSyncer(), log)
+	if p.cluster != nil {
+		p.workers.Finished = p.cluster.reporter.Look
+	}
+	view.workers = p.workers
 	p.loop = syncloop.New(syncloop.Config{
-		Updates: mux.Updates(), Seen: mux.Seen,
+		Updates: p.mux.Updates(), Seen: p.mux.Seen,
 		// Who configured no source at all made a mistake, and does not want
 		// everything that runs to be removed for it.
-		Ready:   func() bool { return len(sources) > 0 && mux.Ready() },
+		Ready:   func() bool { return len(p.sources) > 0 && p.mux.Ready() },
 		Changes: p.pleg.Changes(), Snapshots: p.pleg.Snapshots(),
-		Workers: workers, Leftovers: p.syncer.Leftovers, Log: log,
+		Workers: p.workers, Leftovers: p.syncer.Leftovers, Log: log,
 	})
 	p.local, err = local.New(local.Config{
 		SocketPath:     cfg.Tinylet.SocketPath,
 		HealthzAddress: healthzAddress(cfg),
 		Pods:           view.pods,
-		Events:         events.Recent,
-		Watch:          events.Watch,
+		Events:         p.events.Recent,
+		Watch:          p.events.Watch,
 		Checks: []local.Check{
 			{Name: "syncloop", Healthy: func(time.Time) error { return alive(p.loop) }},
 			{Name: "runtime", Healthy: p.pleg.Healthy},
@@ -172,6 +179,14 @@ func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Im
 		Log:          log,
 	})
 	return p, err
+}
+
+// workSyncer is what the workers call.
+func (p *parts) workSyncer() worker.Syncer {
+	if p.cluster == nil || p.cluster.journal == nil {
+		return p.syncer
+	}
+	return &journaled{Syncer: p.syncer, store: p.cluster.journal, statuses: p.statuses, events: p.events}
 }
 
 // turnLimit is how long the sync loop may take for one turn: it only

@@ -22,16 +22,10 @@ import (
 func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, importer preload.Importer, node *nodeFacts, view *view, log *slog.Logger) (err error) {
 	kubelet := &cfg.Kubelet
 	p.objects, err = object.NewFolder(object.Config{
-		Path: cfg.Tinylet.ObjectsFolder,
-		Log:  log,
-		Changed: func(kind, namespace, name string) {
-			for _, e := range p.statuses.List() {
-				if object.Refers(e.Pod, kind, namespace, name) {
-					p.wake(e.Pod.UID)
-				}
-			}
-		},
-		Event: func(message string) { p.events.Warning(pod.Ref{}, reasonBadObject, message) },
+		Path:    cfg.Tinylet.ObjectsFolder,
+		Log:     log,
+		Changed: p.objectChanged,
+		Event:   func(message string) { p.events.Warning(pod.Ref{}, reasonBadObject, message) },
 	})
 	if err != nil {
 		return err

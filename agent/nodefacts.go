@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,7 +34,8 @@ type nodeFacts struct {
 	cfg     *config.Config
 	runtime container.Node
 
-	told atomic.Pointer[runtimeFacts] // nil until the runtime told them
+	told   atomic.Pointer[runtimeFacts] // nil until the runtime told them
+	joined atomic.Pointer[v1.Node]      // as the API server has it, nil until it told
 
 	// What does not change while the agent runs.
 	memory      int64
@@ -64,6 +66,7 @@ func newNodeFacts(cfg *config.Config, runtime container.Node) (*nodeFacts, error
 	f.admission = &admit.Node{
 		Name:                 cfg.NodeName,
 		Labels:               node.Labels(cfg.NodeName, cfg.NodeLabels),
+		Unconfirmed:          joins(cfg),
 		Taints:               k.RegisterWithTaints,
 		OS:                   goruntime.GOOS,
 		Arch:                 goruntime.GOARCH,
@@ -85,16 +88,32 @@ type runtimeFacts struct {
 	noStrictGroups bool
 }
 
-// admit is what pods are checked against.
+// admit is what pods are checked against. Labels and taints are those that the
+// API server has, where people and controllers change them, once it has told.
 func (f *nodeFacts) admit() *admit.Node {
-	told := f.told.Load()
-	if told == nil || !told.noStrictGroups {
+	told, joined := f.told.Load(), f.joined.Load()
+	if joined == nil && (told == nil || !told.noStrictGroups) {
 		return f.admission
 	}
 	n := *f.admission
-	n.NoStrictGroups = true
+	n.NoStrictGroups = told != nil && told.noStrictGroups
+	if joined != nil {
+		n.Labels, n.Taints, n.Unconfirmed = joined.Labels, lastingTaints(joined), false
+	}
 	return &n
 }
+
+// lastingTaints leaves out those that controllers set for the node's state:
+// they come and go between two looks at the Node, and the taint manager acts
+// on them.
+func lastingTaints(n *v1.Node) []v1.Taint {
+	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool {
+		return strings.HasPrefix(t.Key, "node.kubernetes.io/")
+	})
+}
+
+// registered takes the node as the API server has it.
+func (f *nodeFacts) registered(n *v1.Node) { f.joined.Store(n) }
 
 // recursiveReadOnly says whether a handler of the runtime mounts read-only
 // recursively.

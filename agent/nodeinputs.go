@@ -54,10 +54,17 @@ type nodeInputs struct {
 	imagesAt time.Time
 }
 
-// read reads what does not change.
-func (n *nodeInputs) read() {
-	n.machine = node.ReadFacts(node.Roots{})
-	n.capacity = node.Capacity(node.Roots{Storage: n.cfg.Paths.Root}, n.cfg.Kubelet.MaxPods)
+// declaredFeatures are those of k8s.io/component-helpers/nodedeclaredfeatures
+// that work here.
+var declaredFeatures = []string{"RestartAllContainersOnContainerExits"}
+
+// newNodeInputs reads what does not change.
+func newNodeInputs(cfg *config.Config, rt container.Runtime, facts *nodeFacts, log *slog.Logger) *nodeInputs {
+	return &nodeInputs{
+		cfg: cfg, runtime: rt, facts: facts, log: log,
+		machine:  node.ReadFacts(node.Roots{}),
+		capacity: node.Capacity(node.Roots{Storage: cfg.Paths.Root}, cfg.Kubelet.MaxPods),
+	}
 }
 
 // get is the node as it is now. It asks nobody.
@@ -83,6 +90,7 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 		in.Problems = append(in.Problems, nodestatus.RuntimeProblems(in.RuntimeStatus.GetStatus())...)
 	}
 	in.Warning = n.problem()
+	in.DeclaredFeatures = declaredFeatures
 	return in
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 )
@@ -17,41 +16,48 @@ import (
 // podSource runs one source, wired to the mux, until its context ends.
 type podSource func(ctx context.Context) error
 
-// podSources makes the configured sources and the mux that expects them.
-func podSources(cfg *config.Config, events *event.Recorder, log *slog.Logger) ([]podSource, *source.Mux, error) {
+// assembleSources makes the configured sources and the mux that expects them.
+func (p *parts) assembleSources(cfg *config.Config, log *slog.Logger) error {
 	type runner interface {
 		Run(ctx context.Context, set func(context.Context, source.Wanted)) error
 	}
 	var names []string
 	var runners []runner
 	if path := cfg.Kubelet.StaticPodPath; path != "" {
-		file, err := source.NewFile(source.FileConfig{Path: path, NodeName: cfg.NodeName, Log: log, Events: events})
+		file, err := source.NewFile(source.FileConfig{Path: path, NodeName: cfg.NodeName, Log: log, Events: p.events})
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		names, runners = append(names, pod.SourceFile), append(runners, file)
 	}
 	if url := cfg.Kubelet.StaticPodURL; url != "" {
 		web, err := source.NewHTTP(source.HTTPConfig{
 			URL: url, Header: http.Header(cfg.Kubelet.StaticPodURLHeader), NodeName: cfg.NodeName,
-			Period: cfg.Kubelet.HTTPCheckFrequency.Duration, Log: log, Events: events,
+			Period: cfg.Kubelet.HTTPCheckFrequency.Duration, Log: log, Events: p.events,
 		})
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		names, runners = append(names, pod.SourceHTTP), append(runners, web)
 	}
-	mux := source.NewMux(events, names...)
-	sources := make([]podSource, len(names))
+	expected := names
+	if p.cluster != nil {
+		expected = append(expected, pod.SourceAPI)
+	}
+	p.mux = source.NewMux(p.events, expected...)
+	p.sources = make([]podSource, len(names))
 	for i, r := range runners {
 		name := names[i]
-		set := func(ctx context.Context, wanted source.Wanted) { mux.Set(ctx, name, wanted) }
-		sources[i] = func(ctx context.Context) error { return r.Run(ctx, set) }
+		set := func(ctx context.Context, wanted source.Wanted) { p.mux.Set(ctx, name, wanted) }
+		p.sources[i] = func(ctx context.Context) error { return r.Run(ctx, set) }
 	}
-	if len(sources) == 0 {
-		log.Warn("no pod source is configured, nothing will be started or removed: set staticPodPath or staticPodURL")
+	if p.cluster != nil {
+		p.sources = append(p.sources, p.cluster.follow(p, log))
 	}
-	return sources, mux, nil
+	if len(p.sources) == 0 {
+		log.Warn("no pod source is configured, nothing will be started or removed: set staticPodPath, staticPodURL or --kubeconfig")
+	}
+	return nil
 }
 
 // healthzAddress is where healthz is answered, or "" if it is switched off.

@@ -14,6 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/podsync"
+	"github.com/tinylet/tinylet/agent/remote"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -22,11 +23,16 @@ import (
 func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
 	volumes := volume.New(cfg.Paths.Root)
 	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
+	services := (func(ctx context.Context, namespace string) ([]*v1.Service, error))(nil)
+	if p.cluster != nil {
+		services = p.cluster.services
+	}
 	return podsync.New(podsync.Config{
 		Runtime:           runtime,
 		Images:            image.NewPuller(pulls(cfg, runtime, p, log)),
 		Volumes:           volumes,
-		Objects:           p.objects,
+		Objects:           p.reader(),
+		Services:          services,
 		Probes:            p.probes,
 		Hooks:             lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
 		Users:             &podUsers{cfg: cfg},
@@ -47,12 +53,21 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tr
 	})
 }
 
+// reader answers what pods refer to: from local files, and what is not there
+// from the API server.
+func (p *parts) reader() remote.Source {
+	if p.cluster == nil {
+		return p.objects
+	}
+	return remote.Prefer(p.objects, p.cluster.reader)
+}
+
 // handler is the runtime's handler for a pod's runtime class.
 func (p *parts) handler(ctx context.Context, pod *v1.Pod) (string, error) {
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
 		return "", nil
 	}
-	class, err := p.objects.RuntimeClass(ctx, *pod.Spec.RuntimeClassName)
+	class, err := p.reader().RuntimeClass(ctx, *pod.Spec.RuntimeClassName)
 	if err != nil {
 		return "", fmt.Errorf("find the pod's runtime class: %w", err)
 	}

@@ -109,7 +109,7 @@ func checkOS(p *v1.Pod, node *Node) *Rejection {
 // checkPlace sees whether this is a node for the pod, whatever room it has.
 func checkPlace(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
 	switch {
-	case !matchesNode(p, node):
+	case !matchesNode(p, node) && (pod.IsStatic(p) || !node.Unconfirmed):
 		return predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
 	case p.Spec.NodeName != "" && p.Spec.NodeName != node.Name:
 		return predicate(ReasonNodeName, "node(s) didn't match the requested node name")

@@ -10,6 +10,9 @@ type Node struct {
 	// Labels are the Node's. Those that a kubelet sets itself (the host's
 	// name, the operating system and the architecture) need not be there.
 	Labels map[string]string
+	// Unconfirmed says that Labels are not the API server's: a pod that it
+	// has sent here is then not measured by them.
+	Unconfirmed bool
 	// Taints are the Node's.
 	Taints []v1.Taint
 	// OS and Arch are Go's names: linux; arm64, arm, amd64.

@@ -30,6 +30,19 @@ type TinyletConfiguration struct {
 	//
 	// Default: /var/lib/tinylet/images
 	ImagesFolder string `json:"imagesFolder,omitempty"`
+	// EnrolKubeconfig is a kubeconfig with a credential that stays on the
+	// board and may ask for node certificates: with it, a board whose
+	// certificate expired while it was offline joins again by itself. Who
+	// reads the file can become this node.
+	//
+	// Default: none
+	EnrolKubeconfig string `json:"enrolKubeconfig,omitempty"`
+	// JournalKeyFile holds the 32 bytes that seal what is kept on the disk of
+	// the cluster's pods and Secrets, raw or in hex or base64. Without it the
+	// journal can be read by whoever can read the disk as root.
+	//
+	// Default: none
+	JournalKeyFile string `json:"journalKeyFile,omitempty"`
 }
 
 // Defaults of TinyletConfiguration.

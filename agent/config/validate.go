@@ -265,6 +265,11 @@ func (c *checker) tinylet(tc *TinyletConfiguration) {
 			c.invalid(tinyletKind+folder.name, folder.path, "an absolute path")
 		}
 	}
+	for _, file := range []struct{ name, path string }{{".enrolKubeconfig", tc.EnrolKubeconfig}, {".journalKeyFile", tc.JournalKeyFile}} {
+		if file.path != "" && !filepath.IsAbs(file.path) {
+			c.invalid(tinyletKind+file.name, file.path, "an absolute path")
+		}
+	}
 	if !filepath.IsAbs(tc.SocketPath) || len(tc.SocketPath) > maxSocketPath {
 		c.invalid(tinyletKind+".socketPath", tc.SocketPath, "an absolute path of at most 107 bytes")
 	}

@@ -140,6 +140,8 @@ func TestInvalid(t *testing.T) {
 		{"odd ids", func(c *Config) { *c.Kubelet.UserNamespaces.IDsPerPod = 65537 }, "userNamespaces.idsPerPod"},
 		{"too many ids", func(c *Config) { *c.Kubelet.UserNamespaces.IDsPerPod = 1 << 32 }, "userNamespaces.idsPerPod"},
 		{"objects", func(c *Config) { c.Tinylet.ObjectsFolder = "objects" }, "TinyletConfiguration.objectsFolder"},
+		{"enrolment", func(c *Config) { c.Tinylet.EnrolKubeconfig = "x" }, "TinyletConfiguration.enrolKubeconfig"},
+		{"journal key", func(c *Config) { c.Tinylet.JournalKeyFile = "x" }, "TinyletConfiguration.journalKeyFile"},
 		{"images", func(c *Config) { c.Tinylet.ImagesFolder = "." }, "TinyletConfiguration.imagesFolder"},
 		{"our log format", func(c *Config) { c.Tinylet.LogFormat = "xml" }, "TinyletConfiguration.logFormat"},
 		{"socket", func(c *Config) { c.Tinylet.SocketPath = "tinylet.sock" }, "TinyletConfiguration.socketPath"},

@@ -197,6 +197,17 @@ func (s *Set) RuntimeKnown() bool {
 	return s.known
 }
 
+// State says in which state a UID's worker is; ok is false for an unknown UID.
+func (s *Set) State(uid types.UID) (state State, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.workers[uid]
+	if w == nil {
+		return 0, false
+	}
+	return w.life.state(), true
+}
+
 // Known says for every UID with a worker in which state it is.
 func (s *Set) Known() map[types.UID]State {
 	s.mu.Lock()

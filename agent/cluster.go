@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/clock"
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/event/sink"
+	"github.com/tinylet/tinylet/agent/identity"
+	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/registrar"
+	"github.com/tinylet/tinylet/agent/remote"
+	"github.com/tinylet/tinylet/agent/report"
+	"github.com/tinylet/tinylet/agent/restore"
+	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/version"
+	"github.com/tinylet/tinylet/agent/worker"
+)
+
+// cluster is what the agent has because there is an API server.
+type cluster struct {
+	clock     *clock.Clock
+	identity  *identity.Identity
+	objects   *remote.Objects
+	pods      *source.API
+	registrar *registrar.Registrar
+	reporter  *report.Reporter
+	inputs    *nodeInputs
+	events    *sink.Sink
+	journal   *restore.Store // nil if it cannot be used
+	reader    restore.Objects
+	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
+}
+
+// joins says whether there is to be an API server.
+func joins(cfg *config.Config) bool { return cfg.Kubeconfig != "" }
+
+// assembleCluster builds what speaks to the API server. It comes before all
+// that asks for objects.
+func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *nodeFacts, log *slog.Logger) (err error) {
+	c := &cluster{clock: clock.New(clock.Config{Floor: version.Built(), Log: log})}
+	c.identity, err = identity.New(identity.Config{
+		Kubeconfig:          cfg.Kubeconfig,
+		BootstrapKubeconfig: cfg.BootstrapKubeconfig,
+		EnrolKubeconfig:     cfg.Tinylet.EnrolKubeconfig,
+		PKI:                 cfg.Paths.PKI,
+		NodeName:            cfg.NodeName,
+		Rotate:              cfg.Kubelet.RotateCertificates,
+		ServerTLSBootstrap:  cfg.Kubelet.ServerTLSBootstrap,
+		ServingCert:         cfg.Kubelet.TLSCertFile,
+		ServingKey:          cfg.Kubelet.TLSPrivateKeyFile,
+		Addresses:           func() ([]string, []net.IP) { return servingNames(cfg.NodeName, node.hostIPs()) },
+		Clock:               c.clock,
+		Events:              p.events,
+		Log:                 log,
+		UserAgent:           "tinylet/" + version.Release(),
+	})
+	if err != nil {
+		return err
+	}
+	api := lateAPI{client: c.identity.Client}
+	if c.objects, err = remote.New(remote.Config{API: api, Log: log, Changed: p.objectChanged}); err != nil {
+		return err
+	}
+	c.reader = c.objects
+	services := c.objects.Services
+	if c.journal = p.openJournal(cfg, log); c.journal != nil {
+		c.clock.Raise(c.journal.Newest())
+		reader := c.journal.Reader(c.objects)
+		c.reader, services = reader, reader.Services
+	}
+	c.services = services
+	c.inputs = newNodeInputs(cfg, rt, node, log)
+	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
+	c.inputs.problem = c.identity.Problem
+	c.registrar = registrar.New(registrar.Config{
+		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
+		Inputs: c.inputs.get,
+		Look:   cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
+		Report: cfg.Kubelet.NodeStatusReportFrequency.Duration,
+		Lease:  time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,
+		Registered: func(n *v1.Node) {
+			node.registered(n)
+			c.reporter.Look("")
+		},
+		Events: p.events, Log: log,
+	})
+	c.inputs.changed = c.registrar.Look
+	c.reporter = report.New(report.Config{
+		API: api, NodeName: cfg.NodeName, NodeUID: c.registrar.UID,
+		List: p.reportable, Changed: p.statuses.Changed(),
+		Done: func(uid types.UID) bool {
+			state, ok := p.workers.State(uid)
+			return ok && state == worker.Terminated
+		},
+		StaticGone: p.staticGone,
+		Log:        log,
+	})
+	c.events, err = sink.New(sink.Config{
+		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
+		QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst), Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	c.pods, err = source.NewAPI(source.APIConfig{
+		API: api, NodeName: cfg.NodeName,
+		All: func(pods []*v1.Pod) {
+			c.objects.Refer(pods)
+			c.reporter.Pods(pods)
+		},
+		Events: p.events, Log: log,
+	})
+	p.cluster = c
+	return err
+}
+
+// jobs are what runs beside the pods' way because of the API server.
+func (c *cluster) jobs() []func(ctx context.Context) error {
+	return []func(ctx context.Context) error{c.clock.Run, c.identity.Run, c.objects.Run, c.inputs.Run, c.registrar.Run, c.reporter.Run, c.events.Run}
+}
+
+// follow brings the API server's pods: first those that the journal remembers,
+// which need no network, then those that the server has in their place.
+func (c *cluster) follow(p *parts, log *slog.Logger) podSource {
+	return func(ctx context.Context) error {
+		if c.journal != nil {
+			remembered := c.journal.Pods()
+			c.objects.Refer(remembered)
+			log.Info("pods are restored from the journal", "pods", len(remembered))
+			p.mux.Set(ctx, pod.SourceRestore, source.Wanted{Pods: remembered})
+		}
+		told := false
+		return c.pods.Run(ctx, func(ctx context.Context, wanted source.Wanted) {
+			wanted.InsteadOf = pod.SourceRestore
+			p.mux.Set(ctx, pod.SourceAPI, wanted)
+			if !told && ctx.Err() == nil {
+				told = true
+				c.forgetOthers(ctx, p, log)
+			}
+		})
+	}
+}
+
+// forgetOthers drops from the journal what the API server has not and no
+// worker carries, such as pods that cannot be read any more.
+func (c *cluster) forgetOthers(ctx context.Context, p *parts, log *slog.Logger) {
+	if c.journal == nil {
+		return
+	}
+	for _, uid := range c.journal.UIDs() {
+		if _, known := p.workers.State(uid); known {
+			continue
+		}
+		if err := c.journal.Forget(ctx, uid); err != nil {
+			log.Warn("journal keeps a pod that is gone until its next write", "podUID", uid, "error", err)
+		}
+	}
+}
+
+// objectChanged has the pods looked at again that refer to an object.
+func (p *parts) objectChanged(kind, namespace, name string) {
+	for _, e := range p.statuses.List() {
+		if object.Refers(e.Pod, kind, namespace, name) {
+			p.wake(e.Pod.UID)
+		}
+	}
+}
+
+// reportable are the pods that the API server hears of.
+func (p *parts) reportable() []report.Entry {
+	entries := p.statuses.List()
+	out := make([]report.Entry, len(entries))
+	for i, e := range entries {
+		out[i] = report.Entry{Pod: e.Pod, Status: e.Status}
+	}
+	return out
+}
+
+// staticGone says that no source has a static pod of that name, and that
+// nothing of one is left here.
+func (p *parts) staticGone(namespace, name string) bool {
+	if !p.mux.Ready() {
+		return false
+	}
+	for _, e := range p.statuses.List() {
+		if pod.IsStatic(e.Pod) && e.Pod.Namespace == namespace && e.Pod.Name == name {
+			return false
+		}
+	}
+	return true
+}
+
+// servingNames are what the node's serving certificate is for.
+func servingNames(nodeName string, hostIPs []string) (names []string, ips []net.IP) {
+	for _, text := range hostIPs {
+		if ip := net.ParseIP(text); ip != nil {
+			ips = append(ips, ip)
+		}
+	}
+	return []string{nodeName}, ips
+}

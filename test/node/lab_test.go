@@ -1,0 +1,246 @@
+//go:build cluster
+
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/test/board"
+	"github.com/tinylet/tinylet/test/cluster"
+)
+
+// patience is how long a check waits for what a fast board does in a second.
+const patience = 4 * time.Minute
+
+const name = "edge-one"
+
+// lab is a control plane with one board.
+type lab struct {
+	*testing.T
+	c    *cluster.Cluster
+	im   *board.Image
+	vm   *board.VM
+	disk string
+}
+
+// with is the lab for a subtest.
+func (l lab) with(t *testing.T) lab {
+	l.T = t
+	return l
+}
+
+// lines is a test's log as a writer of lines.
+type lines struct{ t *testing.T }
+
+func (l lines) Write(p []byte) (int, error) {
+	l.t.Log(strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
+}
+
+// newLab starts a control plane and boots a board that has a bootstrap token.
+func newLab(t *testing.T) lab {
+	t.Helper()
+	l := lab{T: t, c: cluster.Start(t, cluster.Options{})}
+	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.im = im
+	l.disk = filepath.Join(t.TempDir(), "disk.qcow2")
+	if err := board.NewDisk(t.Context(), im, l.disk); err != nil {
+		t.Fatal(err)
+	}
+	l.vm = l.boot(l.bootstrap())
+	return l
+}
+
+// config is the agent's.
+const config = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+staticPodPath: /etc/kubernetes/manifests
+cgroupDriver: cgroupfs
+failSwapOn: false
+authentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
+rotateCertificates: true
+`
+
+const arguments = `TINYLET_ARGS="--config /etc/tinylet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf --bootstrap-kubeconfig /etc/kubernetes/bootstrap-kubelet.conf --node-labels=disk=flash"
+`
+
+// bootstrap is the kubeconfig of a bootstrap token, as kubeadm writes it.
+func (l lab) bootstrap() []byte {
+	return fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: u, user: {token: %q}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, l.c.Server(), base64.StdEncoding.EncodeToString(l.c.CA()), l.c.Token(l.T))
+}
+
+// boot starts the board on the lab's disk. The network comes with it, unless
+// it is partitioned.
+func (l lab) boot(bootstrap []byte) *board.VM {
+	l.Helper()
+	files := board.TinyletFiles(filepath.Join("..", "..", "bin", "tinylet-arm64"))
+	files = append(files,
+		board.File{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config)},
+		board.File{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte(arguments)},
+		board.File{Path: "/etc/kubernetes/pki/ca.crt", Mode: 0o644, Data: l.c.CA()},
+	)
+	if bootstrap != nil {
+		files = append(files, board.File{Path: "/etc/kubernetes/bootstrap-kubelet.conf", Mode: 0o600, Data: bootstrap})
+	}
+	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
+		MemoryMB: 512, Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name),
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() {
+		l.keepLogs(vm)
+		if err := vm.Close(); err != nil {
+			l.Error(err)
+		}
+	})
+	if err := vm.WaitBooted(l.Context()); err != nil {
+		l.Fatal(err)
+	}
+	return vm
+}
+
+// keepLogs keeps what the board said as artifacts, and shows its end after a
+// failure.
+func (l lab) keepLogs(vm *board.VM) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Context()), 20*time.Second)
+	defer cancel()
+	out, err := vm.Run(ctx, "sh", "-c", "cat /var/log/tinylet.log; tinylet ps; tinylet events")
+	if err != nil {
+		return // it was ended by the test
+	}
+	path := filepath.Join(l.ArtifactDir(), "tinylet.log")
+	if err := os.WriteFile(path, out.Stdout, 0o644); err != nil {
+		l.Error(err)
+	}
+	if l.Failed() {
+		l.Logf("end of tinylet's log:\n%s", out.Stdout[max(0, len(out.Stdout)-8000):])
+	}
+}
+
+// until waits for what to be without complaint.
+func (l lab) until(what string, missing func() string) {
+	l.Helper()
+	start := time.Now()
+	for {
+		m := missing()
+		if m == "" {
+			l.Logf("%s: after %.1f s", what, time.Since(start).Seconds())
+			return
+		}
+		if time.Since(start) > patience {
+			l.Fatalf("not within %v: %s: %s", patience, what, m)
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+}
+
+// pods are the cluster's pods that labels select, in the namespace default.
+func (l lab) pods(selector string) []corev1.Pod {
+	l.Helper()
+	var list corev1.PodList
+	l.c.Get(l.T, &list, "pods", "--selector="+selector)
+	return list.Items
+}
+
+// running counts the pods that run and are ready, and says what the others do.
+func (l lab) running(selector string, want int) string {
+	l.Helper()
+	var others []string
+	n := 0
+	for _, p := range l.pods(selector) {
+		if p.DeletionTimestamp == nil && ready(&p) {
+			n++
+			continue
+		}
+		others = append(others, p.Name+" "+string(p.Status.Phase)+" "+waiting(&p))
+	}
+	if n == want && len(others) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d run; %s", n, want, strings.Join(others, ", "))
+}
+
+func ready(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func waiting(p *corev1.Pod) string {
+	for _, s := range p.Status.ContainerStatuses {
+		if s.State.Waiting != nil {
+			return s.State.Waiting.Reason
+		}
+	}
+	return ""
+}
+
+// nodeReady says whether the Node is Ready, or what it is instead.
+func (l lab) nodeReady() string {
+	l.Helper()
+	var nodes corev1.NodeList
+	l.c.Get(l.T, &nodes, "nodes")
+	for _, n := range nodes.Items {
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				if c.Status == corev1.ConditionTrue {
+					return ""
+				}
+				return c.Reason + ": " + c.Message
+			}
+		}
+	}
+	return fmt.Sprintf("%d nodes, none tells", len(nodes.Items))
+}
+
+// restarts is how often the containers of pods were started anew, by UID.
+func restarts(pods []corev1.Pod) map[string]string {
+	out := make(map[string]string)
+	for _, p := range pods {
+		for _, s := range p.Status.ContainerStatuses {
+			out[string(p.UID)+"/"+s.Name] = fmt.Sprintf("%s restarts %d", s.ContainerID, s.RestartCount)
+		}
+	}
+	return out
+}
+
+// sh runs a script on the board and answers what it printed.
+func (l lab) sh(script string) string {
+	l.Helper()
+	out, err := l.vm.Shell(l.Context(), script)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return out
+}
+
+// put writes a file of the board, as an editor does: a new file, renamed.
+func (l lab) put(path, text string) {
+	l.Helper()
+	if err := l.vm.Put(l.Context(), path, strings.NewReader(text), 0o644); err != nil {
+		l.Fatal(err)
+	}
+}
