@@ -35,6 +35,7 @@ var (
 	Volumes         = Resource{v1.SchemeGroupVersion, "persistentvolumes"}
 	Leases          = Resource{coordinationv1.SchemeGroupVersion, "leases"}
 	RuntimeClasses  = Resource{nodev1.SchemeGroupVersion, "runtimeclasses"}
+	CoreEvents      = Resource{v1.SchemeGroupVersion, "events"}
 	Events          = Resource{eventsv1.SchemeGroupVersion, "events"}
 	SigningRequests = Resource{certificatesv1.SchemeGroupVersion, "certificatesigningrequests"}
 	TrustBundles    = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
@@ -48,6 +49,7 @@ var kinds = map[schema.GroupVersion][]runtime.Object{
 		&v1.ConfigMap{}, &v1.ConfigMapList{}, &v1.Secret{}, &v1.SecretList{},
 		&v1.Service{}, &v1.ServiceList{}, &v1.ServiceAccount{},
 		&v1.PersistentVolumeClaim{}, &v1.PersistentVolumeClaimList{}, &v1.PersistentVolume{}, &v1.PersistentVolumeList{},
+		&v1.Event{},
 	},
 	coordinationv1.SchemeGroupVersion:      {&coordinationv1.Lease{}},
 	nodev1.SchemeGroupVersion:              {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},

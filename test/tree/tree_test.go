@@ -69,7 +69,7 @@ var layers = [][]string{
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
 		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/preload", "agent/userns", "agent/nodestatus",
-		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote",
+		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podsync", "agent/syncloop", "agent/registrar", "agent/container/conformance"},
