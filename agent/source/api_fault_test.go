@@ -77,7 +77,16 @@ func TestAPIDoubt(t *testing.T) {
 		{"no credentials", func(f *followed) { f.failing(once("watch", status(http.StatusUnauthorized))); f.cut() }, []string{"watch 8", "watch 8"}},
 		{"store", func(f *followed) { f.failing(once("watch", status(500))); f.cut() }, []string{"watch 8", "list 8", "watch 8"}},
 		{"bad request", func(f *followed) { f.failing(once("watch", status(400))); f.cut() }, []string{"watch 8", "list ", "watch 8"}},
-		{"expired", func(f *followed) { f.failing(once("watch", expired())); f.cut() }, []string{"watch 8", "list ", "watch 8"}},
+		{"expired", func(f *followed) { f.failing(once("watch", expired())); f.cut() }, []string{"watch 8", "list 8", "watch 8"}},
+		{"list expired", func(f *followed) {
+			f.failing(func(call string) error {
+				if !strings.HasSuffix(call, " 8") || len(f.calls) > 2 {
+					return nil
+				}
+				return expired()
+			})
+			f.cut()
+		}, []string{"watch 8", "list 8", "list ", "watch 8"}},
 		{"list too new", func(f *followed) {
 			n := 0
 			f.failing(func(string) error {
