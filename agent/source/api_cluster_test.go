@@ -228,6 +228,20 @@ func (c *cluster) failing(fail func(call string) error) {
 	c.fail = fail
 }
 
+// opening does something to each watch that begins; nil does nothing.
+func (c *cluster) opening(open func(*stream)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = open
+}
+
+// watched is how many watches are open.
+func (c *cluster) watched() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.watches)
+}
+
 // made is the calls since the last time.
 func (c *cluster) made() []string {
 	c.mu.Lock()

@@ -77,7 +77,16 @@ func TestAPIDoubt(t *testing.T) {
 		{"no credentials", func(f *followed) { f.failing(once("watch", status(http.StatusUnauthorized))); f.cut() }, []string{"watch 8", "watch 8"}},
 		{"store", func(f *followed) { f.failing(once("watch", status(500))); f.cut() }, []string{"watch 8", "list 8", "watch 8"}},
 		{"bad request", func(f *followed) { f.failing(once("watch", status(400))); f.cut() }, []string{"watch 8", "list ", "watch 8"}},
-		{"expired", func(f *followed) { f.failing(once("watch", expired())); f.cut() }, []string{"watch 8", "list ", "watch 8"}},
+		{"expired", func(f *followed) { f.failing(once("watch", expired())); f.cut() }, []string{"watch 8", "list 8", "watch 8"}},
+		{"list expired", func(f *followed) {
+			f.failing(func(call string) error {
+				if !strings.HasSuffix(call, " 8") || len(f.calls) > 2 {
+					return nil
+				}
+				return expired()
+			})
+			f.cut()
+		}, []string{"watch 8", "list 8", "list ", "watch 8"}},
 		{"list too new", func(f *followed) {
 			n := 0
 			f.failing(func(string) error {
@@ -96,6 +105,19 @@ func TestAPIDoubt(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			f.cut(tear)
 		}, []string{"watch 8", "list ", "watch 8"}},
+		{"doubt ends", func(f *followed) {
+			f.send(bookmark(3))
+			time.Sleep(2 * time.Second)
+			f.failing(once("watch", status(500)))
+			f.cut()
+		}, []string{"list ", "watch 8", "watch 8", "list 8", "watch 8"}},
+		{"a watch without end", func(f *followed) {
+			f.opening(func(s *stream) { s.end.Stop() })
+			f.cut()
+			time.Sleep(2 * time.Second)
+			f.opening(nil)
+			time.Sleep(11 * time.Minute)
+		}, []string{"watch 8", "watch 8"}},
 		{"no object", func(f *followed) { f.send(watch.Event{Type: watch.Modified}) }, []string{"list ", "watch 8"}},
 		{"a nil pod", func(f *followed) { f.send(watch.Event{Type: watch.Modified, Object: (*v1.Pod)(nil)}) }, []string{"list ", "watch 8"}},
 		{"an unknown type", func(f *followed) { f.send(watch.Event{Type: "NEWS", Object: apiPod("a", "1", "1")}) }, []string{"list ", "watch 8"}},
@@ -113,6 +135,9 @@ func TestAPIDoubt(t *testing.T) {
 					t.Errorf("calls (-want +got):\n%s", diff)
 				}
 				f.expect("[a/1=1]")
+				if n := f.watched(); n != 1 {
+					t.Errorf("%d watches are open", n)
+				}
 			})
 		})
 	}

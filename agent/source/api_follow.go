@@ -239,9 +239,12 @@ const (
 func (f *follower) remedy(err error) remedy {
 	var status apierrors.APIStatus
 	switch {
-	case errors.Is(err, errNotPods), errors.Is(err, errSilent), errors.Is(err, errBackwards), expired(err),
+	case errors.Is(err, errNotPods), errors.Is(err, errSilent), errors.Is(err, errBackwards), expired(err) && !f.watching,
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
 		return relistLatest
+	case expired(err):
+		// After a restart of the server, every node's: its cache has to do.
+		return relist
 	case !errors.As(err, &status):
 		return again
 	case apierrors.HasStatusCause(err, causeDecoding):

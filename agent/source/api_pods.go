@@ -69,17 +69,14 @@ func (s *apiPods) replace(items []v1.Pod) (refused []string) {
 	return refused
 }
 
-// apply makes one event of a watch a part of what is known, and says whether
-// that changed anything, or why the pod was refused.
+// apply makes one event of a watch, later than all before, a part of what is
+// known, and says whether that changed anything, or why the pod was refused.
 func (s *apiPods) apply(kind watch.EventType, p *v1.Pod) (changed bool, refused string) {
 	old := s.byUID[p.UID]
 	if kind == watch.Deleted {
 		// A UID never returns, so no deletion is out of date.
 		delete(s.byUID, p.UID)
 		return old != nil, ""
-	}
-	if old != nil && !later(p.ResourceVersion, old.ResourceVersion) {
-		return false, ""
 	}
 	if sane, reason := s.judge(p, old); !sane {
 		return false, reason

@@ -19,11 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/source"
 )
 
-var _ source.PodAPI = (*cluster)(nil)
+var (
+	_ source.PodAPI = (*cluster)(nil)
+	_ source.PodAPI = (*apiclient.Client)(nil)
+)
 
 // followed is an API source that runs on a cluster.
 type followed struct {

@@ -91,7 +91,7 @@ func (s *Sink) send(ctx context.Context, e *event.Event) error {
 		k = s.meet(e, now)
 		s.known[key] = k
 	}
-	if k.held = false; e.Count <= k.count {
+	if e.Count <= k.count {
 		return nil
 	}
 	if k.held = now.Before(k.next); k.held {
@@ -103,7 +103,6 @@ func (s *Sink) send(ctx context.Context, e *event.Event) error {
 	}
 	if err != nil {
 		s.drop(e, err)
-		k.there = false
 	} else {
 		s.rose()
 	}
