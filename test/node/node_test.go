@@ -170,7 +170,8 @@ func (l lab) configuration() {
 	if got := l.sh("tinylet logs configured"); got != "blue s3cret 10.96.0.1" {
 		l.Errorf("the container says %q", got)
 	}
-	read := func(path string) string { return l.sh("cat /proc/$(pgrep -f 'sleep 100000' | head -n 1)/root" + path) }
+	root := l.sh("for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q '^sleep 100000' && echo $p/root; done 2> /dev/null; true")
+	read := func(path string) string { return l.sh("cat " + root + path) }
 	if got := read("/settings/color"); got != "blue" {
 		l.Errorf("/settings/color is %q", got)
 	}
