@@ -137,8 +137,8 @@ func TestServingByTheCluster(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		names := b.cluster.names()
-		if len(names) != 1 || b.cluster.users[0] != "node" {
-			t.Fatalf("%d requests in two starts, by %q", len(names), b.cluster.users)
+		if len(names) != 1 || b.cluster.askers()[0] != "node" {
+			t.Fatalf("%d requests in two starts, by %q", len(names), b.cluster.askers())
 		}
 		b.cluster.change(names[0], b.cluster.approve)
 		synctest.Wait()
