@@ -277,6 +277,23 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
+// TestCertificateIsReplaced has somebody else renew the certificate, as kubeadm
+// does, while a connection is open with the old one.
+func TestCertificateIsReplaced(t *testing.T) {
+	b := newBoard(t, newCluster(t), false)
+	b.current(time.Now().Add(-time.Hour), time.Now().Add(9*time.Hour))
+	id, _ := b.start()
+	isNode(t, id)
+	if err := Replace(b.path("pki/kubelet-client-current.pem"), b.cluster.nodePair("b", time.Now(), time.Now().Add(time.Hour)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, id)
+	soon(t, "the server sees the new one", func() bool {
+		data, _ := c.Raw(t.Context(), "/version")
+		return strings.Contains(string(data), "system:node:b")
+	})
+}
+
 // TestSomebodyElsesRequest finds its request's name taken.
 func TestSomebodyElsesRequest(t *testing.T) {
 	c := newCluster(t)
