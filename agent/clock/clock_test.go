@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	base  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	epoch = time.Unix(0, 0)
-	done  = errors.New("done")
+	base    = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	epoch   = time.Unix(0, 0)
+	errDone = errors.New("errDone")
 )
 
 // manual is a wall clock that a test sets. Time goes on as virtual time does.
@@ -29,7 +29,7 @@ type manual struct {
 func (m *manual) set(t time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.offset = t.Sub(time.Now())
+	m.offset = time.Until(t)
 	if !m.broken {
 		m.pulse <- struct{}{}
 	}
@@ -70,14 +70,14 @@ type bench struct {
 
 func (b *bench) start(t *testing.T, at time.Time, broken bool) {
 	t.Helper()
-	b.wall = &manual{offset: at.Sub(time.Now()), broken: broken, pulse: make(chan struct{}, 8)}
+	b.wall = &manual{offset: time.Until(at), broken: broken, pulse: make(chan struct{}, 8)}
 	b.Clock = newClock(Config{Floor: base, Log: slog.New(slog.NewTextHandler(&b.log, nil))}, b.wall)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	ended := make(chan error)
 	go func() { ended <- b.Run(ctx) }()
 	t.Cleanup(func() {
-		cancel(done)
-		if err := <-ended; !errors.Is(err, done) {
+		cancel(errDone)
+		if err := <-ended; !errors.Is(err, errDone) {
 			t.Errorf("Run ended with %v", err)
 		}
 	})
@@ -160,7 +160,7 @@ func TestRecords(t *testing.T) {
 			b.wall.set(epoch)
 			synctest.Wait()
 			b.wall.mu.Lock()
-			b.wall.offset = base.AddDate(0, 1, 0).Sub(time.Now())
+			b.wall.offset = time.Until(base.AddDate(0, 1, 0))
 			b.wall.mu.Unlock()
 		}, false},
 		{"one that comes too late is not", func(b *bench) {
@@ -208,8 +208,8 @@ func TestReadyEndsWithItsContext(t *testing.T) {
 		var b bench
 		b.start(t, epoch, false)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(done)
-		if err := b.Ready(ctx); !errors.Is(err, done) {
+		cancel(errDone)
+		if err := b.Ready(ctx); !errors.Is(err, errDone) {
 			t.Errorf("ended with %v", err)
 		}
 	})
@@ -238,8 +238,8 @@ func TestKernel(t *testing.T) {
 		t.Fatalf("the wait for nothing ended: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
-	cancel(done)
-	if err := <-ended; !errors.Is(err, done) {
+	cancel(errDone)
+	if err := <-ended; !errors.Is(err, errDone) {
 		t.Errorf("ended with %v", err)
 	}
 	if k.file != nil {
@@ -259,8 +259,8 @@ func TestRunOnTheKernel(t *testing.T) {
 	if err := c.Ready(t.Context()); err != nil || !c.Plausible() {
 		t.Errorf("not ready: %v", err)
 	}
-	cancel(done)
-	if err := <-ended; !errors.Is(err, done) {
+	cancel(errDone)
+	if err := <-ended; !errors.Is(err, errDone) {
 		t.Errorf("Run ended with %v", err)
 	}
 }

@@ -158,7 +158,10 @@ func (b *board) start() (id *Identity, stop func()) {
 	id.client.disk.before, id.serving.store.disk.before = b.before, nil
 	if b.virtual {
 		id.now = func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
-		id.watch = func(ctx context.Context, _ *slog.Logger, _ func() []string, _ chan<- struct{}) { <-ctx.Done() }
+		id.watch = func(ctx context.Context, _ *slog.Logger, _ func() []string, _ <-chan struct{}, changed chan<- struct{}) {
+			nudge(changed)
+			<-ctx.Done()
+		}
 		id.connect = func(c apiclient.Config) (server, *apiclient.Client, error) {
 			user := "token"
 			if c.Token == nil {

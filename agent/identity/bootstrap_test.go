@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,76 +133,90 @@ func TestWrongToken(t *testing.T) {
 	}
 }
 
-// TestKilledAnywhere ends the agent at each change of a file and at each
-// request of its bootstrap, before and after the server has seen it.
+// stepsOf has a bootstrap tell each change of a file and each request, before
+// and after the server has seen it, by name. The one that dies says ends the
+// agent.
+func stepsOf(b *board, dies func(step string) bool) {
+	// Nothing else makes files.
+	b.adjust = func(c *Config) { c.ServingCert, c.ServingKey = "unused", "unused" }
+	dated := regexp.MustCompile(`-20[0-9-]+`)
+	b.before = func(step, path string) error {
+		if dies(step + " " + dated.ReplaceAllString(filepath.Base(path), "-dated")) {
+			return errors.New("killed")
+		}
+		return nil
+	}
+	b.cluster.step = func(step string) {
+		if dies(step) {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// TestKilledAnywhere ends the agent at each step of its bootstrap.
 func TestKilledAnywhere(t *testing.T) {
-	errKilled := errors.New("killed")
-	var told []string
-	for at := 0; ; at++ {
-		killed := false
-		t.Run(fmt.Sprint(at), func(t *testing.T) {
-			c := newCluster(t)
-			b := newBoard(t, c, false)
-			b.kubeconfig("bootstrap-kubelet.conf", withToken)
-			var steps atomic.Int64
-			var dead atomic.Bool
-			dies := make(chan struct{})
-			reach := func(step string) bool {
-				if n := steps.Add(1) - 1; n == int64(at) && dead.CompareAndSwap(false, true) {
-					told = append(told, step)
-					close(dies)
-				}
-				return dead.Load()
-			}
-			b.before = func(step, path string) error {
-				if reach(step + " " + filepath.Base(path)) {
-					return errKilled
-				}
-				return nil
-			}
-			c.step = func(step string) {
-				if reach(step) {
-					panic(http.ErrAbortHandler)
-				}
-			}
-			id, stop := b.start()
-			select {
-			case <-dies:
-				killed = true
-			case <-id.ready:
-			case <-time.After(10 * time.Second):
-				t.Fatal("nothing happens")
-			}
-			stop()
-			b.before, c.step = nil, nil
-			if killed {
-				// kubeadm deletes the file only when the kubeconfig is whole.
-				if k, err := Load(b.path("kubelet.conf")); err == nil {
-					if _, err := k.Certificate(); err != nil {
-						t.Errorf("the kubeconfig came before its certificate: %v", err)
-					}
-				}
-			}
-			id, _ = b.start()
-			isNode(t, id)
-			if names := c.names(); len(names) != 1 {
-				t.Errorf("requests %q", names)
-			}
-			soon(t, "nothing is left", func() bool {
-				left, err := filepath.Glob(b.path("pki/*.tmp*"))
-				return err == nil && len(left) == 0
-			})
-		})
-		if !killed {
-			break
+	var mu sync.Mutex
+	var all []string
+	b := newBoard(t, newCluster(t), false)
+	b.kubeconfig("bootstrap-kubelet.conf", withToken)
+	stepsOf(b, func(step string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Contains(all, step) {
+			all = append(all, step)
+		}
+		return false
+	})
+	id, stop := b.start()
+	client(t, id)
+	stop()
+	mu.Lock()
+	defer mu.Unlock()
+	if len(all) < 20 || !slices.Contains(all, "answer POST") || !slices.Contains(all, "rename kubelet.conf") {
+		t.Fatalf("steps %q", all)
+	}
+	for _, step := range all {
+		t.Run(step, func(t *testing.T) { killedAt(t, step) })
+	}
+}
+
+func killedAt(t *testing.T, step string) {
+	t.Helper()
+	b := newBoard(t, newCluster(t), false)
+	b.kubeconfig("bootstrap-kubelet.conf", withToken)
+	var dead atomic.Bool
+	died := make(chan struct{})
+	stepsOf(b, func(at string) bool {
+		if at == step && dead.CompareAndSwap(false, true) {
+			close(died)
+		}
+		return dead.Load()
+	})
+	_, stop := b.start()
+	select {
+	case <-died:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it does not die")
+	}
+	stop()
+	b.before = nil
+	dead.Store(false)
+	b.cluster.step = nil
+	// kubeadm deletes the file only when the kubeconfig is whole.
+	if k, err := Load(b.path("kubelet.conf")); err == nil {
+		if _, err := k.Certificate(); err != nil {
+			t.Errorf("the kubeconfig came before its certificate: %v", err)
 		}
 	}
-	all := strings.Join(told, ", ")
-	for _, want := range []string{"rename kubelet-client.key.tmp", "ask POST", "answer POST", "rename kubelet-client-current.pem", "rename kubelet.conf"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("it never died at %q: %s", want, all)
-		}
+	id, _ := b.start()
+	isNode(t, id)
+	if names := b.cluster.names(); len(names) != 1 {
+		t.Errorf("requests %q", names)
 	}
+	soon(t, "nothing is left", func() bool {
+		left, err := filepath.Glob(b.path("pki/*.tmp*"))
+		return err == nil && len(left) == 0
+	})
 }
 
 // TestForeignFiles starts on what others or a power cut left.
@@ -258,6 +275,23 @@ func TestForeignFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCertificateIsReplaced has somebody else renew the certificate, as kubeadm
+// does, while a connection is open with the old one.
+func TestCertificateIsReplaced(t *testing.T) {
+	b := newBoard(t, newCluster(t), false)
+	b.current(time.Now().Add(-time.Hour), time.Now().Add(9*time.Hour))
+	id, _ := b.start()
+	isNode(t, id)
+	if err := Replace(b.path("pki/kubelet-client-current.pem"), b.cluster.nodePair("b", time.Now(), time.Now().Add(time.Hour)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, id)
+	soon(t, "the server sees the new one", func() bool {
+		data, _ := c.Raw(t.Context(), "/version")
+		return strings.Contains(string(data), "system:node:b")
+	})
 }
 
 // TestSomebodyElsesRequest finds its request's name taken.

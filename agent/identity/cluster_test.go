@@ -167,6 +167,20 @@ func (c *cluster) names() []string {
 	return append([]string(nil), c.made...)
 }
 
+// askers are who made them.
+func (c *cluster) askers() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.users...)
+}
+
+// reconnects are those of direct connections.
+func (c *cluster) reconnects() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
 var csrs = schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}
 
 func (c *cluster) create(user string, r *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {

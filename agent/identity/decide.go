@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // found is what the files hold.
@@ -18,6 +20,8 @@ type found struct {
 	// foreign says that the pair is the kubeconfig's own, not one that this
 	// node has asked for.
 	foreign bool
+	// rejected says that the server did not take the bootstrap kubeconfig.
+	rejected bool
 
 	kubeconfigErr, bootstrapErr, enrolErr, pairErr error
 }
@@ -80,7 +84,7 @@ func decide(f *found, r *rules, now time.Time) step {
 		}
 	}
 	with := f.bootstrap
-	if with == nil && expired {
+	if expired && f.enrol != nil && (with == nil || f.rejected) {
 		with = f.enrol
 	}
 	problem := explain(f, r, expired)
@@ -91,6 +95,12 @@ func decide(f *found, r *rules, now time.Time) step {
 		return step{problem: problem + "; the clock has to be set first"}
 	}
 	return step{do: enrol, with: with, problem: problem}
+}
+
+// rejects says that an error is one that the enrolment kubeconfig is for: a
+// bootstrap token that nobody removed is worth nothing after a day.
+func (f *found) rejects(err error) bool {
+	return apierrors.IsUnauthorized(err) && f.enrol != nil && !f.rejected
 }
 
 // explain says why there is no usable identity, and what to do if nothing can
@@ -108,10 +118,10 @@ func explain(f *found, r *rules, expired bool) string {
 		what = fmt.Sprintf("the credentials of %s cannot be used: %v", r.kubeconfig, f.pairErr)
 	}
 	switch {
+	case expired && f.enrol != nil && (f.bootstrap == nil || f.rejected):
+		return what + "; a certificate is being asked for with " + r.enrol
 	case f.bootstrap != nil:
 		return what + "; a certificate is being asked for with " + r.bootstrap
-	case expired && f.enrol != nil:
-		return what + "; a certificate is being asked for with " + r.enrol
 	case r.bootstrap == "":
 		return what + "; no bootstrap kubeconfig is configured: name one with --bootstrap-kubeconfig, or replace the kubeconfig"
 	}

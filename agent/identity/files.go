@@ -18,13 +18,13 @@ import (
 // blindPeriod is how often files are looked at where inotify does not work.
 const blindPeriod = 2 * time.Minute
 
-// watchFiles nudges changed when one of the files changes, until ctx ends.
-// The files and their folders need not exist. Paths is asked anew after each
-// change.
-func watchFiles(ctx context.Context, log *slog.Logger, paths func() []string, changed chan<- struct{}) {
+// watchFiles nudges changed when it has begun, and when one of the files
+// changes, until ctx ends. The files and their folders need not exist. Paths
+// is asked anew after each change and when others nudge moved.
+func watchFiles(ctx context.Context, log *slog.Logger, paths func() []string, moved <-chan struct{}, changed chan<- struct{}) {
 	told := false
 	for ctx.Err() == nil {
-		err := watchUntil(ctx, paths, changed)
+		err := watchUntil(ctx, paths, moved, changed)
 		if ctx.Err() != nil {
 			return
 		}
@@ -32,13 +32,13 @@ func watchFiles(ctx context.Context, log *slog.Logger, paths func() []string, ch
 			told = true
 			log.Warn("cannot watch the node's credentials: they are looked at every two minutes", "error", err)
 		}
-		_ = pause(ctx, blindPeriod+rand.N(blindPeriod/10), nil, nil) // the loop sees the end
 		nudge(changed)
+		_ = pause(ctx, blindPeriod+rand.N(blindPeriod/10), nil, nil) // the loop sees the end
 	}
 }
 
 // watchUntil watches until ctx ends or inotify fails.
-func watchUntil(ctx context.Context, paths func() []string, changed chan<- struct{}) error {
+func watchUntil(ctx context.Context, paths func() []string, moved <-chan struct{}, changed chan<- struct{}) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch files: %w", err)
@@ -71,6 +71,7 @@ func watchUntil(ctx context.Context, paths func() []string, changed chan<- struc
 				return fmt.Errorf("watch files: %w", err)
 			}
 			nudge(changed)
+		case <-moved:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +40,8 @@ type Config struct {
 	// may come at any time.
 	BootstrapKubeconfig string
 	// EnrolKubeconfig is one that stays on a board, for when its certificate
-	// has expired and there is no bootstrap kubeconfig; "" has none.
+	// has expired and there is no bootstrap kubeconfig, or only one that the
+	// server no longer takes; "" has none.
 	EnrolKubeconfig string
 	// PKI is the folder of certificates.
 	PKI string
@@ -83,10 +85,11 @@ type Identity struct {
 	// Tests replace these.
 	now     func() time.Time
 	connect func(apiclient.Config) (server, *apiclient.Client, error)
-	watch   func(ctx context.Context, log *slog.Logger, paths func() []string, changed chan<- struct{})
+	watch   func(ctx context.Context, log *slog.Logger, paths func() []string, moved <-chan struct{}, changed chan<- struct{})
 
 	pair    atomic.Pointer[tls.Certificate]
 	again   chan struct{} // one slot: look at the files
+	moved   chan struct{} // one slot: other files matter
 	ready   chan struct{} // closed when main is there
 	fails   atomic.Uint64
 	mu      sync.Mutex
@@ -129,7 +132,7 @@ func New(c Config) (*Identity, error) {
 	id := &Identity{
 		config: c, client: store{dir: c.PKI, prefix: "kubelet-client"},
 		now: time.Now, share: rand.Float64(), watch: watchFiles,
-		again: make(chan struct{}, 1), ready: make(chan struct{}),
+		again: make(chan struct{}, 1), moved: make(chan struct{}, 1), ready: make(chan struct{}),
 	}
 	id.issuer = issuer{store: &id.client, log: c.Log, now: func() time.Time { return id.now() }}
 	id.connect = func(config apiclient.Config) (server, *apiclient.Client, error) {
@@ -198,7 +201,7 @@ func (id *Identity) AddressesChanged() { nudge(id.serving.again) }
 // Run keeps the credentials until ctx ends.
 func (id *Identity) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { id.watch(ctx, id.config.Log, id.paths, id.again) })
+	wg.Go(func() { id.watch(ctx, id.config.Log, id.paths, id.moved, id.again) })
 	wg.Go(func() { id.serving.run(ctx) })
 	id.keep(ctx)
 	wg.Wait()
@@ -227,14 +230,7 @@ func (id *Identity) look() *found {
 	if f.kubeconfig == nil {
 		return f
 	}
-	id.mu.Lock()
-	id.extra = nil
-	for _, path := range []string{f.kubeconfig.CertFile, f.kubeconfig.KeyFile} {
-		if path != "" && path != id.client.current() {
-			id.extra = append(id.extra, path)
-		}
-	}
-	id.mu.Unlock()
+	id.follow(f.kubeconfig)
 	if !f.kubeconfig.HasCertificate() {
 		return f
 	}
@@ -250,6 +246,22 @@ func (id *Identity) look() *found {
 		}
 	}
 	return f
+}
+
+// follow has the files watched that the kubeconfig names.
+func (id *Identity) follow(k *Kubeconfig) {
+	var extra []string
+	for _, path := range []string{k.CertFile, k.KeyFile} {
+		if path != "" && path != id.client.current() {
+			extra = append(extra, path)
+		}
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if !slices.Equal(extra, id.extra) {
+		id.extra = extra
+		nudge(id.moved)
+	}
 }
 
 // sameFile says that two paths lead to one file.
@@ -296,6 +308,14 @@ func (id *Identity) present() (*tls.Certificate, error) {
 
 // node is what events are of.
 var node = pod.Ref{}
+
+// drain empties a channel of one slot.
+func drain(c <-chan struct{}) {
+	select {
+	case <-c:
+	default: // it is empty
+	}
+}
 
 // nudge fills a channel of one slot.
 func nudge(c chan<- struct{}) {

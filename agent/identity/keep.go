@@ -12,17 +12,25 @@ import (
 // keep does one step after the other until ctx ends.
 func (id *Identity) keep(ctx context.Context) {
 	tries := newTries(id.config.Log)
+	var rejected *Kubeconfig // the bootstrap kubeconfig that the server did not take
+	select {
+	case <-id.again: // the files are watched
+	case <-ctx.Done():
+	}
 	for ctx.Err() == nil {
 		jumped := id.config.Clock.Jumped()
+		drain(id.again) // what happened before now is seen now
 		f := id.look()
+		f.rejected = f.bootstrap != nil && rejected != nil && f.bootstrap.sameUser(rejected)
 		s := decide(f, id.rules(), id.now())
 		id.report(s)
 		var err error
 		switch s.do {
 		case use:
 			if err = id.take(f); err == nil {
-				id.failed(nil, "")
+				id.suffer("")
 				tries.reset()
+				rejected = nil
 				id.tidy(f)
 				sleepUntil(ctx, id.now, s.until, jumped, id.again)
 				continue
@@ -47,7 +55,12 @@ func (id *Identity) keep(ctx context.Context) {
 		}
 		id.fails.Add(1)
 		wait, trouble := tries.after(err)
-		id.failed(err, trouble)
+		id.suffer(trouble)
+		id.tell(err)
+		if s.do == enrol && s.with == f.bootstrap && f.rejects(err) {
+			rejected = f.bootstrap
+			continue
+		}
 		_ = pause(ctx, wait, nil, id.again) // whatever ended it, the files are looked at
 	}
 }
@@ -69,11 +82,15 @@ func (id *Identity) report(s step) {
 	}
 }
 
-// failed tells the world about a refusal; all else is the tries' to tell.
-func (id *Identity) failed(err error, trouble string) {
+// suffer keeps what the last attempt failed with.
+func (id *Identity) suffer(trouble string) {
 	id.mu.Lock()
+	defer id.mu.Unlock()
 	id.trouble = trouble
-	id.mu.Unlock()
+}
+
+// tell tells the world about a refusal; all else is the tries' to tell.
+func (id *Identity) tell(err error) {
 	var refused *refusal
 	if errors.As(err, &refused) {
 		id.config.Events.Warning(node, "CertificateRefused",

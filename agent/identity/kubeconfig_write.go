@@ -72,3 +72,8 @@ func (k *Kubeconfig) sameServer(other *Kubeconfig) bool {
 	return k.Server == other.Server && k.ServerName == other.ServerName && k.Insecure == other.Insecure &&
 		bytes.Equal(k.CA, other.CA) && proxy(k) == proxy(other)
 }
+
+// sameUser says that both show a server the same credentials.
+func (k *Kubeconfig) sameUser(other *Kubeconfig) bool {
+	return k.Token == other.Token && k.TokenFile == other.TokenFile && bytes.Equal(k.Cert, other.Cert) && k.CertFile == other.CertFile
+}

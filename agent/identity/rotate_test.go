@@ -53,13 +53,13 @@ func TestRotates(t *testing.T) {
 		}
 		time.Sleep(22 * day)
 		synctest.Wait()
-		if n := len(b.cluster.names()); n != 1 || b.cluster.users[0] != "node" {
-			t.Fatalf("%d requests after 91 days, by %q", n, b.cluster.users)
+		if n := len(b.cluster.names()); n != 1 || b.cluster.askers()[0] != "node" {
+			t.Fatalf("%d requests after 91 days, by %q", n, b.cluster.askers())
 		}
 		if end := expiry(t, b); end.Before(start.Add(169*day)) || !id.Stats().ClientExpiry.Equal(end) {
 			t.Errorf("the certificate ends %v, %v", end, id.Stats())
 		}
-		if b.cluster.lost == 0 {
+		if b.cluster.reconnects() == 0 {
 			t.Error("the client did not connect anew")
 		}
 		if _, err := os.Stat(b.path("pki/kubelet-client.key.tmp")); !errors.Is(err, os.ErrNotExist) {
@@ -233,6 +233,18 @@ func TestExpiredOffline(t *testing.T) {
 	}
 }
 
+// TestLeftBootstrapToken has a bootstrap kubeconfig whose token is worth nothing
+// any more, which nobody removed.
+func TestLeftBootstrapToken(t *testing.T) {
+	b := newBoard(t, newCluster(t), false)
+	b.current(time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
+	b.kubeconfig("bootstrap-kubelet.conf", func(k *Kubeconfig) { k.Token = "abcdef.aaaaaaaaaaaaaaaa" })
+	b.kubeconfig("enrol.conf", withToken)
+	b.adjust = func(c *Config) { c.EnrolKubeconfig = b.path("enrol.conf") }
+	id, _ := b.start()
+	isNode(t, id)
+}
+
 // TestEnrolmentIsForTheExpired keeps a credential that stays on the board from
 // being used for more than it is for.
 func TestEnrolmentIsForTheExpired(t *testing.T) {
@@ -273,8 +285,8 @@ func TestExpiresWhileRunning(t *testing.T) {
 		b.cluster.fail(nil)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if _, err := id.present(); err != nil || id.Problem() != "" || fmt.Sprint(b.cluster.users) != "[token]" {
-			t.Errorf("%v, problem %q, requests by %q", err, id.Problem(), b.cluster.users)
+		if _, err := id.present(); err != nil || id.Problem() != "" || fmt.Sprint(b.cluster.askers()) != "[token]" {
+			t.Errorf("%v, problem %q, requests by %q", err, id.Problem(), b.cluster.askers())
 		}
 	})
 }

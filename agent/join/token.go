@@ -22,7 +22,7 @@ const (
 func ParseToken(s string) (Token, error) {
 	id, secret, ok := strings.Cut(s, ".")
 	if !ok || !isToken(id, idLength) || !isToken(secret, secretLength) {
-		return Token{}, errors.New("the token is not of the form abcdef.0123456789abcdef (6 and 16 small letters or digits);" +
+		return Token{}, errors.New("the token is not of the form xxxxxx.xxxxxxxxxxxxxxxx (6 and 16 small letters or digits);" +
 			" `kubeadm token create --print-join-command` shows one")
 	}
 	return Token{ID: id, secret: secret}, nil
