@@ -45,7 +45,9 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			name: "own conditions come and go",
-			base: func(s *v1.PodStatus) { s.Conditions = append(s.Conditions, cond(v1.PodResizePending, "True", "Deferred")) },
+			base: func(s *v1.PodStatus) {
+				s.Conditions = append(s.Conditions, cond(v1.PodResizePending, "True", "Deferred"))
+			},
 			ours: func(s *v1.PodStatus) { s.Conditions = append(s.Conditions, cond(v1.PodInitialized, "True", "")) },
 		},
 		{
