@@ -115,6 +115,12 @@ func TestMerge(t *testing.T) {
 			want: func(s *v1.PodStatus) { s.Conditions = nil },
 		},
 		{
+			name: "nor over one that was withdrawn before",
+			base: func(s *v1.PodStatus) { s.Conditions = []v1.PodCondition{cond(v1.DisruptionTarget, "False", "x")} },
+			ours: func(s *v1.PodStatus) { s.Conditions = []v1.PodCondition{disrupted} },
+			want: func(s *v1.PodStatus) { s.Conditions = []v1.PodCondition{cond(v1.DisruptionTarget, "False", "x")} },
+		},
+		{
 			name: "and not over that of the eviction API",
 			base: func(s *v1.PodStatus) {
 				s.Conditions = []v1.PodCondition{cond(v1.DisruptionTarget, "True", "EvictionByEvictionAPI")}

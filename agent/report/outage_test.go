@@ -20,6 +20,13 @@ func TestOutage(t *testing.T) {
 		}
 		l.start()
 		l.before = func(context.Context, call) error { return errLink }
+		for _, p := range pods {
+			l.set(p, restarted(0))
+		}
+		after(2 * time.Second)
+		if n := l.count(); n < 5 {
+			t.Errorf("%d requests: those that fail together lengthen the wait together", n)
+		}
 		const days = 1
 		for n := range days * 24 {
 			for _, p := range pods {
@@ -134,6 +141,7 @@ func TestRequestThatHangs(t *testing.T) {
 		l.before = func(ctx context.Context, c call) error {
 			if c.name == "p" {
 				<-ctx.Done()
+				time.Sleep(time.Second)
 				return ctx.Err()
 			}
 			return nil
@@ -147,7 +155,10 @@ func TestRequestThatHangs(t *testing.T) {
 		if n := l.log.count("takes no reports"); n != 0 {
 			t.Errorf("the server answered others, and an outage was logged %d times", n)
 		}
-		l.stop() // joins the request that hangs
+		l.stop()
+		if l.flying != 0 {
+			t.Error("Run did not wait for the request that hangs")
+		}
 		l.start()
 		l.serverWith(func() { l.before = nil })
 		after(time.Minute)
