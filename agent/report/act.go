@@ -25,6 +25,7 @@ type attempt struct {
 
 	object *object // only for the loop
 	key    types.NamespacedName
+	lost   types.UID // what is gone, or only held by somebody's finalizer
 	since  time.Time // since when it is due
 	began  time.Time
 }
@@ -113,7 +114,7 @@ func (r *Reporter) createMirror(ctx context.Context, res *result) {
 		}
 		return
 	}
-	if pod.IsMirror(into) && into.Spec.NodeName == r.NodeName {
+	if pod.IsMirror(into) && into.Spec.NodeName == r.NodeName && into.UID != res.lost {
 		res.pod, res.err = into, nil
 	}
 }

@@ -137,3 +137,20 @@ func TestFinalizers(t *testing.T) {
 		}
 	})
 }
+
+// TestDeletedByForceUnseen is about a pod whose last answer the pod source
+// never told, as it was deleted by then.
+func TestDeletedByForceUnseen(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(apiPod("p"))
+		l.start()
+		l.serverWith(func() { l.watch = nil })
+		l.set(p, running())
+		after(time.Minute)
+		l.reporter.Pods(nil)
+		after(time.Second)
+		l.set(p, restarted(1))
+		after(time.Hour)
+		l.wants(0, "patch p")
+	})
+}

@@ -34,7 +34,8 @@ type lab struct {
 	gone    bool
 	nodeUID types.UID
 
-	stop func()
+	quiet bool // the pod source does not speak yet
+	stop  func()
 }
 
 // logs keeps what is logged at warning and above it, or tells of an outage.
@@ -111,7 +112,9 @@ func (l *lab) start(change ...func(*report.Config)) {
 		l.stop = nil
 	}
 	l.mu.Lock()
-	l.watch = l.reporter.Pods
+	if !l.quiet {
+		l.watch = l.reporter.Pods
+	}
 	l.tell()
 	l.mu.Unlock()
 }

@@ -45,7 +45,9 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			name: "own conditions come and go",
-			base: func(s *v1.PodStatus) { s.Conditions = append(s.Conditions, cond(v1.PodResizePending, "True", "Deferred")) },
+			base: func(s *v1.PodStatus) {
+				s.Conditions = append(s.Conditions, cond(v1.PodResizePending, "True", "Deferred"))
+			},
 			ours: func(s *v1.PodStatus) { s.Conditions = append(s.Conditions, cond(v1.PodInitialized, "True", "")) },
 		},
 		{
@@ -111,6 +113,12 @@ func TestMerge(t *testing.T) {
 		{
 			name: "and not before", ours: func(s *v1.PodStatus) { s.Conditions = []v1.PodCondition{disrupted} },
 			want: func(s *v1.PodStatus) { s.Conditions = nil },
+		},
+		{
+			name: "nor over one that was withdrawn before",
+			base: func(s *v1.PodStatus) { s.Conditions = []v1.PodCondition{cond(v1.DisruptionTarget, "False", "x")} },
+			ours: func(s *v1.PodStatus) { s.Conditions = []v1.PodCondition{disrupted} },
+			want: func(s *v1.PodStatus) { s.Conditions = []v1.PodCondition{cond(v1.DisruptionTarget, "False", "x")} },
 		},
 		{
 			name: "and not over that of the eviction API",

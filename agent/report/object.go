@@ -70,6 +70,10 @@ func (o *object) tell(p *v1.Pod, now time.Time) {
 	if p == nil || p.UID != o.gone {
 		o.gone = ""
 	}
+	if p != nil && was != nil && p.UID != was.UID {
+		o.until, o.said = time.Time{}, "" // it was another pod that the server refused
+		o.wait.Reset()
+	}
 	switch {
 	case o.heard == nil:
 	case p == nil && was != nil && was.UID == o.heard.UID:

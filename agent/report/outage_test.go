@@ -20,7 +20,14 @@ func TestOutage(t *testing.T) {
 		}
 		l.start()
 		l.before = func(context.Context, call) error { return errLink }
-		const days = 3
+		for _, p := range pods {
+			l.set(p, restarted(0))
+		}
+		after(2 * time.Second)
+		if n := l.count(); n < 5 {
+			t.Errorf("%d requests: those that fail together lengthen the wait together", n)
+		}
+		const days = 1
 		for n := range days * 24 {
 			for _, p := range pods {
 				l.set(p, restarted(n))
@@ -98,13 +105,13 @@ func TestOneThatFails(t *testing.T) {
 					}
 					return nil
 				}
-				for n := range 3600 {
+				for n := range 720 {
 					l.set(p, restarted(n))
-					if n%600 == 0 {
+					if n%120 == 0 {
 						l.set(q, restarted(n))
 					}
-					after(time.Second)
-					if n%600 == 0 {
+					after(5 * time.Second)
+					if n%120 == 0 {
 						l.has("q", restarted(n))
 					}
 				}
@@ -120,7 +127,7 @@ func TestOneThatFails(t *testing.T) {
 				}
 				l.serverWith(func() { l.before = nil })
 				after(6 * time.Minute)
-				l.has("p", restarted(3599))
+				l.has("p", restarted(719))
 			})
 		})
 	}
@@ -134,6 +141,7 @@ func TestRequestThatHangs(t *testing.T) {
 		l.before = func(ctx context.Context, c call) error {
 			if c.name == "p" {
 				<-ctx.Done()
+				time.Sleep(time.Second)
 				return ctx.Err()
 			}
 			return nil
@@ -147,7 +155,10 @@ func TestRequestThatHangs(t *testing.T) {
 		if n := l.log.count("takes no reports"); n != 0 {
 			t.Errorf("the server answered others, and an outage was logged %d times", n)
 		}
-		l.stop() // joins the request that hangs
+		l.stop()
+		if l.flying != 0 {
+			t.Error("Run did not wait for the request that hangs")
+		}
 		l.start()
 		l.serverWith(func() { l.before = nil })
 		after(time.Minute)
@@ -199,5 +210,23 @@ func TestAnswersThatAreLost(t *testing.T) {
 		if created != 2 {
 			t.Errorf("created %d times", created)
 		}
+	})
+}
+
+// TestRefusalOfAnotherPod is about a pod that takes the name of one that the
+// server refused long enough to be asked rarely.
+func TestRefusalOfAnotherPod(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(apiPod("p"))
+		l.start()
+		l.before = func(context.Context, call) error { return apierrors.NewForbidden(podsResource, "p", nil) }
+		l.set(p, running())
+		after(time.Hour)
+		q := apiPod("p")
+		l.serverWith(func() { l.before = nil; l.keep(q) })
+		l.unset(p)
+		l.set(q, running())
+		after(time.Second)
+		l.has("p", running())
 	})
 }

@@ -218,7 +218,7 @@ func (l *loop) judge(o *object, v view, now time.Time) {
 		l.by(due)
 		return
 	}
-	l.queue = append(l.queue, attempt{action: o.plan, view: v, object: o, key: o.key, since: o.since, began: now})
+	l.queue = append(l.queue, attempt{action: o.plan, view: v, object: o, key: o.key, lost: o.gone, since: o.since, began: now})
 }
 
 // due is when an action may begin.

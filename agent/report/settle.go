@@ -25,15 +25,18 @@ func (l *loop) settle(res *result, now time.Time) {
 		return
 	}
 	l.outage.succeed(l.Log, now)
-	o.wait.Reset()
-	o.until, o.said = time.Time{}, ""
+	o.until = time.Time{}
+	if res.verb != removing { // which may have to wait for somebody's finalizer
+		o.said = ""
+		o.wait.Reset()
+	}
 	switch {
 	case res.verb == patching && res.pod != nil:
 		l.took(o, res, now)
 	case res.verb == creating:
-		l.Log.Info("mirror pod is in the API server", "pod", o.key.String(), "podUID", string(res.pod.UID))
+		l.Log.Info("the API server has a mirror pod", "pod", o.key.String(), "podUID", string(res.pod.UID))
 	case res.verb == removing:
-		l.Log.Info("pod is deleted in the API server", "pod", o.key.String(), "podUID", string(res.gone))
+		l.Log.Info("the API server takes the deletion of a pod", "pod", o.key.String(), "podUID", string(res.gone))
 	}
 }
 

@@ -40,7 +40,7 @@ func revived(spec *v1.PodSpec, containers []v1.Container, before, after []v1.Con
 func mayRestart(spec *v1.PodSpec, containers []v1.Container, name string, exitCode int32) bool {
 	for i := range containers {
 		if c := &containers[i]; c.Name == name {
-			return pod.IsRestartableInit(c) || pod.Restarts(spec, c, exitCode)
+			return pod.Restarts(spec, c, exitCode)
 		}
 	}
 	return exitCode != 0 && spec.RestartPolicy == v1.RestartPolicyOnFailure
