@@ -91,7 +91,9 @@ func wait(ctx context.Context, d time.Duration) bool {
 // nil, but errOver if all is well.
 func (f *follower) round(ctx context.Context) (final bool, err error) {
 	if f.version == "" {
-		found, version, err := f.list(ctx)
+		var found runtime.Object
+		var version string
+		apart(func() { found, version, err = f.list(ctx) })
 		if err != nil {
 			return false, err
 		}
@@ -107,6 +109,17 @@ func (f *follower) round(ctx context.Context) (final bool, err error) {
 		f.version, err = "", errOver
 	}
 	return final, err
+}
+
+// apart runs what needs a deep stack on a stack of its own, and waits for it:
+// a goroutine that then waits for minutes keeps what its stack once grew to.
+func apart(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	<-done
 }
 
 // options select the one object. A list or watch of more is refused by the
@@ -173,7 +186,8 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 	options.ResourceVersion, options.AllowWatchBookmarks, options.TimeoutSeconds = f.version, true, &seconds
 	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errOver)
 	defer cancel()
-	w, err := f.o.config.API.Watch(ctx, f.resource(), f.e.key.namespace, options)
+	var w watch.Interface
+	apart(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.namespace, options) })
 	if err != nil {
 		return false, err
 	}

@@ -243,11 +243,11 @@ func TestOutage(t *testing.T) {
 		l.made()
 		l.set(func() { l.fail = errLink })
 		l.cut(nil)
-		time.Sleep(72 * time.Hour)
+		time.Sleep(12 * time.Hour)
 		if got := l.text("a"); got != "1" {
 			t.Errorf("read %q without a link", got)
 		}
-		if n := len(l.made()); n > 4*72*60*5 {
+		if n := len(l.made()); n > 4*12*60*5 {
 			t.Errorf("%d attempts", n)
 		}
 		if lines := l.lines(); len(lines) != 1 {
