@@ -206,7 +206,11 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 			if !open {
 				return false, end
 			}
-			if final, err := f.event(event); final || err != nil {
+			final, err := f.event(event)
+			if err != nil && !stale(err) && errors.Is(end, errOver) {
+				err = errOver // that a watch breaks off is no trouble, if the next does not
+			}
+			if final || err != nil {
 				return final, err
 			}
 			f.stands()
@@ -238,11 +242,16 @@ func (f *follower) event(event watch.Event) (final bool, err error) {
 // refuses is logged by object; that it does not answer, once for all.
 func (f *follower) trouble(err error) {
 	f.o.failed(f.e, err)
+	refused := apierrors.IsForbidden(err)
+	if refused && f.out {
+		f.out = false
+		f.o.outage.ends()
+	}
 	switch {
-	case apierrors.IsForbidden(err) && !f.refused:
+	case refused && !f.refused:
 		f.refused = true
 		f.log(slog.LevelWarn, "object refused by the API server", "error", err)
-	case !apierrors.IsForbidden(err) && !f.out:
+	case !refused && !f.out:
 		f.out = true
 		f.o.outage.begins(err)
 	}
