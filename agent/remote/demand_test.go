@@ -187,6 +187,23 @@ func TestFetchedWithoutALink(t *testing.T) {
 		if lines := l.lines(); len(lines) > 0 {
 			t.Errorf("what reads are answered is logged: %q", lines)
 		}
+		// An outage that nobody minds any more is over, and the next another.
+		for range 2 {
+			l.Refer(nil)
+			l.set(func() { l.fail = nil })
+			l.Refer([]*v1.Pod{podOf("pod")})
+			time.Sleep(time.Hour)
+			for range 2 {
+				if err := l.reads()[0].do(t.Context()); err != nil {
+					t.Error(err)
+				}
+				l.set(func() { l.fail = errLink })
+				time.Sleep(time.Hour)
+			}
+			if lines := l.lines(); len(lines) != 1 {
+				t.Errorf("logged %q", lines)
+			}
+		}
 	})
 }
 
@@ -465,6 +482,30 @@ func TestTokens(t *testing.T) {
 		p.Spec.ServiceAccountName = ""
 		if got := ask("vault", time.Hour); !strings.Contains(got, "no service account") {
 			t.Errorf("token %q of no account", got)
+		}
+	})
+}
+
+func TestTokenOfAPodThatGoesMeanwhile(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := podWith("pod")
+		l.Refer([]*v1.Pod{p})
+		read := func() {
+			if text, _, err := l.Token(t.Context(), p, "", time.Hour); text != "token 1" || err != nil {
+				t.Errorf("%q, %v", text, err)
+			}
+		}
+		read()
+		time.Sleep(50 * time.Minute)
+		hang := make(chan struct{})
+		l.set(func() { l.hang = hang })
+		read()
+		synctest.Wait()
+		l.Refer(nil)
+		l.set(func() { l.fail = errLink })
+		close(hang)
+		if lines := l.lines(); len(lines) > 0 {
+			t.Errorf("logged %q of what nobody wants", lines)
 		}
 	})
 }
