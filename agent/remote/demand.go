@@ -38,7 +38,7 @@ func validFor(d time.Duration) validity { return validity{fresh: time.Now().Add(
 type demand[K comparable, V any] struct {
 	o        *Objects
 	fetch    func(context.Context, K) (V, validity, error)
-	patience time.Duration // how long a read waits that has an answer
+	patience time.Duration // how long a read waits that has an answer, unless there is an outage
 	missing  time.Duration // how long NotFound counts as the answer; zero is as any error
 
 	mu    sync.Mutex
@@ -94,15 +94,15 @@ func (d *demand[K, V]) read(ctx context.Context, k K) (V, error) {
 	flight, usable := s.flight, s.usable(now)
 	value, err := s.answer(now)
 	d.mu.Unlock()
-	if flight == nil || usable && d.patience == 0 {
+	if flight == nil || usable && (d.patience == 0 || d.o.outage.on()) {
 		return value, err
 	}
-	return d.wait(ctx, s, flight, usable)
+	return d.wait(ctx, k, s, flight, usable)
 }
 
 // wait answers what an attempt gave. Where there is a usable value it waits
-// only so long.
-func (d *demand[K, V]) wait(ctx context.Context, s *slot[V], flight <-chan struct{}, usable bool) (V, error) {
+// only so long, and nobody waits for the server again before it has answered.
+func (d *demand[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan struct{}, usable bool) (V, error) {
 	var late <-chan time.Time
 	if usable {
 		timer := time.NewTimer(d.patience)
@@ -110,9 +110,11 @@ func (d *demand[K, V]) wait(ctx context.Context, s *slot[V], flight <-chan struc
 		late = timer.C
 	}
 	var ended error
+	slow := false
 	select {
 	case <-flight:
 	case <-late:
+		slow = true
 	case <-ctx.Done():
 		ended = context.Cause(ctx)
 	case <-d.o.done:
@@ -120,6 +122,10 @@ func (d *demand[K, V]) wait(ctx context.Context, s *slot[V], flight <-chan struc
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if slow && s.flight == flight && !s.out && d.slots[k] == s {
+		s.out = true
+		d.o.outage.begins(errSlow)
+	}
 	value, err := s.answer(time.Now())
 	if err != nil && ended != nil {
 		err = fmt.Errorf("wait for the API server: %w", ended)

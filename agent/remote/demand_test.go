@@ -155,27 +155,30 @@ func TestFetchedWithoutALink(t *testing.T) {
 		if lines := l.lines(); len(lines) != 1 {
 			t.Errorf("logged %q", lines)
 		}
-		// A server that does not answer holds no read up for long.
-		l.set(func() { l.fail, l.hang = nil, make(chan struct{}) })
+		l.set(func() { l.fail = nil })
 		time.Sleep(time.Hour)
 		for _, r := range l.reads() {
-			began := time.Now()
-			if err := r.do(t.Context()); err != nil || time.Since(began) != patience {
-				t.Errorf("%s: %v after %v", r.call, err, time.Since(began))
+			if err := r.do(t.Context()); err != nil {
+				t.Errorf("%s: %v", r.call, err)
 			}
 		}
-		close(l.hang)
-		synctest.Wait()
 		if lines := l.lines(); len(lines) != 1 {
 			t.Errorf("logged %q at the end", lines)
 		}
-		// What nobody refers to any more is forgotten.
-		l.set(func() { l.fail, l.hang = errLink, nil })
+		// What nobody refers to any more is forgotten, but for the services of
+		// the default namespace, which every pod has.
+		if _, err := l.Services(t.Context(), metav1.NamespaceDefault); err != nil {
+			t.Error(err)
+		}
+		l.set(func() { l.fail = errLink })
 		l.Refer([]*v1.Pod{podWith("other")})
 		for _, r := range l.reads() {
 			if err := r.do(t.Context()); (err == nil) != (r.call == "list services/ns") {
 				t.Errorf("%s: %v", r.call, err)
 			}
+		}
+		if _, err := l.Services(t.Context(), metav1.NamespaceDefault); err != nil {
+			t.Error(err)
 		}
 		l.Refer(nil)
 		if _, err := l.Services(t.Context(), "ns"); err == nil {
@@ -183,6 +186,66 @@ func TestFetchedWithoutALink(t *testing.T) {
 		}
 		if lines := l.lines(); len(lines) > 0 {
 			t.Errorf("what reads are answered is logged: %q", lines)
+		}
+		// An outage that nobody minds any more is over, and the next another.
+		for range 2 {
+			l.Refer(nil)
+			l.set(func() { l.fail = nil })
+			l.Refer([]*v1.Pod{podOf("pod")})
+			time.Sleep(time.Hour)
+			for range 2 {
+				if err := l.reads()[0].do(t.Context()); err != nil {
+					t.Error(err)
+				}
+				l.set(func() { l.fail = errLink })
+				time.Sleep(time.Hour)
+			}
+			if lines := l.lines(); len(lines) != 1 {
+				t.Errorf("logged %q", lines)
+			}
+		}
+	})
+}
+
+func TestServerThatDoesNotAnswer(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		l.stock()
+		l.Refer([]*v1.Pod{podOf("pod")})
+		for _, r := range l.reads() {
+			if err := r.do(t.Context()); err != nil {
+				t.Errorf("%s: %v", r.call, err)
+			}
+		}
+		hang := make(chan struct{})
+		l.set(func() { l.hang = hang })
+		time.Sleep(time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := l.reads()[0].do(ctx); err != nil || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		began = time.Now()
+		for range 3 {
+			for _, r := range l.reads() {
+				if err := r.do(t.Context()); err != nil {
+					t.Errorf("%s: %v", r.call, err)
+				}
+			}
+		}
+		if held := time.Since(began); held != patience {
+			t.Errorf("reads were held up for %v", held)
+		}
+		if _, err := l.RuntimeClass(ctx, "other"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v of what is not known", err)
+		}
+		if lines := l.lines(); len(lines) != 1 {
+			t.Errorf("logged %q", lines)
+		}
+		l.set(func() { l.hang = nil })
+		close(hang)
+		if lines := l.lines(); len(lines) != 1 {
+			t.Errorf("logged %q at the end", lines)
 		}
 	})
 }
@@ -419,6 +482,30 @@ func TestTokens(t *testing.T) {
 		p.Spec.ServiceAccountName = ""
 		if got := ask("vault", time.Hour); !strings.Contains(got, "no service account") {
 			t.Errorf("token %q of no account", got)
+		}
+	})
+}
+
+func TestTokenOfAPodThatGoesMeanwhile(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := podWith("pod")
+		l.Refer([]*v1.Pod{p})
+		read := func() {
+			if text, _, err := l.Token(t.Context(), p, "", time.Hour); text != "token 1" || err != nil {
+				t.Errorf("%q, %v", text, err)
+			}
+		}
+		read()
+		time.Sleep(50 * time.Minute)
+		hang := make(chan struct{})
+		l.set(func() { l.hang = hang })
+		read()
+		synctest.Wait()
+		l.Refer(nil)
+		l.set(func() { l.fail = errLink })
+		close(hang)
+		if lines := l.lines(); len(lines) > 0 {
+			t.Errorf("logged %q of what nobody wants", lines)
 		}
 	})
 }

@@ -13,4 +13,9 @@
 // answered once is answered while the server cannot be reached, claims,
 // volumes and services too. A board may have no uplink for days, and a
 // container that crashed starts again all the same.
+//
+// The watches are this package's own: with 50 watched ConfigMaps of a few bytes
+// on one connection (amd64), one costs 11 kB of heap, 12 kB of stacks and 3
+// goroutines, of which 8 kB, 9 kB and 2 are the connection's; with client-go's
+// Reflector and a store it costs 12 kB, 25 kB and 4.
 package remote

@@ -91,7 +91,9 @@ func wait(ctx context.Context, d time.Duration) bool {
 // nil, but errOver if all is well.
 func (f *follower) round(ctx context.Context) (final bool, err error) {
 	if f.version == "" {
-		found, version, err := f.list(ctx)
+		var found runtime.Object
+		var version string
+		apart(func() { found, version, err = f.list(ctx) })
 		if err != nil {
 			return false, err
 		}
@@ -107,6 +109,17 @@ func (f *follower) round(ctx context.Context) (final bool, err error) {
 		f.version, err = "", errOver
 	}
 	return final, err
+}
+
+// apart runs what needs a deep stack on a stack of its own, and waits for it:
+// a goroutine that then waits for minutes keeps what its stack once grew to.
+func apart(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	<-done
 }
 
 // options select the one object. A list or watch of more is refused by the
@@ -173,7 +186,8 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 	options.ResourceVersion, options.AllowWatchBookmarks, options.TimeoutSeconds = f.version, true, &seconds
 	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errOver)
 	defer cancel()
-	w, err := f.o.config.API.Watch(ctx, f.resource(), f.e.key.namespace, options)
+	var w watch.Interface
+	apart(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.namespace, options) })
 	if err != nil {
 		return false, err
 	}
@@ -192,7 +206,11 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 			if !open {
 				return false, end
 			}
-			if final, err := f.event(event); final || err != nil {
+			final, err := f.event(event)
+			if err != nil && !stale(err) && errors.Is(end, errOver) {
+				err = errOver // that a watch breaks off is no trouble, if the next does not
+			}
+			if final || err != nil {
 				return final, err
 			}
 			f.stands()
@@ -224,11 +242,16 @@ func (f *follower) event(event watch.Event) (final bool, err error) {
 // refuses is logged by object; that it does not answer, once for all.
 func (f *follower) trouble(err error) {
 	f.o.failed(f.e, err)
+	refused := apierrors.IsForbidden(err)
+	if refused && f.out {
+		f.out = false
+		f.o.outage.ends()
+	}
 	switch {
-	case apierrors.IsForbidden(err) && !f.refused:
+	case refused && !f.refused:
 		f.refused = true
 		f.log(slog.LevelWarn, "object refused by the API server", "error", err)
-	case !apierrors.IsForbidden(err) && !f.out:
+	case !refused && !f.out:
 		f.out = true
 		f.o.outage.begins(err)
 	}

@@ -23,6 +23,13 @@ func (o *outage) begins(err error) {
 	}
 }
 
+// on says whether anything is counted.
+func (o *outage) on() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.n > 0
+}
+
 // ends counts one thing less, for which the server answers again.
 func (o *outage) ends() {
 	o.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/object"
@@ -40,6 +41,7 @@ func wantsOf(pods []*v1.Pod) *wants {
 func (w *wants) add(p *v1.Pod) {
 	w.pods[p.UID] = struct{}{}
 	w.namespaces[p.Namespace] = struct{}{}
+	w.namespaces[metav1.NamespaceDefault] = struct{}{} // where every pod's service kubernetes is
 	static := pod.IsStatic(p) || pod.IsMirror(p)
 	for kind, name := range object.References(p) {
 		k := key{kind, p.Namespace, name}

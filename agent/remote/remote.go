@@ -43,6 +43,7 @@ type Config struct {
 var (
 	errEnded   = errors.New("the agent is ending")
 	errUnknown = errors.New("it is not known yet")
+	errSlow    = errors.New("the server takes long to answer")
 )
 
 // maxLists is how many ConfigMaps and Secrets are listed at once, whose
