@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/tinylet/tinylet/agent/journal"
 )
 
 // bubble runs a test in virtual time with a store that is closed at its end.
@@ -281,6 +283,46 @@ func TestRollout(t *testing.T) {
 			t.Errorf("seen %v", s.seen.reads)
 		}
 	})
+}
+
+// TestReadWhileItGoes: an object that is being dropped is remembered for who
+// reads it meanwhile.
+func TestReadWhileItGoes(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
+		fillServer(api, "1")
+		r := s.Reader(api)
+		read := func() {
+			if _, err := r.ConfigMap(t.Context(), "ns", "map"); err != nil {
+				t.Error(err)
+			}
+		}
+		mustAdmit(t, s, aPod("a"))
+		read()
+		time.Sleep(linger)
+		s.journal = &during{s.journal, read}
+		must(t, s.Forget(t.Context(), "a"))
+		if got := s.journal.Keys(""); len(got) != 0 {
+			t.Fatalf("keys %v", got)
+		}
+		mustAdmit(t, s, aPod("b"))
+		if got := strings.Join(s.journal.Keys(""), " "); got != "object/ConfigMap/ns/map pod/b" {
+			t.Errorf("keys %s", got)
+		}
+	})
+}
+
+// during does something else during the first write.
+type during struct {
+	disk
+	do func()
+}
+
+func (d *during) Write(changes ...journal.Change) error {
+	if d.do != nil {
+		d.do()
+		d.do = nil
+	}
+	return d.disk.Write(changes...)
 }
 
 func TestTokensOfOnePod(t *testing.T) {
