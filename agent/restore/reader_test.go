@@ -124,6 +124,9 @@ func TestEverythingComesBack(t *testing.T) {
 				}
 				mustAdmit(t, s, p)
 			}
+			if len(s.seen.reads) > 0 {
+				t.Errorf("what is on the disk is in memory too: %v", s.seen.reads)
+			}
 			fillServer(api, "2")
 			want, err := everything(t.Context(), s.Reader(api), p)
 			must(t, err)
@@ -341,6 +344,13 @@ func TestTokensOfOnePod(t *testing.T) {
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/a/3600/x token/a/7200/x token/b/3600/x token/b/7200/x" {
 			t.Errorf("keys %s", got)
 		}
+		if _, _, err := r.Token(t.Context(), aPod("c"), "x", time.Hour); err != nil || len(s.seen.reads) != 1 {
+			t.Errorf("%v, seen %v", err, s.seen.reads)
+		}
+		must(t, s.Forget(t.Context(), "c"))
+		if len(s.seen.reads) > 0 {
+			t.Errorf("seen %v", s.seen.reads)
+		}
 		must(t, s.Forget(t.Context(), "a"))
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/b/3600/x token/b/7200/x" {
 			t.Errorf("keys %s", got)
@@ -367,9 +377,13 @@ func TestVolumesOfOthers(t *testing.T) {
 				t.Errorf("keys %s", got)
 			}
 		}
+		time.Sleep(linger)
 		api.set("ns", "claim", "2", "other") // the claim was made anew
 		if _, err := r.PersistentVolumeClaim(t.Context(), "ns", "claim"); err != nil {
 			t.Fatal(err)
+		}
+		if got := s.journal.Keys("object/PersistentVolume/"); len(got) != 0 {
+			t.Errorf("keys %v", got)
 		}
 		if _, err := r.PersistentVolume(t.Context(), "other"); err != nil {
 			t.Fatal(err)
