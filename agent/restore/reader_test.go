@@ -240,6 +240,7 @@ func TestPatience(t *testing.T) {
 		ask("a slow link", time.Second, "new")
 		api.set("ns", "map", "3", "newer")
 		ask("a slow link again", time.Second, "newer")
+		ask("the same again", time.Second, "newer")
 		api.state(true, nil)
 		ask("when it breaks", settled, "newer")
 		ask("when it breaks again", glance, "newer")
@@ -355,6 +356,10 @@ func TestTokensOfOnePod(t *testing.T) {
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/b/3600/x token/b/7200/x" {
 			t.Errorf("keys %s", got)
 		}
+		must(t, s.Finish(t.Context(), "b", succeeded))
+		if got := s.journal.Keys("token"); len(got) != 0 {
+			t.Errorf("keys %v of a pod that has ended", got)
+		}
 	})
 }
 
@@ -436,6 +441,37 @@ func TestSeenIsBounded(t *testing.T) {
 		api.set("ns", "map", "1", "v")
 		if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil || len(s.seen.reads) != 1 {
 			t.Errorf("%d are remembered, %v", len(s.seen.reads), err)
+		}
+	})
+}
+
+// TestNotKept: what the server took back before the pod was admitted, services
+// that a pod does not ask for, and an object under another's name.
+func TestNotKept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
+		fillServer(api, "1")
+		r, links := s.Reader(api), false
+		if _, err := r.ConfigMap(t.Context(), "ns", "map"); err != nil {
+			t.Fatal(err)
+		}
+		delete(api.maps, "ns/map")
+		if _, err := r.ConfigMap(t.Context(), "ns", "map"); !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		if services, err := r.Services(t.Context(), "ns"); err != nil || services[0].Labels["l"] != "l" {
+			t.Fatal(services, err)
+		}
+		mustAdmit(t, s, aPod("a", func(p *v1.Pod) { p.Spec.EnableServiceLinks = &links }))
+		if got := strings.Join(s.journal.Keys(""), " "); got != "pod/a" {
+			t.Errorf("keys %s", got)
+		}
+		value, err := encode(api.maps["ns/secret"])
+		must(t, err)
+		must(t, s.journal.Write(journal.Change{Key: "object/ConfigMap/ns/map", Value: value}))
+		s = reopened(t, s)
+		api.state(false, errLink)
+		if m, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); !errors.Is(err, errLink) {
+			t.Errorf("%v, %v", m, err)
 		}
 	})
 }
