@@ -119,7 +119,7 @@ func TestCosts(t *testing.T) {
 		run  func() error
 	}{
 		{"admit what is unchanged", 40, func() error { return s.Admit(t.Context(), p) }},
-		{"read", 15, func() error {
+		{"read", 7, func() error {
 			_, err := r.ConfigMap(t.Context(), "ns", "map-3")
 			return err
 		}},

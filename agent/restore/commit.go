@@ -123,6 +123,7 @@ func (s *Store) clean(st *step, while time.Duration) {
 		}
 		if k.kind == kindToken || e.read.IsZero() || time.Since(e.read) >= while {
 			st.changes = append(st.changes, journal.Change{Key: name})
+			e.version = "" // who reads it meanwhile has it remembered anew
 		}
 	}
 }

@@ -271,7 +271,7 @@ func (s *server) Services(ctx context.Context, namespace string) ([]*v1.Service,
 	if err != nil {
 		return nil, err
 	}
-	return []*v1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "svc"}, Spec: v1.ServiceSpec{ClusterIP: m.Data["k"]}}}, nil
+	return []*v1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "svc", Labels: map[string]string{"l": "l"}}, Spec: v1.ServiceSpec{ClusterIP: m.Data["k"]}}}, nil
 }
 
 var (

@@ -22,7 +22,8 @@ import (
 // already, and returns when they are on the disk. It is to be called before
 // the pod's first container starts, and again when the pod has changed; what
 // has not costs no write. A static pod is not kept: its manifest is on the
-// board. The pod is not changed.
+// board. Nor is what changes of a pod that Finish was told of. The pod is not
+// changed.
 //
 // After an error the journal is as before. ErrFull says that there is no room:
 // the pod can be run all the same, but will not come back without network.
@@ -47,15 +48,15 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	s.mu.Lock()
 	old, reads := s.pods[p.UID], maps.Clone(s.seen.reads)
 	s.mu.Unlock()
+	if old != nil && old.ended {
+		return nil
+	}
 	next := &held{outline: outline(p), started: p.Status.StartTime}
 	if next.started == nil && s.config.Started != nil {
 		next.started = s.config.Started(p.UID)
 	}
-	if old != nil {
-		next.ended = old.ended
-		if old.started != nil { // it never changes
-			next.started = old.started
-		}
+	if old != nil && old.started != nil {
+		next.started = old.started // it never changes
 	}
 	value, err := encode(lasting(p, next.started))
 	if err != nil {

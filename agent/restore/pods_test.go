@@ -192,7 +192,7 @@ func TestFullDisk(t *testing.T) {
 		disk := fill(s)
 		disk.err = cause
 		err := s.Admit(t.Context(), aPod("c"))
-		if !errors.Is(err, cause) || errors.Is(err, ErrFull) != (cause != unix.EROFS) || !strings.Contains(err.Error(), "keep pod ns/pod-c: ") {
+		if !errors.Is(err, cause) || errors.Is(err, ErrFull) == errors.Is(cause, unix.EROFS) || !strings.Contains(err.Error(), "keep pod ns/pod-c: ") {
 			t.Errorf("error %v", err)
 		}
 		if err := s.Forget(t.Context(), "a"); !errors.Is(err, cause) {
@@ -278,6 +278,89 @@ func TestValuesOfOthers(t *testing.T) {
 		must(t, s.Forget(t.Context(), uid))
 	}
 	if got := strings.Join(s.journal.Keys(""), " "); got != "object/ConfigMap/ns/map object/Later/ns/x something" {
+		t.Errorf("keys %s", got)
+	}
+}
+
+// worn is a disk that has lost values until they are written again.
+type worn struct {
+	disk
+	lost map[string]bool
+}
+
+func (w *worn) Read(key string) ([]byte, bool, error) {
+	if w.lost[key] {
+		return nil, false, journal.ErrDamaged
+	}
+	return w.disk.Read(key)
+}
+
+func (w *worn) Write(changes ...journal.Change) error {
+	for _, c := range changes {
+		delete(w.lost, c.Key)
+	}
+	return w.disk.Write(changes...)
+}
+
+func TestDamagedValues(t *testing.T) {
+	api := newServer()
+	api.set("ns", "map", "1", "v")
+	s := mustOpen(t, Config{Dir: t.TempDir()})
+	mustAdmit(t, s, aPod("a"), aPod("b"), aPod("c"))
+	if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s.Finish(t.Context(), "b", succeeded))
+	for _, atOpen := range []bool{true, false} {
+		log, disk := &lines{}, &worn{disk: s.journal, lost: make(map[string]bool)}
+		lose := func() {
+			for _, name := range []string{"pod/a", "end/b", "object/ConfigMap/ns/map"} {
+				disk.lost[name] = true
+			}
+		}
+		if atOpen {
+			lose()
+		}
+		c := s.config
+		c.Log = log.logger()
+		next, err := newStore(c, disk)
+		must(t, err)
+		lose()
+		if got := uidsOf(next.Pods()); got != "c" {
+			t.Errorf("pods %q", got)
+		}
+		if _, ok := next.Ended("b"); ok {
+			t.Error("a lost end is told")
+		}
+		if got := log.count("WARN"); got < 3 {
+			t.Errorf("log %s", log.text.String())
+		}
+		api.state(false, errLink)
+		if _, err := next.Reader(api).ConfigMap(t.Context(), "ns", "map"); !errors.Is(err, errLink) {
+			t.Errorf("a lost object: %v", err)
+		}
+		api.state(false, nil)
+		api.set("ns", "map", "2", "v")
+		if _, err := next.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil {
+			t.Error(err)
+		}
+		mustAdmit(t, next, aPod("a"))
+		must(t, next.Finish(t.Context(), "b", succeeded))
+		if got := uidsOf(next.Pods()); got != "a b c" || len(disk.lost) > 0 {
+			t.Errorf("pods %q after they were written again, lost %v", got, disk.lost)
+		}
+	}
+}
+
+// TestReplacesWhatItCannotUse: the server brings a pod whose value is a later
+// version's.
+func TestReplacesWhatItCannotUse(t *testing.T) {
+	s := mustOpen(t, Config{Dir: t.TempDir()})
+	must(t, s.journal.Write(journal.Change{Key: "pod/a", Value: []byte{2}}, journal.Change{Key: "object/Secret/ns/other", Value: []byte{1}}))
+	s = reopened(t, s)
+	mustAdmit(t, s, aPod("a"))
+	mustAdmit(t, s, aPod("b"))
+	if got := strings.Join(s.journal.Keys(""), " "); got != "pod/a pod/b" {
 		t.Errorf("keys %s", got)
 	}
 }

@@ -142,12 +142,11 @@ func act(t *testing.T, random *rand.Rand, number int, s *Store, api *server, w *
 			readMap(t, s, api, uid) // as its volumes are set up
 		}
 		mustAdmit(t, s, p)
-		end := strings.HasSuffix(w.pods[uid], "!")
-		w.pods[uid] = p.Spec.Containers[0].Image
-		if end {
-			w.pods[uid] += "!"
+		if strings.HasSuffix(w.pods[uid], "!") {
+			return "admit what has ended, " + uid
 		}
-		if m := api.maps["ns/"+mapOf(uid)]; m != nil && !end {
+		w.pods[uid] = p.Spec.Containers[0].Image
+		if m := api.maps["ns/"+mapOf(uid)]; m != nil {
 			w.maps[uid] = m.Data["k"][:8]
 		}
 		return "admit " + uid

@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/tinylet/tinylet/agent/journal"
 )
 
 // bubble runs a test in virtual time with a store that is closed at its end.
@@ -121,6 +123,9 @@ func TestEverythingComesBack(t *testing.T) {
 					t.Errorf("before the pod was admitted there are %v", got)
 				}
 				mustAdmit(t, s, p)
+			}
+			if len(s.seen.reads) > 0 {
+				t.Errorf("what is on the disk is in memory too: %v", s.seen.reads)
 			}
 			fillServer(api, "2")
 			want, err := everything(t.Context(), s.Reader(api), p)
@@ -235,6 +240,7 @@ func TestPatience(t *testing.T) {
 		ask("a slow link", time.Second, "new")
 		api.set("ns", "map", "3", "newer")
 		ask("a slow link again", time.Second, "newer")
+		ask("the same again", time.Second, "newer")
 		api.state(true, nil)
 		ask("when it breaks", settled, "newer")
 		ask("when it breaks again", glance, "newer")
@@ -283,6 +289,46 @@ func TestRollout(t *testing.T) {
 	})
 }
 
+// TestReadWhileItGoes: an object that is being dropped is remembered for who
+// reads it meanwhile.
+func TestReadWhileItGoes(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
+		fillServer(api, "1")
+		r := s.Reader(api)
+		read := func() {
+			if _, err := r.ConfigMap(t.Context(), "ns", "map"); err != nil {
+				t.Error(err)
+			}
+		}
+		mustAdmit(t, s, aPod("a"))
+		read()
+		time.Sleep(linger)
+		s.journal = &during{s.journal, read}
+		must(t, s.Forget(t.Context(), "a"))
+		if got := s.journal.Keys(""); len(got) != 0 {
+			t.Fatalf("keys %v", got)
+		}
+		mustAdmit(t, s, aPod("b"))
+		if got := strings.Join(s.journal.Keys(""), " "); got != "object/ConfigMap/ns/map pod/b" {
+			t.Errorf("keys %s", got)
+		}
+	})
+}
+
+// during does something else during the first write.
+type during struct {
+	disk
+	do func()
+}
+
+func (d *during) Write(changes ...journal.Change) error {
+	if d.do != nil {
+		d.do()
+		d.do = nil
+	}
+	return d.disk.Write(changes...)
+}
+
 func TestTokensOfOnePod(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
 		fillServer(api, "1")
@@ -299,9 +345,20 @@ func TestTokensOfOnePod(t *testing.T) {
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/a/3600/x token/a/7200/x token/b/3600/x token/b/7200/x" {
 			t.Errorf("keys %s", got)
 		}
+		if _, _, err := r.Token(t.Context(), aPod("c"), "x", time.Hour); err != nil || len(s.seen.reads) != 1 {
+			t.Errorf("%v, seen %v", err, s.seen.reads)
+		}
+		must(t, s.Forget(t.Context(), "c"))
+		if len(s.seen.reads) > 0 {
+			t.Errorf("seen %v", s.seen.reads)
+		}
 		must(t, s.Forget(t.Context(), "a"))
 		if got := strings.Join(s.journal.Keys("token"), " "); got != "token/b/3600/x token/b/7200/x" {
 			t.Errorf("keys %s", got)
+		}
+		must(t, s.Finish(t.Context(), "b", succeeded))
+		if got := s.journal.Keys("token"); len(got) != 0 {
+			t.Errorf("keys %v of a pod that has ended", got)
 		}
 	})
 }
@@ -325,9 +382,13 @@ func TestVolumesOfOthers(t *testing.T) {
 				t.Errorf("keys %s", got)
 			}
 		}
+		time.Sleep(linger)
 		api.set("ns", "claim", "2", "other") // the claim was made anew
 		if _, err := r.PersistentVolumeClaim(t.Context(), "ns", "claim"); err != nil {
 			t.Fatal(err)
+		}
+		if got := s.journal.Keys("object/PersistentVolume/"); len(got) != 0 {
+			t.Errorf("keys %v", got)
 		}
 		if _, err := r.PersistentVolume(t.Context(), "other"); err != nil {
 			t.Fatal(err)
@@ -380,6 +441,37 @@ func TestSeenIsBounded(t *testing.T) {
 		api.set("ns", "map", "1", "v")
 		if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil || len(s.seen.reads) != 1 {
 			t.Errorf("%d are remembered, %v", len(s.seen.reads), err)
+		}
+	})
+}
+
+// TestNotKept: what the server took back before the pod was admitted, services
+// that a pod does not ask for, and an object under another's name.
+func TestNotKept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
+		fillServer(api, "1")
+		r, links := s.Reader(api), false
+		if _, err := r.ConfigMap(t.Context(), "ns", "map"); err != nil {
+			t.Fatal(err)
+		}
+		delete(api.maps, "ns/map")
+		if _, err := r.ConfigMap(t.Context(), "ns", "map"); !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		if services, err := r.Services(t.Context(), "ns"); err != nil || services[0].Labels["l"] != "l" {
+			t.Fatal(services, err)
+		}
+		mustAdmit(t, s, aPod("a", func(p *v1.Pod) { p.Spec.EnableServiceLinks = &links }))
+		if got := strings.Join(s.journal.Keys(""), " "); got != "pod/a" {
+			t.Errorf("keys %s", got)
+		}
+		value, err := encode(api.maps["ns/secret"])
+		must(t, err)
+		must(t, s.journal.Write(journal.Change{Key: "object/ConfigMap/ns/map", Value: value}))
+		s = reopened(t, s)
+		api.state(false, errLink)
+		if m, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); !errors.Is(err, errLink) {
+			t.Errorf("%v, %v", m, err)
 		}
 	})
 }

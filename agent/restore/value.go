@@ -74,7 +74,7 @@ func decode(value []byte, into message) error {
 // lasting is what is kept of a pod. It shares the pod's parts.
 func lasting(p *v1.Pod, started *metav1.Time) *v1.Pod {
 	kept := &v1.Pod{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
-	kept.ManagedFields, kept.ResourceVersion, kept.SelfLink = nil, "", ""
+	kept.ManagedFields, kept.ResourceVersion = nil, ""
 	if terminal(p.Status.Phase) {
 		kept.Status = p.Status
 		return kept
@@ -145,6 +145,6 @@ func name(m *metav1.ObjectMeta) metav1.ObjectMeta {
 // plain is the metadata without what changes when nothing does.
 func plain(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := *m
-	kept.ManagedFields, kept.ResourceVersion, kept.SelfLink = nil, "", ""
+	kept.ManagedFields, kept.ResourceVersion = nil, ""
 	return kept
 }
