@@ -158,7 +158,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Im
 	}
 	view.workers = p.workers
 	p.loop = syncloop.New(syncloop.Config{
-		Updates: p.mux.Updates(), Seen: p.mux.Seen,
+		Updates: p.mux.Updates(), Seen: p.seen,
 		// Who configured no source at all made a mistake, and does not want
 		// everything that runs to be removed for it.
 		Ready:   func() bool { return len(p.sources) > 0 && p.mux.Ready() },
@@ -179,6 +179,14 @@ func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Im
 		Log:          log,
 	})
 	return p, err
+}
+
+// seen is told of each source whose pods the loop has.
+func (p *parts) seen(source string) {
+	p.mux.Seen(source)
+	if p.cluster != nil {
+		p.cluster.reporter.Look("") // mirror pods nobody wants can be told now
+	}
 }
 
 // workSyncer is what the workers call.

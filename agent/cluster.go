@@ -80,7 +80,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.services = services
 	c.inputs = newNodeInputs(cfg, rt, node, log)
 	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
-	c.inputs.problem = c.identity.Problem
+	c.inputs.problem, c.inputs.moved = c.identity.Problem, c.identity.AddressesChanged
 	c.registrar = registrar.New(registrar.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
 		Inputs: c.inputs.get,
@@ -145,6 +145,10 @@ func (c *cluster) follow(p *parts, log *slog.Logger) podSource {
 			if !told && ctx.Err() == nil {
 				told = true
 				c.forgetOthers(ctx, p, log)
+				// What pods refer to may have changed while nobody could see it.
+				for _, e := range p.statuses.List() {
+					p.wake(e.Pod.UID)
+				}
 			}
 		})
 	}

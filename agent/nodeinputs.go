@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type nodeInputs struct {
 	healthy func(now time.Time) error
 	heard   func() // the runtime has answered
 	changed func() // what inputs answers may have changed
+	moved   func() // the node's addresses have changed
 	problem func() string
 	log     *slog.Logger
 
@@ -48,6 +50,7 @@ type nodeInputs struct {
 	capacity v1.ResourceList
 
 	mu       sync.Mutex
+	ips      []string // what hostIPs answered last
 	version  *runtimeapi.VersionResponse
 	status   *runtimeapi.StatusResponse
 	images   []*runtimeapi.Image
@@ -73,14 +76,20 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 		Config: n.cfg, Now: time.Now(), Machine: n.machine, Capacity: n.capacity,
 		HostIPs: interfaceAddresses(),
 	}
-	for _, text := range n.facts.hostIPs() {
+	ips := n.facts.hostIPs()
+	for _, text := range ips {
 		if ip, err := netip.ParseAddr(text); err == nil {
 			in.DefaultIPs = append(in.DefaultIPs, ip)
 		}
 	}
 	n.mu.Lock()
+	moved := !slices.Equal(n.ips, ips)
+	n.ips = ips
 	in.RuntimeVersion, in.RuntimeStatus, in.Images = n.version, n.status, n.images
 	n.mu.Unlock()
+	if moved {
+		n.moved()
+	}
 	switch {
 	case in.RuntimeStatus == nil:
 		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeUnasked)
