@@ -23,16 +23,11 @@ import (
 func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
 	volumes := volume.New(cfg.Paths.Root)
 	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
-	services := (func(ctx context.Context, namespace string) ([]*v1.Service, error))(nil)
-	if p.cluster != nil {
-		services = p.cluster.services
-	}
-	return podsync.New(podsync.Config{
+	c := podsync.Config{
 		Runtime:           runtime,
 		Images:            image.NewPuller(pulls(cfg, runtime, p, log)),
 		Volumes:           volumes,
 		Objects:           p.reader(),
-		Services:          services,
 		Probes:            p.probes,
 		Hooks:             lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
 		Users:             &podUsers{cfg: cfg},
@@ -50,7 +45,11 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tr
 		LogLinks:          cfg.Paths.ContainerLogs,
 		MaxBackoff:        maxBackoff(cfg),
 		Log:               log,
-	})
+	}
+	if p.cluster != nil {
+		c.Services, c.ConfirmNode = p.cluster.services, p.cluster.registrar.Refresh
+	}
+	return podsync.New(c)
 }
 
 // reader answers what pods refer to: from local files, and what is not there

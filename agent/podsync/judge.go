@@ -1,6 +1,9 @@
 package podsync
 
 import (
+	"context"
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -40,6 +43,24 @@ func (s *Syncer) judge(p *v1.Pod, o *container.Observed, f *facts) (result worke
 		return worker.Result{}, true // woken when the last of them has ended
 	}
 	return s.judge(p, o, f)
+}
+
+// confirm judges a pod anew that the node's labels or taints speak against,
+// once these have been asked for again.
+func (s *Syncer) confirm(ctx context.Context, p *v1.Pod, f *facts) error {
+	if f.confirmed || s.ConfirmNode == nil || pod.IsStatic(p) {
+		return nil
+	}
+	_, r, _ := s.admission.verdict(p.UID)
+	if r == nil || (r.Reason != admit.ReasonNodeAffinity && r.Reason != admit.ReasonTaint) {
+		return nil
+	}
+	if err := s.ConfirmNode(ctx); err != nil {
+		return fmt.Errorf("read the node's labels and taints anew before the pod is refused for them: %w", err)
+	}
+	f.confirmed = true
+	s.admission.retry(p.UID, s.AdmitNode())
+	return nil
 }
 
 // ended says whether the pod ran to its end: then it takes nothing, and its

@@ -68,6 +68,10 @@ type Config struct {
 	// AdmitNode is what pods are checked against before they run; nil, or
 	// answering nil, admits all. It must not block.
 	AdmitNode func() *admit.Node
+	// ConfirmNode has AdmitNode's labels and taints read anew from the API
+	// server, before a pod that it has sent here is refused for them: who
+	// labels a node lets pods follow at once. nil is for a board alone.
+	ConfirmNode func(ctx context.Context) error
 	// Handler is the runtime's handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
 	// RecursiveReadOnly says whether a handler of the runtime mounts so.
@@ -104,7 +108,9 @@ type facts struct {
 	// rejected is why the pod never ran, failed why it ended early.
 	rejected, failed *status.Reason
 	// disruption is set where the node ended the pod for its own sake.
-	disruption  *status.Reason
+	disruption *status.Reason
+	// confirmed says that the node was read anew for the pod.
+	confirmed   bool
 	terminating bool
 	terminated  bool
 	// startedAt is when the node took the pod on.
@@ -176,6 +182,9 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	for range maxRounds {
 		o, err := container.Observe(ctx, s.Runtime, p.UID)
 		if err != nil {
+			return worker.Result{}, err
+		}
+		if err := s.confirm(ctx, p, f); err != nil {
 			return worker.Result{}, err
 		}
 		if result, refused := s.judge(p, o, f); refused {

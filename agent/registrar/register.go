@@ -3,6 +3,7 @@ package registrar
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,6 +63,17 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 		return nil
 	}
 	return r.patch(ctx, before, wanted)
+}
+
+// refreshLimit is for one read of the node on a slow link.
+const refreshLimit = 20 * time.Second
+
+// Refresh reads the node anew, and tells Registered of it. It blocks on the
+// network.
+func (r *Registrar) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
+	defer cancel()
+	return r.read(ctx)
 }
 
 // read asks for the node.

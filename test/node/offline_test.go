@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 )
 
 const carried = `apiVersion: v1
@@ -56,26 +55,30 @@ spec:
       containers: [{name: main, image: "localhost/busybox:1", command: [sh, -c, "echo done"]}]
 `
 
-// onBoard are the pods that the board shows with labels app=app, by name, as
-// "phase, first line of its log" of each.
-func (l lab) onBoard(app string) map[string]string {
+// onBoard are the phases and ready containers of the pods that the board shows whose names begin
+// with prefix, by name; none while its agent does not answer.
+func (l lab) onBoard(prefix string) map[string]string {
 	l.Helper()
 	var document struct {
 		Pods []struct {
-			Pod corev1.Pod `json:"pod"`
-		} `json:"pods"`
-	}
-	text := l.sh("tinylet ps -o json")
-	if err := json.Unmarshal([]byte(text), &document); err != nil {
-		l.Fatalf("tinylet ps: %v\n%s", err, text)
-	}
-	out := make(map[string]string)
-	for _, p := range document.Pods {
-		if p.Pod.Labels["app"] == app {
-			out[p.Pod.Name] = string(p.Pod.Status.Phase)
+			Name, Phase  string
+			Ready, Total int
 		}
 	}
-	return out
+	out, err := l.vm.Run(l.Context(), "tinylet", "ps", "-o", "json")
+	if err != nil || out.Exit != 0 {
+		return nil
+	}
+	if err := json.Unmarshal(out.Stdout, &document); err != nil {
+		l.Fatalf("tinylet ps: %v\n%s", err, out.Stdout)
+	}
+	phases := make(map[string]string)
+	for _, p := range document.Pods {
+		if strings.HasPrefix(p.Name, prefix) {
+			phases[p.Name] = fmt.Sprintf("%s %d/%d", p.Phase, p.Ready, p.Total)
+		}
+	}
+	return phases
 }
 
 // TestOffline cuts the board's power, and starts it without its cluster: the
@@ -87,7 +90,7 @@ func TestOffline(t *testing.T) {
 	l.c.Apply(t, carried)
 	l.until("ten replicas run", func() string { return l.running("app=web", 10) })
 	l.c.Must(t, "wait", "--for=condition=Complete", "job/once", "--timeout=4m")
-	names := sorted(l.onBoard("web"))
+	names := sorted(l.onBoard("web-"))
 
 	l.vm.Kill()
 	<-l.vm.Ended()
@@ -95,8 +98,8 @@ func TestOffline(t *testing.T) {
 	l.vm = l.boot(nil)
 	l.until("ten pods run without the cluster", func() string {
 		n := 0
-		for _, phase := range l.onBoard("web") {
-			if phase == string(corev1.PodRunning) {
+		for _, phase := range l.onBoard("web-") {
+			if phase == "Running 1/1" {
 				n++
 			}
 		}
@@ -106,7 +109,7 @@ func TestOffline(t *testing.T) {
 		return ""
 	})
 	t.Logf("ten restored pods run %s s after the start of the kernel (budget 25)", strings.Fields(l.sh("cat /proc/uptime"))[0])
-	if diff := cmp.Diff(names, sorted(l.onBoard("web"))); diff != "" {
+	if diff := cmp.Diff(names, sorted(l.onBoard("web-"))); diff != "" {
 		t.Errorf("pods (-before +after the power cut):\n%s", diff)
 	}
 	for _, name := range names {
@@ -126,7 +129,7 @@ func TestOffline(t *testing.T) {
 	l.c.Heal(t, name)
 	l.until("the node is Ready again", l.nodeReady)
 	l.until("what was deleted meanwhile is gone", func() string {
-		if slices.Contains(sorted(l.onBoard("web")), victim) {
+		if slices.Contains(sorted(l.onBoard("web-")), victim) {
 			return "it runs"
 		}
 		return ""
