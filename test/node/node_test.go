@@ -24,6 +24,7 @@ func TestNode(t *testing.T) {
 		test func(lab)
 	}{
 		{"joins", lab.joins},
+		{"idle", lab.idle},
 		{"deployment", lab.deployment},
 		{"configuration", lab.configuration},
 		{"daemonset and job", lab.daemonSetAndJob},
@@ -104,6 +105,7 @@ spec:
 func (l lab) deployment() {
 	l.c.Apply(l.T, web)
 	l.until("ten replicas run", func() string { return l.running("app=web", 10) })
+	l.memory("with ten pods", 12)
 	for _, p := range l.pods("app=web") {
 		if p.Status.HostIP != "10.77.0.10" || p.Status.PodIP == "" || p.Spec.NodeName != name || p.Status.QOSClass != corev1.PodQOSBestEffort {
 			l.Errorf("pod %s: host %q, address %q, QoS %q", p.Name, p.Status.HostIP, p.Status.PodIP, p.Status.QOSClass)
@@ -303,14 +305,11 @@ func (l lab) ephemeral() {
 	l.c.Must(l.T, "debug", "debugged", "--image=localhost/busybox:1", "--image-pull-policy=IfNotPresent", "--target=main", "--container=look",
 		"--quiet", "--attach=false", "--", "sh", "-c", "ps; exec sleep 100000")
 	l.until("the ephemeral container runs", func() string {
-		p := l.pods("app=debugged")[0]
-		for _, s := range p.Status.EphemeralContainerStatuses {
-			if s.State.Running != nil {
-				return ""
-			}
-			return fmt.Sprintf("%+v", s.State)
+		statuses := l.pods("app=debugged")[0].Status.EphemeralContainerStatuses
+		if len(statuses) != 1 || statuses[0].State.Running == nil {
+			return fmt.Sprintf("%+v", statuses)
 		}
-		return "it has no status"
+		return ""
 	})
 	if got := l.sh("tinylet logs debugged -c look"); !strings.Contains(got, "sleep 100000") {
 		l.Errorf("the ephemeral container sees %q, want its target's process", got)
