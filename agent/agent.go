@@ -165,7 +165,12 @@ func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Im
 		Changes: p.pleg.Changes(), Snapshots: p.pleg.Snapshots(),
 		Workers: p.workers, Leftovers: p.syncer.Leftovers, Log: log,
 	})
+	told := (func() *local.Cluster)(nil)
+	if p.cluster != nil {
+		told = p.cluster.told
+	}
 	p.local, err = local.New(local.Config{
+		Cluster:        told,
 		SocketPath:     cfg.Tinylet.SocketPath,
 		HealthzAddress: healthzAddress(cfg),
 		Pods:           view.pods,

@@ -14,6 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/event/sink"
 	"github.com/tinylet/tinylet/agent/identity"
+	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/registrar"
@@ -126,6 +127,30 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 // jobs are what runs beside the pods' way because of the API server.
 func (c *cluster) jobs() []func(ctx context.Context) error {
 	return []func(ctx context.Context) error{c.clock.Run, c.identity.Run, c.objects.Run, c.inputs.Run, c.registrar.Run, c.reporter.Run, c.events.Run}
+}
+
+// told is how the agent does with the API server.
+func (c *cluster) told() *local.Cluster {
+	out := &local.Cluster{Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
+	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
+		out.Expires = &expires
+	}
+	client := c.identity.Current()
+	if client == nil {
+		return out
+	}
+	answered, failure := client.Contact()
+	if !answered.IsZero() {
+		out.Answered = &answered
+	}
+	if failure != nil {
+		out.Failure = failure.Error()
+	}
+	for _, t := range client.Traffic() {
+		out.Sent += t.Sent
+		out.Received += t.Received
+	}
+	return out
 }
 
 // follow brings the API server's pods: first those that the journal remembers,

@@ -6,7 +6,6 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,7 +35,6 @@ var (
 	Leases          = Resource{coordinationv1.SchemeGroupVersion, "leases"}
 	RuntimeClasses  = Resource{nodev1.SchemeGroupVersion, "runtimeclasses"}
 	CoreEvents      = Resource{v1.SchemeGroupVersion, "events"}
-	Events          = Resource{eventsv1.SchemeGroupVersion, "events"}
 	SigningRequests = Resource{certificatesv1.SchemeGroupVersion, "certificatesigningrequests"}
 	TrustBundles    = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
 )
@@ -53,7 +51,6 @@ var kinds = map[schema.GroupVersion][]runtime.Object{
 	},
 	coordinationv1.SchemeGroupVersion:      {&coordinationv1.Lease{}},
 	nodev1.SchemeGroupVersion:              {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
-	eventsv1.SchemeGroupVersion:            {&eventsv1.Event{}},
 	certificatesv1.SchemeGroupVersion:      {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
 	certificatesv1beta1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{}},
 	authenticationv1.SchemeGroupVersion:    {&authenticationv1.TokenRequest{}},

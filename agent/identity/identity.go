@@ -157,6 +157,13 @@ func (id *Identity) Client(ctx context.Context) (*apiclient.Client, error) {
 	}
 }
 
+// Current answers Client's client, or nil while there is none.
+func (id *Identity) Current() *apiclient.Client {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.given
+}
+
 // Problem says what is wrong with the node's credentials and what somebody has
 // to do, or "".
 func (id *Identity) Problem() string {

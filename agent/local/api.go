@@ -74,8 +74,28 @@ type Status struct {
 	Started time.Time `json:"started"`
 	// RuntimeCalls is how often it has called the container runtime.
 	RuntimeCalls uint64 `json:"runtimeCalls"`
+	// Cluster is how the agent does with its API server; nil on a board alone.
+	Cluster *Cluster `json:"cluster,omitempty"`
 	// Health has what is wrong, by the name of the check; empty is healthy.
 	Health map[string]string `json:"health,omitempty"`
+}
+
+// Cluster is how the agent does with its API server.
+type Cluster struct {
+	// Registered says that the node is known there.
+	Registered bool `json:"registered"`
+	// Answered is when the server last answered, nil for never; Failure is
+	// what the last attempt failed with, "" if it was answered.
+	Answered *time.Time `json:"answered,omitempty"`
+	Failure  string     `json:"failure,omitempty"`
+	// Expires is when the node's certificate does, nil without one.
+	Expires *time.Time `json:"certificateExpires,omitempty"`
+	// Problem is what somebody has to do, "" for nothing.
+	Problem string `json:"problem,omitempty"`
+	// Sent and Received are all bytes of the agent's connections since it
+	// started.
+	Sent     uint64 `json:"bytesSent"`
+	Received uint64 `json:"bytesReceived"`
 }
 
 // Error is the body of every answer that is not 200.

@@ -36,7 +36,9 @@ type Config struct {
 	// RuntimeCalls is how often the container runtime was called; nil is not
 	// known.
 	RuntimeCalls func() uint64
-	Log          *slog.Logger
+	// Cluster tells of the API server; nil is a board alone.
+	Cluster func() *Cluster
+	Log     *slog.Logger
 }
 
 // Check is one condition of the agent's health.

@@ -105,6 +105,9 @@ func (s *Server) status(now time.Time) Status {
 	if s.config.RuntimeCalls != nil {
 		st.RuntimeCalls = s.config.RuntimeCalls()
 	}
+	if s.config.Cluster != nil {
+		st.Cluster = s.config.Cluster()
+	}
 	for _, check := range s.config.Checks {
 		if err := check.Healthy(now); err != nil {
 			if st.Health == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +18,9 @@ func (s *system) status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "show how the agent does",
-		Long: `Show which agent runs, since when, whether it is healthy, and how often it has
-called the container runtime. The exit code is 1 if it is not healthy.`,
+		Long: `Show which agent runs, since when, whether it is healthy, how often it has called
+the container runtime, and, on a node of a cluster, how it does with the API
+server. The exit code is 1 if it is not healthy.`,
 		Example: `  tinylet status
   tinylet status -o json`,
 		Args: cobra.NoArgs,
@@ -48,6 +50,9 @@ func (s *system) statusTable(st *local.Status) *table {
 	t.add("PID", fmt.Sprint(st.PID))
 	t.add("RUNS FOR", age(st.Started, s.now(), s.uptime()))
 	t.add("RUNTIME CALLS", fmt.Sprint(st.RuntimeCalls))
+	if st.Cluster != nil {
+		s.clusterRows(&t, st.Cluster)
+	}
 	if len(st.Health) == 0 {
 		t.add("HEALTH", "ok")
 	}
@@ -55,4 +60,27 @@ func (s *system) statusTable(st *local.Status) *table {
 		t.add("HEALTH", name+": "+clean(st.Health[name]))
 	}
 	return &t
+}
+
+func (s *system) clusterRows(t *table, c *local.Cluster) {
+	node := "not registered yet"
+	if c.Registered {
+		node = "registered"
+	}
+	t.add("NODE", node)
+	server := "has never answered"
+	if c.Answered != nil {
+		server = "answered " + age(*c.Answered, s.now(), s.uptime()) + " ago"
+	}
+	if c.Failure != "" {
+		server += ", and fails now: " + clean(c.Failure)
+	}
+	t.add("API SERVER", server)
+	t.add("BYTES", fmt.Sprintf("%s sent, %s received", memory(c.Sent), memory(c.Received)))
+	if c.Expires != nil {
+		t.add("CERTIFICATE", "expires "+c.Expires.UTC().Format(time.RFC3339))
+	}
+	if c.Problem != "" {
+		t.add("TO DO", clean(c.Problem))
+	}
 }

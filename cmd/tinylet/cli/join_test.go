@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/join"
+)
+
+func TestTokenOfJoin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("abcdef.0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, token, file, stdin string
+		want                     string // "" is an error
+	}{
+		{"flag", "abcdef.0123456789abcdef", "", "", "abcdef.0123456789abcdef"},
+		{"file", "", file, "", "abcdef.0123456789abcdef"},
+		{"standard input", "", "-", "abcdef.0123456789abcdef\n", "abcdef.0123456789abcdef"},
+		{"both", "abcdef.0123456789abcdef", file, "", ""},
+		{"neither", "", "", "", ""},
+		{"no such file", "", file + "x", "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := join.Options{Token: row.token}
+			err := takeToken(&o, row.file, strings.NewReader(row.stdin))
+			if (err == nil) != (row.want != "") || err == nil && o.Token != row.want {
+				t.Errorf("token %q, error %v", o.Token, err)
+			}
+		})
+	}
+}
+
+// What is wrong on the command line is said before anybody is asked, and no
+// error repeats the token.
+func TestJoinRefuses(t *testing.T) {
+	for name, args := range map[string][]string{
+		"no server":       {"--token", "abcdef.0123456789abcdef", "--ca-cert-hash", "sha256:00"},
+		"no CA":           {"--server", "https://127.0.0.1:1", "--token", "abcdef.0123456789abcdef"},
+		"a broken token":  {"--server", "https://127.0.0.1:1", "--token", "abcdef-0123456789abcdef", "--ca-cert-hash", "sha256:" + strings.Repeat("0", 64)},
+		"a broken hash":   {"--server", "https://127.0.0.1:1", "--token", "abcdef.0123456789abcdef", "--ca-cert-hash", "md5:00"},
+		"nobody is there": {"--server", "https://127.0.0.1:1", "--token", "abcdef.0123456789abcdef", "--ca-cert-hash", "sha256:" + strings.Repeat("0", 64)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := (&system{}).join()
+			var out bytes.Buffer
+			cmd.SetOut(&out)
+			cmd.SetErr(&out)
+			cmd.SetArgs(append(args, "--kubeconfig", dir+"/kubelet.conf", "--bootstrap-kubeconfig", dir+"/bootstrap.conf", "--ca-file", dir+"/ca.crt"))
+			err := cmd.ExecuteContext(t.Context())
+			if err == nil || strings.Contains(err.Error(), "0123456789abcdef") {
+				t.Errorf("error %v", err)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("%v was written", left)
+			}
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/agent/local"
+)
+
+func TestStatusTable(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	s := &system{now: func() time.Time { return now }, uptime: func() time.Duration { return 0 }}
+	answered, expires := now.Add(-90*time.Second), now.AddDate(1, 0, 0)
+	alone := local.Status{
+		Version: local.Version{Kubelet: "v1.36.0+tinylet.0.1.0", OS: "linux", Arch: "arm64", Go: "go1.26", PID: 7},
+		Started: now.Add(-time.Hour), RuntimeCalls: 42,
+	}
+	joined, new := alone, alone
+	joined.Cluster = &local.Cluster{
+		Registered: true, Answered: &answered, Failure: "dial tcp 10.0.0.1:6443:\nno route to host", Expires: &expires,
+		Problem: "put a new token into the file", Sent: 2 << 20, Received: 5000,
+	}
+	new.Cluster = &local.Cluster{}
+	new.Health = map[string]string{"runtime": "silent"}
+	const head = `VERSION        v1.36.0+tinylet.0.1.0 (linux/arm64, go1.26)
+PID            7
+RUNS FOR       60m
+RUNTIME CALLS  42
+`
+	for _, row := range []struct {
+		name string
+		st   local.Status
+		want string
+	}{
+		{"alone", alone, head + "HEALTH         ok\n"},
+		{"joined, and the link is gone", joined, head + `NODE           registered
+API SERVER     answered 90s ago, and fails now: dial tcp 10.0.0.1:6443: no route to host
+BYTES          2.0Mi sent, 5Ki received
+CERTIFICATE    expires 2027-03-01T12:00:00Z
+TO DO          put a new token into the file
+HEALTH         ok
+`},
+		{"not joined yet", new, head + `NODE           not registered yet
+API SERVER     has never answered
+BYTES          - sent, - received
+HEALTH         runtime: silent
+`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := s.statusTable(&row.st).write(&out); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(row.want, out.String()); diff != "" {
+				t.Errorf("table (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
