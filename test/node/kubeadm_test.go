@@ -30,17 +30,20 @@ var preflightIgnored = []string{
 	"SystemVerification",
 }
 
+// kubeadmBoard is what the board has besides tinylet.
+var kubeadmBoard = []board.File{
+	{Path: "/usr/bin/kubeadm", Mode: 0o755, Source: filepath.Join("..", "..", ".cache", "cluster", "kubeadm-arm64")},
+	// As files for systemd may be: a value with a space, without quotes.
+	{Path: "/etc/default/kubelet", Mode: 0o644, Data: []byte("KUBELET_EXTRA_ARGS=--node-labels=disk=flash --v=2\n")},
+}
+
 // TestKubeadmJoin joins a board with the stock kubeadm, as a kubelet would be
 // joined: it begins as a board without an API server, and has nothing of a
 // cluster.
 func TestKubeadmJoin(t *testing.T) {
 	l := prepareLab(t)
 	l.foreignSettings()
-	l.vm = l.bootWith([]board.File{
-		{Path: "/usr/bin/kubeadm", Mode: 0o755, Source: filepath.Join("..", "..", ".cache", "cluster", "kubeadm-arm64")},
-		// As kubeadm's packages have it: a value with a space, without quotes.
-		{Path: "/etc/default/kubelet", Mode: 0o644, Data: []byte("KUBELET_EXTRA_ARGS=--node-labels=disk=flash --v=2\n")},
-	})
+	l.vm = l.bootWith(kubeadmBoard)
 	for _, step := range []struct {
 		name string
 		test func(lab)
@@ -50,6 +53,7 @@ func TestKubeadmJoin(t *testing.T) {
 		{"node", lab.kubeadmNode},
 		{"pods", lab.kubeadmPods},
 		{"restart without a bootstrap file", lab.kubeadmRestart},
+		{"power cut and reset", lab.kubeadmPowerCut},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.test(l.with(t)) }) {
 			break
@@ -133,8 +137,14 @@ func (l lab) kubeadmFiles() {
 	if got := l.sh("ls /etc/kubernetes/bootstrap-kubelet.conf 2> /dev/null || true"); got != "" {
 		l.Errorf("the bootstrap file is still there: %s", got)
 	}
-	if got := l.sh("tr '\\0' ' ' < /proc/$(pidof tinylet)/cmdline"); !strings.Contains(got, " --config=/var/lib/kubelet/config.yaml ") {
+	if got := l.arguments(); !strings.Contains(got, " --config=/var/lib/kubelet/config.yaml ") {
 		l.Errorf("the agent runs as %q", got)
+	}
+	settings := l.sh("cat /var/lib/kubelet/config.yaml")
+	for _, want := range []string{"cgroupDriver: systemd\n", "resolvConf: /run/systemd/resolve/resolv.conf\n"} {
+		if !strings.Contains(settings, want) {
+			l.Errorf("the node's settings lack %q:\n%s", want, settings)
+		}
 	}
 	const current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 	pem, err := l.vm.Get(l.Context(), current)
@@ -157,8 +167,14 @@ func (l lab) kubeadmFiles() {
 	if code := l.as(pair, "/api/v1/nodes/"+name); code != http.StatusOK {
 		l.Errorf("the node reads itself with its certificate: status %d", code)
 	}
-	// kubeadm uses the file as it is.
+	// kubeadm itself works with the file.
 	l.sh("kubeadm upgrade node phase kubelet-config --dry-run --kubeconfig=/etc/kubernetes/kubelet.conf")
+}
+
+// arguments is how the agent runs.
+func (l lab) arguments() string {
+	l.Helper()
+	return l.sh("tr '\\0' ' ' < /proc/$(pidof tinylet)/cmdline")
 }
 
 // as is the status of a request with a certificate.
@@ -203,11 +219,11 @@ func (l lab) kubeadmPods() {
 			l.Errorf("pod %s has no cgroup %s; there are\n%s", p.Name, folder, got)
 		}
 	}
-	for pod, want := range map[string]string{"joined": "nameserver 10.96.0.10", "nodedns": ""} {
+	for pod, want := range map[string]string{"joined": "nameserver 10.96.0.10", "nodedns": "options ndots:1"} {
 		id := strings.TrimPrefix(l.pods("app=" + pod)[0].Status.ContainerStatuses[0].ContainerID, "containerd://")
-		got := l.sh("ctr -n k8s.io task exec --exec-id dns " + id + " grep nameserver /etc/resolv.conf || true")
-		if got != want {
-			l.Errorf("pod %s has the name servers %q, want %q", pod, got, want)
+		got := l.sh("ctr -n k8s.io task exec --exec-id dns " + id + " cat /etc/resolv.conf")
+		if !strings.Contains(got, want) || pod == "nodedns" && strings.Contains(got, "nameserver") {
+			l.Errorf("pod %s has the resolv.conf\n%s\nwant %q", pod, got, want)
 		}
 	}
 }
@@ -215,19 +231,49 @@ func (l lab) kubeadmPods() {
 func (l lab) kubeadmRestart() {
 	before := restarts(l.pods("app in (joined,nodedns)"))
 	l.sh("/etc/init.d/S50tinylet restart")
-	restarted := time.Now()
-	l.until("the lease is renewed", func() string {
-		var lease coordinationv1.Lease
-		l.c.Get(l.T, &lease, "lease", name, "--namespace=kube-node-lease")
-		if at := lease.Spec.RenewTime.Time; !at.After(restarted) {
-			return fmt.Sprintf("%v before the restart", restarted.Sub(at))
-		}
-		return ""
-	})
+	l.renewed()
 	l.c.Apply(l.T, single("later", "exec sleep 100000"))
 	l.until("a new pod runs", func() string { return l.running("app=later", 1) })
 	l.until("the node is Ready", l.nodeReady)
 	if diff := cmp.Diff(before, restarts(l.pods("app in (joined,nodedns)"))); diff != "" {
 		l.Errorf("containers (-before +after):\n%s", diff)
+	}
+}
+
+// renewed waits for a sign of life of the node that is newer than the call.
+func (l lab) renewed() {
+	l.Helper()
+	since := time.Now()
+	l.until("the lease is renewed", func() string {
+		var lease coordinationv1.Lease
+		l.c.Get(l.T, &lease, "lease", name, "--namespace=kube-node-lease")
+		if at := lease.Spec.RenewTime.Time; !at.After(since) {
+			return fmt.Sprintf("it is %v too old", since.Sub(at))
+		}
+		return ""
+	})
+}
+
+// kubeadmPowerCut boots the joined board again, and then takes it out of the
+// cluster: it is a board without an API server again.
+func (l lab) kubeadmPowerCut() {
+	l.sh("sync")
+	l.vm.Kill()
+	l.vm = l.bootWith(kubeadmBoard)
+	l.renewed()
+	l.until("the pods run", func() string { return l.running("app in (joined,nodedns,later)", 3) })
+	l.until("the node is Ready", l.nodeReady)
+
+	l.sh("/etc/init.d/S50tinylet stop")
+	l.Logf("kubeadm reset said:\n%s", l.sh("kubeadm reset --force 2>&1"))
+	if got := l.sh("ctr -n k8s.io containers ls -q; ls /var/lib/kubelet/config.yaml /etc/kubernetes/kubelet.conf 2> /dev/null || true"); got != "" {
+		l.Errorf("after kubeadm reset the board still has\n%s", got)
+	}
+	l.sh("/etc/init.d/S50tinylet start")
+	l.until("the agent answers", func() string {
+		return l.sh("wget -q -O /dev/null http://127.0.0.1:10248/healthz || echo not yet")
+	})
+	if got := l.arguments(); !strings.HasSuffix(got, "--config /etc/tinylet/config.yaml") {
+		l.Errorf("the agent runs as %q", got)
 	}
 }
