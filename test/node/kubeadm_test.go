@@ -30,6 +30,10 @@ var preflightIgnored = []string{
 	"SystemVerification",
 }
 
+// joinedName is the node's name. It is not the board's, so that kubeadm has a flag
+// to hand to the agent.
+const joinedName = "edge-joined"
+
 // kubeadmBoard is what the board has besides tinylet.
 var kubeadmBoard = []board.File{
 	{Path: "/usr/bin/kubeadm", Mode: 0o755, Source: filepath.Join("..", "..", ".cache", "cluster", "kubeadm-arm64")},
@@ -96,7 +100,7 @@ func (l lab) kubeadmJoin() {
 	join, err := l.vm.Start(l.Context(), board.Cmd{
 		Argv: []string{
 			"kubeadm", "join", strings.TrimPrefix(l.c.Server(), "https://"), "--token=" + l.c.Token(l.T),
-			"--discovery-token-ca-cert-hash=" + l.c.CAHash(l.T), "--v=1",
+			"--discovery-token-ca-cert-hash=" + l.c.CAHash(l.T), "--node-name=" + joinedName, "--v=1",
 			"--ignore-preflight-errors=" + strings.Join(preflightIgnored, ","),
 		},
 		Stdout: &said, Stderr: &said,
@@ -155,7 +159,7 @@ func (l lab) kubeadmFiles() {
 	if err != nil {
 		l.Fatalf("read %s: %v", current, err)
 	}
-	if who := pair.Leaf.Subject.CommonName; who != "system:node:"+name {
+	if who := pair.Leaf.Subject.CommonName; who != "system:node:"+joinedName {
 		l.Errorf("the certificate is that of %q", who)
 	}
 	conf := l.sh("cat /etc/kubernetes/kubelet.conf")
@@ -164,7 +168,7 @@ func (l lab) kubeadmFiles() {
 			l.Errorf("kubelet.conf does not name %s:\n%s", want, conf)
 		}
 	}
-	if code := l.as(pair, "/api/v1/nodes/"+name); code != http.StatusOK {
+	if code := l.as(pair, "/api/v1/nodes/"+joinedName); code != http.StatusOK {
 		l.Errorf("the node reads itself with its certificate: status %d", code)
 	}
 	// kubeadm itself works with the file.
@@ -199,7 +203,7 @@ func (l lab) as(pair tls.Certificate, path string) int {
 func (l lab) kubeadmNode() {
 	l.until("the node is Ready", l.nodeReady)
 	var n corev1.Node
-	l.c.Get(l.T, &n, "node", name)
+	l.c.Get(l.T, &n, "node", joinedName)
 	if n.Labels["disk"] != "flash" {
 		l.Errorf("labels %v lack that of /etc/default/kubelet", n.Labels)
 	}
@@ -246,7 +250,7 @@ func (l lab) renewed() {
 	since := time.Now()
 	l.until("the lease is renewed", func() string {
 		var lease coordinationv1.Lease
-		l.c.Get(l.T, &lease, "lease", name, "--namespace=kube-node-lease")
+		l.c.Get(l.T, &lease, "lease", joinedName, "--namespace=kube-node-lease")
 		if at := lease.Spec.RenewTime.Time; !at.After(since) {
 			return fmt.Sprintf("it is %v too old", since.Sub(at))
 		}
