@@ -60,10 +60,12 @@ test-adopt: host build-arm64 stock-kubelet ## a stock kubelet and tinylet take o
 
 .PHONY: control-plane test-cluster
 KUBERNETES := k8s.io/component-base/version
-control-plane: # Kubernetes' servers and etcd for this machine; minutes the first time, then cached
+KUBERNETES_STAMP := -s -w -X $(KUBERNETES).gitVersion=v1.36.3 -X $(KUBERNETES).gitMajor=1 -X $(KUBERNETES).gitMinor=36
+control-plane: # Kubernetes' servers and etcd for this machine, kubeadm for a board; minutes the first time, then cached
 	@echo "building the control plane v1.36.3 (about 8 minutes the first time)"
-	cd test/cluster/servers && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(KUBERNETES).gitVersion=v1.36.3 \
-	  -X $(KUBERNETES).gitMajor=1 -X $(KUBERNETES).gitMinor=36" -o $(CURDIR)/.cache/cluster/servers .
+	cd test/cluster/servers && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $(CURDIR)/.cache/cluster/servers .
+	cd test/cluster/servers && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" \
+	  -o $(CURDIR)/.cache/cluster/kubeadm-arm64 k8s.io/kubernetes/cmd/kubeadm
 	cd test/cluster/etcd && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/etcd .
 test-cluster: host build-arm64 control-plane ## boards beside a real control plane, on a network of their own (root, slow, not in test)
 	go test -tags cluster -count=1 -p 1 -timeout 40m -v ./test/cluster/... ./test/node

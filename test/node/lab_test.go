@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,14 @@ func (l lines) Write(p []byte) (int, error) {
 // newLab starts a control plane and boots a board that has a bootstrap token.
 func newLab(t *testing.T) lab {
 	t.Helper()
+	l := prepareLab(t)
+	l.vm = l.boot(l.bootstrap())
+	return l
+}
+
+// prepareLab starts a control plane and makes the disk of a board.
+func prepareLab(t *testing.T) lab {
+	t.Helper()
 	l := lab{T: t, c: cluster.Start(t, cluster.Options{})}
 	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
 	if err != nil {
@@ -59,7 +68,6 @@ func newLab(t *testing.T) lab {
 	if err := board.NewDisk(t.Context(), im, l.disk); err != nil {
 		t.Fatal(err)
 	}
-	l.vm = l.boot(l.bootstrap())
 	return l
 }
 
@@ -92,15 +100,21 @@ current-context: x
 // it is partitioned.
 func (l lab) boot(bootstrap []byte) *board.VM {
 	l.Helper()
-	files := board.TinyletFiles(filepath.Join("..", "..", "bin", "tinylet-arm64"))
-	files = append(files,
-		board.File{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config)},
-		board.File{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte(arguments)},
-		board.File{Path: "/etc/kubernetes/pki/ca.crt", Mode: 0o644, Data: l.c.CA()},
-	)
+	files := []board.File{
+		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config)},
+		{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte(arguments)},
+		{Path: "/etc/kubernetes/pki/ca.crt", Mode: 0o644, Data: l.c.CA()},
+	}
 	if bootstrap != nil {
 		files = append(files, board.File{Path: "/etc/kubernetes/bootstrap-kubelet.conf", Mode: 0o600, Data: bootstrap})
 	}
+	return l.bootWith(files)
+}
+
+// bootWith starts the board with tinylet and more files.
+func (l lab) bootWith(files []board.File) *board.VM {
+	l.Helper()
+	files = slices.Concat(board.TinyletFiles(filepath.Join("..", "..", "bin", "tinylet-arm64")), files)
 	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
 		MemoryMB: 512, Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name),
 	})
