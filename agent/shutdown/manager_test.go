@@ -125,6 +125,7 @@ func (b *board) wantAge(want time.Duration) {
 
 func (b *board) wantInProgress(want bool, changes int) {
 	b.t.Helper()
+	synctest.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.InProgress() != want || b.changes != changes {

@@ -78,6 +78,10 @@ func (m *Manager) session(ctx context.Context, up func()) error {
 	if err := m.ask(ctx, l); err != nil {
 		return err
 	}
+	select {
+	case <-m.relock: // done now
+	default:
+	}
 	if err := m.inhibit(ctx, l); err != nil {
 		return err
 	}
