@@ -1,6 +1,7 @@
 package shutdown
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,14 +51,18 @@ func startBus(t *testing.T, root string) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stderr = os.Stderr
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stop = func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		_ = cmd.Wait()
-	}
+		if t.Failed() {
+			t.Logf("the bus said:\n%s", &complaints)
+		}
+	})
 	t.Cleanup(stop)
 	if _, err := out.Read(make([]byte, 1)); err != nil { // it listens
 		t.Fatal(err)
@@ -272,6 +278,7 @@ func TestOverARealBus(t *testing.T) {
 	l.wantCall("shutdown kubelet delay")
 	wait(t, "release of the old lock", released)
 	released = l.released()
+	wait(t, "question", l.asked)
 	cancel()
 	if err := wait(t, "end of Run", over); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run answered %v", err)

@@ -193,9 +193,9 @@ func TestLogindWaitsUntilThePodsHaveEnded(t *testing.T) {
 		f.prepare(true)
 		synctest.Wait()
 		b.wantInProgress(true, 1)
-		time.Sleep(7*time.Second - 1)
+		time.Sleep(7*time.Second - time.Millisecond)
 		f.wantLocks(t, 1, 1)
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
 		f.wantLocks(t, 0, 1)
 		b.wantCalls("at 0s: web within 10s", "at 3s: db within 20s")
 		f.signal() // once more
