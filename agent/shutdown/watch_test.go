@@ -295,6 +295,49 @@ func TestWhatWasMissedWithoutTheBusIsSeen(t *testing.T) {
 	})
 }
 
+func TestNoLockIsTakenWhileTheNodeGoesDown(t *testing.T) {
+	f := &fakeLogind{delay: time.Minute}
+	withLogind(t, f, func(ctx context.Context, b *board, _ *bytes.Buffer) {
+		if err := b.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		f.cut()
+		f.comeBack()
+		time.Sleep(time.Minute)
+		f.wantLocks(t, 0, 1)
+		b.wantInProgress(true, 1)
+	})
+}
+
+func TestLockThatComesTooLateIsGivenBack(t *testing.T) {
+	f := &fakeLogind{locks: 3}
+	b := newBoard(t, threePeriods, io.Discard)
+	first, second, third := &fakeLock{of: f}, &fakeLock{of: f}, &fakeLock{of: f}
+	b.hold(first)
+	r := b.begin(fromLogind)
+	b.hold(second)
+	if f.locks != 2 || b.lock != io.Closer(second) {
+		t.Errorf("%d locks are held", f.locks)
+	}
+	b.Manager.ended(r)
+	b.hold(third)
+	if f.locks != 0 || b.lock != nil {
+		t.Errorf("%d locks are held after the end", f.locks)
+	}
+}
+
+func TestShutdownThatWasTakenBackInTheLastMomentKeepsTheLock(t *testing.T) {
+	f := &fakeLogind{locks: 1}
+	b := newBoard(t, threePeriods, io.Discard)
+	b.hold(&fakeLock{of: f})
+	r := b.begin(fromLogind)
+	b.cancel(fromLogind)
+	b.Manager.ended(r)
+	if f.locks != 1 || b.lock == nil || !errors.Is(r.err, ErrCancelled) {
+		t.Errorf("%d locks are held, the shutdown ended with %v", f.locks, r.err)
+	}
+}
+
 func TestLogindThatIsNotThereIsTriedSeldomAndToldOfOnce(t *testing.T) {
 	f := &fakeLogind{delay: time.Minute, away: true}
 	withLogind(t, f, func(_ context.Context, _ *board, log *bytes.Buffer) {
@@ -311,6 +354,10 @@ func TestLogindThatIsNotThereIsTriedSeldomAndToldOfOnce(t *testing.T) {
 				t.Errorf("%q was logged %d times:\n%s", text, n, log)
 			}
 		}
+		f.cut()
+		f.comeBack()
+		time.Sleep(2 * time.Second) // the waits are short again
+		f.wantLocks(t, 1, 2)
 	})
 }
 
