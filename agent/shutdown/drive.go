@@ -1,0 +1,132 @@
+package shutdown
+
+import (
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// drive carries out one shutdown after the other until ctx ends.
+func (m *Manager) drive(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			m.mu.Lock()
+			if m.run != nil {
+				m.run.finish(context.Cause(ctx))
+			}
+			m.mu.Unlock()
+			return
+		case <-m.begun:
+		}
+		m.mu.Lock()
+		r := m.run
+		m.mu.Unlock()
+		if r == nil { // taken back already
+			continue
+		}
+		e := ending{Manager: m, of: r, told: make(map[types.UID]struct{})}
+		if e.all(ctx) {
+			m.ended(r)
+		}
+	}
+}
+
+// ended notes that a run came to its end, and lets logind go on. A run that
+// was taken back in the last moment leaves the lock where it is.
+func (m *Manager) ended(r *run) {
+	m.mu.Lock()
+	var lock io.Closer
+	if m.run == r {
+		r.finish(nil)
+		lock, m.lock = m.lock, nil
+	}
+	m.mu.Unlock()
+	m.closeLock(lock)
+}
+
+// ending is the work of one run.
+type ending struct {
+	*Manager
+	of   *run
+	told map[types.UID]struct{} // the pods that End was called for
+}
+
+// all ends group after group, and says whether it came to its end.
+func (e *ending) all(ctx context.Context) bool {
+	for i, period := range e.cfg.Periods {
+		if !e.group(ctx, i, period) {
+			return false
+		}
+	}
+	e.cfg.Log.Info("pods have ended for the shutdown of the node", "pods", len(e.told))
+	return true
+}
+
+// group ends the pods of one group, and those of the groups before it that
+// nobody had seen, and waits for them for as long as the group has. It says
+// whether the next group is to follow.
+func (e *ending) group(ctx context.Context, i int, period Period) bool {
+	begun := time.Now()
+	timer := time.NewTimer(period.Time)
+	defer timer.Stop()
+	var waiting []*v1.Pod
+	for now := begun; ; now = time.Now() {
+		if e.stopped(ctx) {
+			return false
+		}
+		left := max(period.Time-now.Sub(begun), 0)
+		for _, p := range e.unseen(i) {
+			e.told[p.UID] = struct{}{}
+			waiting = append(waiting, p)
+			e.cfg.End(p, Grace(p, left))
+		}
+		waiting = slices.DeleteFunc(waiting, func(p *v1.Pod) bool { return e.cfg.Ended(p.UID) })
+		if len(waiting) == 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+		case <-e.of.cancelled:
+		case <-e.look:
+		case <-timer.C:
+			for _, p := range waiting {
+				e.cfg.Log.Warn("pod did not end within the time that its priority has in a shutdown",
+					"pod", pod.RefOf(p).String(), "podUID", p.UID, "priority", period.Priority, "time", period.Time.String())
+			}
+			return true
+		}
+	}
+}
+
+// stopped says whether the run was taken back, or ctx ended.
+func (e *ending) stopped(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	case <-e.of.cancelled:
+		return true
+	default:
+		return false
+	}
+}
+
+// unseen are the pods of the groups up to the i-th that have not ended and
+// were not told to. One that was being admitted when the shutdown began shows
+// up late.
+func (e *ending) unseen(i int) (pods []*v1.Pod) {
+	for _, g := range Plan(e.cfg.Periods, e.cfg.Pods())[:i+1] {
+		for _, p := range g.Pods {
+			if _, told := e.told[p.UID]; !told && !e.cfg.Ended(p.UID) {
+				pods = append(pods, p)
+			}
+		}
+	}
+	return pods
+}

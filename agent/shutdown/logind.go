@@ -1,0 +1,151 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// busSocket is the system bus's (D-Bus specification, well-known message bus
+// instances).
+const busSocket = "run/dbus/system_bus_socket"
+
+// Names on the bus: org.freedesktop.login1(5), org.freedesktop.systemd1(5).
+const (
+	loginService   = "org.freedesktop.login1"
+	loginObject    = "/org/freedesktop/login1"
+	loginManager   = "org.freedesktop.login1.Manager"
+	prepareSignal  = "PrepareForShutdown"
+	systemdService = "org.freedesktop.systemd1"
+	systemdObject  = "/org/freedesktop/systemd1"
+	systemdManager = "org.freedesktop.systemd1.Manager"
+	loginUnit      = "systemd-logind.service"
+)
+
+// callTimeout bounds one call, as D-Bus libraries do.
+const callTimeout = 25 * time.Second
+
+// logind implements login over D-Bus.
+type logind struct {
+	conn   *dbus.Conn
+	look   chan struct{}
+	cancel context.CancelFunc
+}
+
+var _ login = (*logind)(nil)
+
+// dialLogind connects to the bus at a socket and listens for logind's
+// signals. The connection ends with ctx.
+func dialLogind(ctx context.Context, socket string) (login, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	l := &logind{look: make(chan struct{}, 1), cancel: cancel}
+	if err := l.connect(ctx, socket); err != nil {
+		cancel()
+		return nil, fmt.Errorf("connect to the system bus at %s: %w", socket, err)
+	}
+	bounded, done := context.WithTimeout(ctx, callTimeout)
+	defer done()
+	err := l.conn.AddMatchSignalContext(bounded, dbus.WithMatchSender(loginService), dbus.WithMatchInterface(loginManager),
+		dbus.WithMatchMember(prepareSignal), dbus.WithMatchObjectPath(loginObject))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("subscribe to logind's signals: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// connect opens the connection, which a bus that does not answer cannot hold
+// up for ever.
+func (l *logind) connect(ctx context.Context, socket string) (err error) {
+	hung := time.AfterFunc(callTimeout, l.cancel)
+	address := "unix:path=" + dbus.EscapeBusAddressValue(socket)
+	l.conn, err = dbus.Connect(address, dbus.WithContext(ctx), dbus.WithSignalHandler(l))
+	if !hung.Stop() && err == nil {
+		err = errors.Join(context.DeadlineExceeded, l.conn.Close())
+	}
+	return err
+}
+
+// DeliverSignal implements dbus.SignalHandler. Anybody may send such a
+// signal, so it says no more than that logind is to be asked.
+func (l *logind) DeliverSignal(iface, member string, _ *dbus.Signal) {
+	if iface == loginManager && member == prepareSignal {
+		fill(l.look)
+	}
+}
+
+// Signals implements login.
+func (l *logind) Signals() <-chan struct{} { return l.look }
+
+// Lost implements login.
+func (l *logind) Lost() <-chan struct{} { return l.conn.Context().Done() }
+
+// Close implements login.
+func (l *logind) Close() error {
+	l.cancel()
+	return l.conn.Close()
+}
+
+// Delay implements login.
+func (l *logind) Delay(ctx context.Context) (time.Duration, error) {
+	var micros uint64
+	if err := l.property(ctx, "InhibitDelayMaxUSec", &micros); err != nil {
+		return 0, err
+	}
+	return time.Duration(min(micros, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond, nil
+}
+
+// Preparing implements login.
+func (l *logind) Preparing(ctx context.Context) (preparing bool, err error) {
+	err = l.property(ctx, "PreparingForShutdown", &preparing)
+	return preparing, err
+}
+
+// property reads one of logind's properties into what to points to, which has
+// to have its type.
+func (l *logind) property(ctx context.Context, name string, to any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var value dbus.Variant
+	err := l.conn.Object(loginService, loginObject).
+		CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, loginManager, name).Store(&value)
+	if err == nil {
+		err = value.Store(to)
+	}
+	if err != nil {
+		return fmt.Errorf("read logind's %s: %w", name, err)
+	}
+	return nil
+}
+
+// Inhibit implements login.
+func (l *logind) Inhibit(ctx context.Context) (io.Closer, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var fd dbus.UnixFD
+	err := l.conn.Object(loginService, loginObject).
+		CallWithContext(ctx, loginManager+".Inhibit", 0, "shutdown", "kubelet", "Pods are to end before the machine goes down", "delay").
+		Store(&fd)
+	if err != nil {
+		return nil, fmt.Errorf("take an inhibitor lock of logind: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "inhibitor lock"), nil
+}
+
+// Reload implements login: a logind that gets SIGHUP reads its configuration.
+func (l *logind) Reload(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	const hangUp = int32(1) // SIGHUP
+	err := l.conn.Object(systemdService, systemdObject).
+		CallWithContext(ctx, systemdManager+".KillUnit", 0, loginUnit, "all", hangUp).Err
+	if err != nil {
+		return fmt.Errorf("reload the configuration of logind: %w", err)
+	}
+	return nil
+}
