@@ -36,7 +36,7 @@ var honoured = map[reflect.Type]map[string]string{
 		"hostname": "criconfig", "subdomain": "criconfig", "affinity": "admit", "tolerations": "admit", "hostAliases": "criconfig",
 		"priority": "pod admit", "priorityClassName": "criconfig", "dnsConfig": "criconfig", "readinessGates": "status", "runtimeClassName": ". podsync",
 		"overhead": "pod criconfig", "setHostnameAsFQDN": "criconfig", "os": "admit", "hostUsers": "userns criconfig",
-		"resources": "pod criconfig", "hostnameOverride": "criconfig",
+		"resources": "pod criconfig", "hostnameOverride": "criconfig", "enableServiceLinks": "criconfig",
 	},
 	reflect.TypeFor[v1.PodOS]():                   {"name": "admit"},
 	reflect.TypeFor[v1.PodReadinessGate]():        {"conditionType": "status"},

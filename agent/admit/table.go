@@ -85,7 +85,7 @@ var podTable = map[reflect.Type]map[string]rule{
 		"dnsConfig":                     walk,
 		"readinessGates":                walk,
 		"runtimeClassName":              allow,
-		"enableServiceLinks":            note,
+		"enableServiceLinks":            allow,
 		"preemptionPolicy":              control,
 		"overhead":                      allow,
 		"topologySpreadConstraints":     control,

@@ -251,6 +251,13 @@ func (c *cluster) made() []string {
 	return calls
 }
 
+// count is how many calls were made since made was called.
+func (c *cluster) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.calls)
+}
+
 // state is what a source has to want at this moment.
 func (c *cluster) state() string {
 	var wanted []string
