@@ -159,8 +159,8 @@ func TestRequestThatHangs(t *testing.T) {
 		if l.flying != 0 {
 			t.Error("Run did not wait for the request that hangs")
 		}
-		l.start()
 		l.serverWith(func() { l.before = nil })
+		l.start()
 		after(time.Minute)
 		l.has("p", running())
 	})
