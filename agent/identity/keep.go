@@ -65,7 +65,7 @@ func (id *Identity) keep(ctx context.Context) {
 	}
 }
 
-// report keeps the problem, and logs one that is new.
+// report keeps the problem, and tells of one that is new.
 func (id *Identity) report(s step) {
 	id.mu.Lock()
 	before := id.problem
@@ -78,7 +78,7 @@ func (id *Identity) report(s step) {
 	case s.do == enrol:
 		id.config.Log.Info("the node asks for a client certificate", "reason", s.problem)
 	default:
-		id.config.Log.Warn("the node has no credentials", "problem", s.problem)
+		id.config.Events.Warning(node, "NoCredentials", "The node cannot speak to its API server: "+s.problem)
 	}
 }
 

@@ -227,6 +227,10 @@ func TestExpiredOffline(t *testing.T) {
 				if row.problem == "" != (id.Problem() == "") || !strings.Contains(id.Problem(), row.problem) {
 					t.Errorf("problem %q", id.Problem())
 				}
+				// The log has each event once.
+				if told := b.log.String(); strings.Count(told, "NoCredentials") != 1-row.asked || !strings.Contains(told, row.problem) {
+					t.Errorf("log %s", told)
+				}
 				select {
 				case <-id.ready:
 					if row.asked == 0 {
