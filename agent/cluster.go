@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -132,6 +133,10 @@ func (c *cluster) jobs() []func(ctx context.Context) error {
 // told is how the agent does with the API server.
 func (c *cluster) told() *local.Cluster {
 	out := &local.Cluster{Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
+	if clock := c.clock.Problem(); clock != "" {
+		// It comes first: the rest may follow from it.
+		out.Problem = strings.TrimSuffix(clock+"; "+out.Problem, "; ")
+	}
 	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
 	}
