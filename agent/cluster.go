@@ -69,7 +69,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		return err
 	}
 	api := lateAPI{client: c.identity.Client}
-	if c.objects, err = remote.New(remote.Config{API: api, Log: log, Changed: p.objectChanged}); err != nil {
+	if c.objects, err = remote.New(remote.Config{API: api, Log: log, Changed: p.objectChanged, Recovered: c.recovered}); err != nil {
 		return err
 	}
 	c.reader = c.objects
@@ -93,7 +93,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			node.registered(n)
 			c.reporter.Look("")
 		},
-		Events: p.events, Log: log,
+		Recovered: c.recovered, Events: p.events, Log: log,
 	})
 	c.inputs.changed = c.registrar.Look
 	c.reporter = report.New(report.Config{
@@ -104,11 +104,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			return ok && state == worker.Terminated
 		},
 		StaticGone: p.staticGone,
+		Recovered:  c.recovered,
 		Log:        log,
 	})
 	c.events, err = sink.New(sink.Config{
 		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
-		QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst), Log: log,
+		QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
+		Recovered: c.recovered, Log: log,
 	})
 	if err != nil {
 		return err
@@ -119,10 +121,18 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			c.objects.Refer(pods)
 			c.reporter.Pods(pods)
 		},
-		Events: p.events, Log: log,
+		Recovered: c.recovered, Events: p.events, Log: log,
 	})
 	p.cluster = c
 	return err
+}
+
+// recovered is that of the client. Until there is one, requests wait for it.
+func (c *cluster) recovered() <-chan struct{} {
+	if client := c.identity.Current(); client != nil {
+		return client.Recovered()
+	}
+	return nil
 }
 
 // jobs are what runs beside the pods' way because of the API server.

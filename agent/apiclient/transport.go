@@ -43,6 +43,8 @@ type transport struct {
 	mu    sync.Mutex
 	conns map[*countedConn]struct{}
 	last  contact
+
+	recovery recovery
 }
 
 // contact is how the last exchange with the server went.
@@ -152,7 +154,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body = &countedBody{ReadCloser: req.Body, count: counter.sent.Add}
 	}
 	resp, err := t.base.RoundTrip(req)
-	t.note(req.Context(), err)
+	t.note(req.Context(), resp, err)
 	if err != nil {
 		cancel(nil)
 		return nil, err
@@ -175,15 +177,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // note keeps how an exchange went. One that its caller gave up says nothing.
-func (t *transport) note(ctx context.Context, err error) {
+func (t *transport) note(ctx context.Context, resp *http.Response, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := time.Now()
 	if t.last.err = err; err == nil {
-		t.last.answered = time.Now()
+		t.last.answered = now
 	}
+	t.recovery.attempt(resp, err, now)
 }
 
 // countedBody counts what is read of a body.

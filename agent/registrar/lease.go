@@ -25,23 +25,25 @@ func (r *Registrar) renew(ctx context.Context) {
 	var held *coordinationv1.Lease // as the server has it, nil if that is not known
 	renewed := time.Now()
 	for {
+		again := r.cfg.Recovered.Next()
 		var err error
 		held, err = r.renewOnce(ctx, held)
 		if gaveUp(ctx, err) {
 			return
 		}
 		said.note(err)
-		wait := jitter(period)
 		if err != nil {
-			wait = backoff.Next()
-		} else {
-			if time.Since(renewed) > r.cfg.Lease {
-				fill(r.news) // the node controller has called the node unknown
+			if !backoff.Wait(ctx, again) {
+				return
 			}
-			renewed = time.Now()
-			backoff.Reset()
+			continue
 		}
-		if !pause(ctx, wait) {
+		if time.Since(renewed) > r.cfg.Lease {
+			fill(r.news) // the node controller has called the node unknown
+		}
+		renewed = time.Now()
+		backoff.Reset()
+		if !pause(ctx, jitter(period)) {
 			return
 		}
 	}

@@ -36,6 +36,14 @@ func (o *outage) fail(log *slog.Logger, began, now time.Time, err error) bool {
 	return true
 }
 
+// recovered takes that the server answers others again.
+func (o *outage) recovered(now time.Time) {
+	o.answered = now
+	if o.on() {
+		o.until = now
+	}
+}
+
 // succeed takes that a request was answered.
 func (o *outage) succeed(log *slog.Logger, now time.Time) {
 	o.answered = now
