@@ -6,8 +6,9 @@
 // certificates, is tried again as the server asks (429 and 5xx with
 // Retry-After), and otherwise fails with an error that names what was
 // attempted; whoever asks decides when to ask again, with Backoff. A link that
-// died is noticed within 25 s by a ping of HTTP/2 and breaks off every request
-// and watch on it; an answer that stops coming is given up after a minute.
+// died is noticed within 25 s, since a ping of HTTP/2 gets no answer, and breaks
+// off every request and watch on it; as long as bytes come, if only a thousand
+// a second, it lives. An answer that stops coming is given up after a minute.
 //
 // What goes over the wire is counted by verb and resource.
 package apiclient

@@ -15,12 +15,17 @@ import (
 	"time"
 )
 
-// Limits that notice what has died. pingAfter and pingLimit together are under
-// 30 s.
+// Limits that notice what has died.
 const (
-	dialLimit   = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5
-	pingAfter   = 15 * time.Second
-	pingLimit   = 10 * time.Second
+	dialLimit = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5
+	// pingAfter is how long no frame may come before one is asked for.
+	pingAfter = 15 * time.Second
+	// silentLimit is how long no byte may come. It is what notices a dead link:
+	// the answer to a ping would be here by then.
+	silentLimit = 25 * time.Second
+	// pingLimit is how long the answer to a ping may take. On a link of 1 kB/s
+	// it comes after all that was sent before it, and a frame alone takes 16 s.
+	pingLimit   = 5 * time.Minute
 	headerLimit = 60 * time.Second
 	// stallLimit is how long an answer that is no watch may stop coming.
 	stallLimit = 60 * time.Second
@@ -29,16 +34,23 @@ const (
 	streamWindow     = 256 << 10
 )
 
-// ErrStalled says that an answer began and stopped coming.
-var ErrStalled = errors.New("the answer stopped coming")
+// What ends a request that nobody answers.
+var (
+	// ErrStalled says that an answer began and stopped coming.
+	ErrStalled = errors.New("the answer stopped coming")
+	// ErrSilent says that nothing at all comes over a connection, not even the
+	// answer to a ping.
+	ErrSilent = errors.New("the API server is silent: the link is dead, or the server hangs")
+)
 
 // transport makes requests over one counted connection.
 type transport struct {
-	base  *http.Transport
-	token func() (string, error)
-	agent string
-	count traffic
-	stall time.Duration // stallLimit
+	base   *http.Transport
+	token  func() (string, error)
+	agent  string
+	count  traffic
+	stall  time.Duration // stallLimit
+	silent time.Duration // silentLimit
 
 	mu    sync.Mutex
 	conns map[*countedConn]struct{}
@@ -77,7 +89,7 @@ func loopback(host string) bool {
 }
 
 func newTransport(c *Config, server *url.URL) (*transport, error) {
-	t := &transport{token: c.Token, agent: c.UserAgent, stall: stallLimit, conns: make(map[*countedConn]struct{})}
+	t := &transport{token: c.Token, agent: c.UserAgent, stall: stallLimit, silent: silentLimit, conns: make(map[*countedConn]struct{})}
 	tlsConfig := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: c.ServerName,
 		InsecureSkipVerify: c.Insecure, //nolint:gosec // the operator's own setting, warned of where it is read
@@ -123,6 +135,9 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 		ResponseHeaderTimeout: headerLimit,
 		IdleConnTimeout:       5 * time.Minute, // far over a lease's renewal
 		MaxIdleConnsPerHost:   1,
+		// All requests that wait for a connection wait for the same one: on a
+		// thin link, as many handshakes as there are requests never end.
+		MaxConnsPerHost: 1,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: pingAfter, PingTimeout: pingLimit,
 			MaxReceiveBufferPerConnection: connectionWindow, MaxReceiveBufferPerStream: streamWindow,
