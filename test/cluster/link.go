@@ -53,8 +53,7 @@ const garbage = "\x00\x01\x02 this is not the server that you are looking for \x
 type Link struct {
 	listener net.Listener
 	dial     func(ctx context.Context) (net.Conn, error)
-	ctx      context.Context // of the connections, which Close ends
-	cancel   context.CancelFunc
+	cancel   context.CancelFunc // ends what Close has to wait for
 	wg       sync.WaitGroup
 	up, down pace
 
@@ -78,9 +77,10 @@ type carried struct {
 // must be called, and closes the listener.
 func NewLink(listener net.Listener, dial func(ctx context.Context) (net.Conn, error)) *Link {
 	l := &Link{listener: listener, dial: dial, carried: make(map[*carried]struct{})}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
 	l.changed = sync.NewCond(&l.mu)
-	l.wg.Go(l.serve)
+	l.wg.Go(func() { l.serve(ctx) })
 	return l
 }
 
@@ -133,7 +133,7 @@ func (l *Link) Left() time.Time {
 	return l.left
 }
 
-func (l *Link) serve() {
+func (l *Link) serve(ctx context.Context) {
 	for {
 		conn, err := l.listener.Accept()
 		if err != nil {
@@ -153,7 +153,7 @@ func (l *Link) serve() {
 		case mode == Garbage:
 			l.wg.Go(func() { babble(conn) })
 		default:
-			l.wg.Go(func() { l.carry(conn) })
+			l.wg.Go(func() { l.carry(ctx, conn) })
 		}
 	}
 }
@@ -175,8 +175,8 @@ func babble(conn net.Conn) {
 }
 
 // carry carries one connection to its end.
-func (l *Link) carry(client net.Conn) {
-	server, err := l.dial(l.ctx)
+func (l *Link) carry(ctx context.Context, client net.Conn) {
+	server, err := l.dial(ctx)
 	if err != nil {
 		reset(client) // as a server that is down does
 		return
@@ -190,13 +190,13 @@ func (l *Link) carry(client net.Conn) {
 	l.mu.Lock()
 	l.carried[c] = struct{}{}
 	l.mu.Unlock()
-	if l.ctx.Err() != nil {
+	if ctx.Err() != nil {
 		l.end(c) // Close may have missed it
 	}
 	var wg sync.WaitGroup
 	for _, f := range []*flow{{l: l, c: c, from: client, to: server, pace: &l.up}, {l: l, c: c, from: server, to: client, pace: &l.down}} {
 		wg.Go(f.take)
-		wg.Go(f.give)
+		wg.Go(func() { f.give(ctx) })
 	}
 	wg.Wait()
 	l.mu.Lock()
@@ -259,7 +259,7 @@ func (f *flow) take() {
 }
 
 // give hands on what was taken.
-func (f *flow) give() {
+func (f *flow) give(ctx context.Context) {
 	l := f.l
 	for {
 		l.mu.Lock()
@@ -284,7 +284,7 @@ func (f *flow) give() {
 			return
 		}
 		if slow {
-			f.pace.wait(l.ctx, n)
+			f.pace.wait(ctx, n)
 		}
 		if _, err := f.to.Write(chunk); err != nil {
 			l.end(f.c)
