@@ -13,6 +13,7 @@ import (
 func (id *Identity) keep(ctx context.Context) {
 	tries := newTries(id.config.Log)
 	var rejected *Kubeconfig // the bootstrap kubeconfig that the server did not take
+	renewed := false         // just now
 	select {
 	case <-id.again: // the files are watched
 	case <-ctx.Done():
@@ -24,6 +25,11 @@ func (id *Identity) keep(ctx context.Context) {
 		f.rejected = f.bootstrap != nil && rejected != nil && f.bootstrap.sameUser(rejected)
 		s := decide(f, id.rules(), id.now())
 		id.report(s)
+		if s.do == renew && renewed {
+			renewed = false
+			_ = pause(ctx, tries.old(), nil, id.again) // whatever ended it, the files are looked at
+			continue
+		}
 		var err error
 		switch s.do {
 		case use:
@@ -50,6 +56,7 @@ func (id *Identity) keep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		renewed = s.do == renew && err == nil
 		if err == nil || errors.Is(err, errInterrupted) {
 			continue
 		}

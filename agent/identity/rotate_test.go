@@ -73,6 +73,28 @@ func TestRotates(t *testing.T) {
 	})
 }
 
+// TestIssuedOld has a board whose clock is eleven months ahead of its cluster's.
+func TestIssuedOld(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.cluster.age, b.cluster.life = 340*day, 25*day
+		b.kubeconfig("bootstrap-kubelet.conf", withToken)
+		id, _ := b.start()
+		time.Sleep(day)
+		synctest.Wait()
+		if n := len(b.cluster.names()); n < 2 || n > 110 {
+			t.Errorf("%d requests in a day", n)
+		}
+		if n := strings.Count(b.log.String(), "clock ahead"); n != 1 {
+			t.Errorf("told %d times:\n%s", n, b.log.String())
+		}
+		select {
+		case <-id.ready: // it is valid after all
+		default:
+			t.Error("no client")
+		}
+	})
+}
+
 func TestRotationTurnedOff(t *testing.T) {
 	virtual(t, func(t *testing.T, b *board) {
 		b.current(time.Now(), time.Now().Add(100*day))
