@@ -38,15 +38,49 @@ type step struct {
 func (l *lab) run(t *testing.T, steps ...step) {
 	t.Helper()
 	for _, s := range steps {
-		began := time.Now()
+		began, before := time.Now(), l.with(t).cost()
 		if !t.Run(s.name, func(t *testing.T) { s.test(l.with(t)) }) {
 			break
 		}
-		t.Logf("%s: took %.0f s", s.name, time.Since(began).Seconds())
+		took := time.Since(began)
+		t.Logf("%s: took %.0f s, in which %s", s.name, took.Seconds(), l.with(t).cost().since(before, took))
 	}
 	for _, e := range cluster.Forbidden(l.c.AuditLog(t)) {
 		t.Errorf("the cluster refused %s", e)
 	}
+}
+
+// cost is the CPU time that a board has used since its start.
+type cost struct {
+	agent   string        // which one
+	own     time.Duration // the agent's
+	machine time.Duration // all that is not idle
+}
+
+func (l lab) cost() cost {
+	l.Helper()
+	const tick = 10 * time.Millisecond // USER_HZ is 100
+	c := cost{agent: l.agent()}
+	number := func(script string) time.Duration {
+		n, err := strconv.ParseInt(l.sh(script), 10, 64)
+		if err != nil {
+			l.Fatal(err)
+		}
+		return time.Duration(n) * tick
+	}
+	c.own = number(`awk '{print $14 + $15}' /proc/$(pidof tinylet | cut -d' ' -f1)/stat`)
+	c.machine = number(`awk '/^cpu / {print $2 + $3 + $4 + $7 + $8}' /proc/stat`)
+	return c
+}
+
+// since says what was used after an earlier cost.
+func (c cost) since(before cost, took time.Duration) string {
+	own := c.own
+	if c.agent == before.agent {
+		own -= before.own
+	}
+	return fmt.Sprintf("the agent used %.0f and the board %.0f ms/s of CPU",
+		float64(own.Milliseconds())/took.Seconds(), float64((c.machine-before.machine).Milliseconds())/took.Seconds())
 }
 
 // joining are the files of a board that joins with a kubeconfig, nil for none
