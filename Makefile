@@ -73,7 +73,7 @@ control-plane: # Kubernetes' servers and etcd for this machine, kubeadm for a bo
 	  -o $(CURDIR)/.cache/cluster/kubeadm-arm64 k8s.io/kubernetes/cmd/kubeadm
 	cd test/cluster/etcd && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/etcd .
 test-cluster: host build-arm64 control-plane ## boards beside a real control plane, on a network of their own (root, slow, not in test)
-	go test -tags cluster -count=1 -p 1 -timeout 40m -v ./test/cluster/... ./test/node
+	go test -tags cluster -count=1 -p 1 -timeout 80m -v ./test/cluster/... ./test/node
 
 .PHONY: bench
 bench: ## benchmarks with allocations
