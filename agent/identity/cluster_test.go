@@ -42,7 +42,7 @@ type cluster struct {
 	caCert *x509.Certificate
 	caKey  *ecdsa.PrivateKey
 	life   time.Duration
-	age    time.Duration // of a certificate when it is issued
+	age    time.Duration                                   // of a certificate when it is issued
 	policy func(*certificatesv1.CertificateSigningRequest) // with the lock held; nil approves
 	step   func(string)                                    // of requests; may abort the handler
 
