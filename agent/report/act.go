@@ -36,7 +36,9 @@ type result struct {
 
 	pod  *v1.Pod   // as the server has it now, nil if it did not say
 	gone types.UID // the server has no such pod any more
-	err  error
+	// unknown says that this is because it did not know the pod to delete.
+	unknown bool
+	err     error
 }
 
 // act makes the request and blocks for it.
@@ -92,7 +94,7 @@ func (r *Reporter) remove(ctx context.Context, res *result) {
 		res.err = err
 		return
 	}
-	res.gone = uid
+	res.gone, res.unknown = uid, apierrors.IsNotFound(err)
 }
 
 func (r *Reporter) createMirror(ctx context.Context, res *result) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 func TestDeletion(t *testing.T) {
@@ -26,6 +27,52 @@ func TestDeletion(t *testing.T) {
 		l.unset(d)
 		after(24 * time.Hour)
 		l.wants(2, "delete p")
+	})
+}
+
+// TestServerThatDoesNotKnowYet answers that there is no pod which is there, as
+// an API server may in its first second.
+func TestServerThatDoesNotKnowYet(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(deleted(l.put(apiPod("p"))))
+		l.start()
+		l.before = func(_ context.Context, c call) error {
+			if c.verb == "delete" {
+				return apierrors.NewNotFound(podsResource, "p")
+			}
+			return nil
+		}
+		l.with(func() { l.done[p.UID] = true })
+		l.set(p, over())
+		after(time.Second)
+		l.wants(0, "patch p", "delete p")
+		l.serverWith(func() { l.before = nil })
+		after(2 * time.Second)
+		l.wants(2)
+		after(20 * time.Second)
+		l.wants(2, "delete p")
+		after(24 * time.Hour)
+		l.wants(3)
+	})
+}
+
+// TestWatchThatIsLate leaves a pod in the pod source that is long gone.
+func TestWatchThatIsLate(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(deleted(l.put(apiPod("p"))))
+		l.start()
+		l.before = func(_ context.Context, c call) error {
+			if c.verb == "delete" {
+				return apierrors.NewNotFound(podsResource, "p")
+			}
+			return nil
+		}
+		l.with(func() { l.done[p.UID] = true })
+		l.set(p, over())
+		after(24 * time.Hour)
+		if n := l.count(); n > 2+24*60/2 {
+			t.Errorf("%d requests in a day", n)
+		}
 	})
 }
 

@@ -23,6 +23,8 @@ type object struct {
 	heard      *v1.Pod   // from an answer, as long as it is newer than told
 	heardUntil time.Time // when heard is given up; zero as long as no set lacks it
 	gone       types.UID // the server said that this one is gone
+	goneUntil  time.Time // when that is doubted, zero for never
+	doubt      apiclient.Backoff
 
 	taken   *v1.PodStatus // the agent's status that the server took last
 	residue []byte        // the patch that is left of taken, since the server does not keep it
@@ -51,6 +53,9 @@ func (o *object) amends() bool {
 
 // current is the newest that is known of the API's pod, nil if there is none.
 func (o *object) current(now time.Time) *v1.Pod {
+	if !o.goneUntil.IsZero() && !now.Before(o.goneUntil) {
+		o.believe()
+	}
 	if o.heard != nil && !o.heardUntil.IsZero() && !now.Before(o.heardUntil) {
 		o.heard = nil
 	}
@@ -68,7 +73,8 @@ func (o *object) tell(p *v1.Pod, now time.Time) {
 	was := o.told
 	o.told = p
 	if p == nil || p.UID != o.gone {
-		o.gone = ""
+		o.believe()
+		o.doubt.Reset()
 	}
 	if p != nil && was != nil && p.UID != was.UID {
 		o.until, o.said = time.Time{}, "" // it was another pod that the server refused
@@ -100,9 +106,18 @@ func (o *object) hear(p *v1.Pod) {
 	o.heard, o.heardUntil = p, time.Time{}
 }
 
-// lose takes that the server has no pod of this UID any more.
-func (o *object) lose(uid types.UID) {
-	o.gone = uid
+// believe takes the pod source's word for what is there.
+func (o *object) believe() { o.gone, o.goneUntil = "", time.Time{} }
+
+// lose takes that the server has no pod of this UID any more. That it has none
+// to delete is doubted while the pod source has it: an API server that has just
+// started says so to a node of a pod that its admission does not know yet
+// (plugin/pkg/admission/noderestriction).
+func (o *object) lose(uid types.UID, unknown bool, now time.Time) {
+	o.gone, o.goneUntil = uid, time.Time{}
+	if unknown {
+		o.goneUntil = now.Add(o.doubt.Next())
+	}
 	if o.heard != nil && o.heard.UID == uid {
 		o.heard = nil
 	}

@@ -116,7 +116,8 @@ func (l *loop) look(now time.Time) {
 	if !now.Before(l.resync) {
 		l.resync = now.Add(jittered())
 		for _, o := range l.objects {
-			o.planned, o.gone = false, ""
+			o.planned = false
+			o.believe()
 			if now.Sub(o.amendAfter) > refusedLimit {
 				o.amend.Reset() // nobody spoils it any more
 			}
@@ -173,7 +174,7 @@ func (l *loop) absorb(set []*v1.Pod, now time.Time) {
 func (l *loop) object(key types.NamespacedName) *object {
 	o := l.objects[key]
 	if o == nil {
-		o = &object{key: key, amend: apiclient.Backoff{Max: refusedLimit}}
+		o = &object{key: key, amend: apiclient.Backoff{Max: refusedLimit}, doubt: apiclient.Backoff{First: goneLimit, Max: refusedLimit}}
 		l.objects[key] = o
 	}
 	return o
@@ -201,6 +202,9 @@ func (l *loop) list() {
 func (l *loop) view(o *object, nodeUID types.UID, now time.Time) view {
 	static := l.statics[o.key]
 	v := view{api: o.current(now), static: static.Pod, done: o.done, nodeUID: nodeUID}
+	if !o.goneUntil.IsZero() && o.told != nil {
+		l.by(o.goneUntil)
+	}
 	if o.heard != nil && !o.heardUntil.IsZero() {
 		l.by(o.heardUntil)
 	}

@@ -8,6 +8,9 @@ import "time"
 const (
 	refusedLimit = 5 * time.Minute
 	faultLimit   = 30 * time.Second
+	// goneLimit is how long a pod is first taken for gone that the server did
+	// not know when it was asked to delete it.
+	goneLimit = 10 * time.Second
 )
 
 // settle takes what became of a request.
@@ -18,7 +21,7 @@ func (l *loop) settle(res *result, now time.Time) {
 		o.hear(res.pod)
 	}
 	if res.gone != "" {
-		o.lose(res.gone)
+		o.lose(res.gone, res.unknown, now)
 	}
 	if res.err != nil {
 		l.fail(o, res, now)
