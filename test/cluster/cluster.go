@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -49,6 +50,7 @@ type Cluster struct {
 	mu      sync.Mutex
 	servers map[string]*process
 	boards  map[string]int // number of each board by its name
+	starts  []span         // of the API server, until it was ready
 }
 
 // Start starts a control plane that answers /readyz, has the objects that
@@ -164,11 +166,37 @@ func (c *Cluster) end(t *testing.T) {
 
 // startAPIServer starts the API server and waits until it is ready.
 func (c *Cluster) startAPIServer(ctx context.Context) error {
+	start := span{from: time.Now()}
 	if err := c.run("kube-apiserver", c.apiServerArgs()...); err != nil {
 		return err
 	}
-	return c.waitOK(ctx, "kube-apiserver", "/readyz")
+	if err := c.waitOK(ctx, "kube-apiserver", "/readyz"); err != nil {
+		return err
+	}
+	start.to = time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.starts = append(c.starts, start)
+	return nil
 }
+
+// Refused returns what nodes and bootstrap tokens were refused with 403, each
+// a request that a node must not make. Those that the API server took before it
+// was ready do not count: it judges nodes by pods and roles that it has not
+// read yet.
+func (c *Cluster) Refused(t *testing.T) []Event {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(Forbidden(c.AuditLog(t)), func(e Event) bool {
+		return slices.ContainsFunc(c.starts, func(s span) bool { return s.has(e.Received) })
+	})
+}
+
+// span is a time.
+type span struct{ from, to time.Time }
+
+func (s span) has(at time.Time) bool { return !at.Before(s.from) && !at.After(s.to) }
 
 // StopAPIServer kills the API server, as a power cut would.
 func (c *Cluster) StopAPIServer(t *testing.T) {

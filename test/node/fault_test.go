@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/test/board"
-	"github.com/tinylet/tinylet/test/cluster"
 )
 
 // The files of a board that is a node.
@@ -45,7 +44,7 @@ func (l *lab) run(t *testing.T, steps ...step) {
 		took := time.Since(began)
 		t.Logf("%s: took %.0f s, in which %s", s.name, took.Seconds(), l.with(t).cost().since(before, took))
 	}
-	for _, e := range cluster.Forbidden(l.c.AuditLog(t)) {
+	for _, e := range l.c.Refused(t) {
 		t.Errorf("the cluster refused %s", e)
 	}
 }
