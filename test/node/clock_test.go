@@ -114,6 +114,7 @@ func (l lab) startsIn1970() {
 	l.waitsForTime()
 	l.untouchedOnBoard(func() {
 		l.timeComes()
+		l.renewedSince(time.Now()) // what the cluster knew may be from before
 		l.until("the pods are reported", func() string { return l.running("app in (steady,local)", 3) })
 	})
 }
