@@ -79,7 +79,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		c.reader, services = reader, reader.Services
 	}
 	c.services = services
-	c.inputs = newNodeInputs(cfg, rt, node, log)
+	c.inputs = newNodeInputs(cfg, rt, node)
 	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, c.identity.AddressesChanged
 	c.registrar = registrar.New(registrar.Config{
