@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -39,6 +40,10 @@ type cluster struct {
 	journal   *restore.Store // nil if it cannot be used
 	reader    restore.Objects
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
+	log       *slog.Logger
+
+	known atomic.Pointer[[]*v1.Pod] // the pods as the server has them
+	news  chan struct{}             // one slot: known is new
 }
 
 // joins says whether there is to be an API server.
@@ -47,7 +52,7 @@ func joins(cfg *config.Config) bool { return cfg.Kubeconfig != "" }
 // assembleCluster builds what speaks to the API server. It comes before all
 // that asks for objects.
 func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *nodeFacts, log *slog.Logger) (err error) {
-	c := &cluster{clock: clock.New(clock.Config{Floor: version.Built(), Log: log})}
+	c := &cluster{clock: clock.New(clock.Config{Floor: version.Built(), Log: log}), log: log, news: make(chan struct{}, 1)}
 	c.identity, err = identity.New(identity.Config{
 		Kubeconfig:          cfg.Kubeconfig,
 		BootstrapKubeconfig: cfg.BootstrapKubeconfig,
@@ -81,6 +86,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.services = services
 	c.inputs = newNodeInputs(cfg, rt, node)
 	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
+	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, c.identity.AddressesChanged
 	c.registrar = registrar.New(registrar.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
@@ -117,6 +123,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		All: func(pods []*v1.Pod) {
 			c.objects.Refer(pods)
 			c.reporter.Pods(pods)
+			c.heard(pods)
 		},
 		Events: p.events, Log: log,
 	})

@@ -76,8 +76,8 @@ func (j *journaled) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 		return nil
 	}
 	_, s, ok := j.statuses.Get(ref.UID)
-	if !ok {
-		return nil
+	if !ok || endedByShutdown(s) {
+		return nil // it runs again after the reboot, unless the server hears of its end
 	}
 	err := j.store.Finish(ctx, ref.UID, s)
 	if errors.Is(err, restore.ErrFull) {

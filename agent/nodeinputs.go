@@ -43,6 +43,8 @@ type nodeInputs struct {
 	changed func() // what inputs answers may have changed
 	moved   func() // the node's addresses have changed
 	problem func() string
+	// shuttingDown says that the pods are being ended.
+	shuttingDown func() bool
 
 	machine  node.Facts
 	capacity v1.ResourceList
@@ -95,6 +97,9 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeDown)
 	default:
 		in.Problems = append(in.Problems, nodestatus.RuntimeProblems(in.RuntimeStatus.GetStatus())...)
+	}
+	if n.shuttingDown() {
+		in.Problems = append(in.Problems, nodestatus.ProblemShutdown)
 	}
 	in.Warning = n.problem()
 	in.DeclaredFeatures = declaredFeatures

@@ -14,7 +14,8 @@ import (
 // DefaultSocketPath is where the agent answers unless it was told otherwise.
 const DefaultSocketPath = "/run/tinylet/tinylet.sock"
 
-// Paths on the socket. All answer JSON to GET; errors are an Error.
+// Paths on the socket. All but PathDrain answer JSON to GET; errors are an
+// Error.
 const (
 	// PathPods answers a list of Pod; with the query name=TEXT only those
 	// whose name, or namespace/name, begins with TEXT.
@@ -27,6 +28,9 @@ const (
 	PathVersion = "/v1/version"
 	// PathStatus answers a Status.
 	PathStatus = "/v1/status"
+	// PathDrain ends the node's pods when it is posted to, and answers with a
+	// Drained in each line until all have; DELETE takes that back.
+	PathDrain = "/v1/drain"
 )
 
 // Pod is one pod as the agent knows it.

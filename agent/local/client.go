@@ -109,7 +109,7 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 }
 
 func (c *Client) ask(ctx context.Context, path string, into any) error {
-	resp, err := c.open(ctx, path)
+	resp, err := c.open(ctx, http.MethodGet, path)
 	if err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ func (c *Client) ask(ctx context.Context, path string, into any) error {
 }
 
 // open asks, and answers the body if the agent's answer is 200.
-func (c *Client) open(ctx context.Context, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://tinylet"+path, nil)
+func (c *Client) open(ctx context.Context, method, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://tinylet"+path, nil)
 	if err != nil {
 		return nil, err
 	}

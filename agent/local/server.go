@@ -31,6 +31,8 @@ type Config struct {
 	// ctx ends or handle fails; event.Recorder's Watch. nil is that nobody
 	// can watch.
 	Watch func(ctx context.Context, handle func([]event.Event) error) error
+	// Drain ends the node's pods before it goes down.
+	Drain Drain
 	// Checks are what /healthz goes by, in this order.
 	Checks []Check
 	// RuntimeCalls is how often the container runtime was called; nil is not

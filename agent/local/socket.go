@@ -77,6 +77,8 @@ func (s *Server) socket() http.Handler {
 	mux.HandleFunc("GET "+PathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, s.status(time.Now()))
 	})
+	mux.HandleFunc("POST "+PathDrain, s.drain)
+	mux.HandleFunc("DELETE "+PathDrain, s.cancelDrain)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
 			answer(w, http.StatusForbidden, Error{"only root may ask the agent"})

@@ -72,6 +72,9 @@ type Config struct {
 	// server, before a pod that it has sent here is refused for them: who
 	// labels a node lets pods follow at once. nil is for a board alone.
 	ConfirmNode func(ctx context.Context) error
+	// ShuttingDown says that the node takes no pods any more, as it goes down;
+	// it must not block. nil is that it never does.
+	ShuttingDown func() bool
 	// Handler is the runtime's handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
 	// RecursiveReadOnly says whether a handler of the runtime mounts so.
@@ -191,7 +194,8 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 			return result, nil
 		}
 		s.Probes.Observe(p, o)
-		if s.evicted(p, o, f) {
+		if s.evicted(p, f) {
+			s.report(p, o, f)
 			return worker.Result{Done: true}, nil
 		}
 		actions := s.planFor(p, o, f)
