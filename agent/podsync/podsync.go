@@ -97,6 +97,7 @@ type Syncer struct {
 	now func() time.Time
 
 	admission admission
+	turns     turns
 	limited   chan struct{} // one slot: a pod has a volume with a limit
 
 	mu    sync.Mutex
@@ -123,6 +124,8 @@ type facts struct {
 	next, due time.Time
 	// backoffs are the waits that had their event, by container name.
 	backoffs map[string]time.Time
+	// turn is held from the making of a sandbox to the start of what is in it.
+	turn turn
 	// handler is the runtime's that the pod's sandbox was asked of.
 	handler string
 
@@ -136,7 +139,7 @@ type facts struct {
 
 // New makes a Syncer; nothing is started.
 func New(cfg Config) *Syncer {
-	return &Syncer{Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), limited: make(chan struct{}, 1)}
+	return &Syncer{Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(), limited: make(chan struct{}, 1)}
 }
 
 func (s *Syncer) factsOf(uid types.UID) *facts {
@@ -182,6 +185,7 @@ const maxRounds = 16
 // Sync implements worker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	f := s.factsOf(p.UID)
+	defer f.turn.leave()
 	for range maxRounds {
 		o, err := container.Observe(ctx, s.Runtime, p.UID)
 		if err != nil {
