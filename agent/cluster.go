@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/clock"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
@@ -29,6 +30,7 @@ import (
 // cluster is what the agent has because there is an API server.
 type cluster struct {
 	clock     *clock.Clock
+	meter     apiclient.Meter // of all clients, also of those that only enrol
 	identity  *identity.Identity
 	objects   *remote.Objects
 	pods      *source.API
@@ -60,9 +62,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		ServingKey:          cfg.Kubelet.TLSPrivateKeyFile,
 		Addresses:           func() ([]string, []net.IP) { return servingNames(cfg.NodeName, node.hostIPs()) },
 		Clock:               c.clock,
-		Events:              p.events,
-		Log:                 log,
-		UserAgent:           "tinylet/" + version.Release(),
+		NewClient: func(config apiclient.Config) (*apiclient.Client, error) {
+			config.Meter = &c.meter
+			return apiclient.New(config)
+		},
+		Events:    p.events,
+		Log:       log,
+		UserAgent: "tinylet/" + version.Release(),
 	})
 	if err != nil {
 		return err
@@ -135,6 +141,10 @@ func (c *cluster) told() *local.Cluster {
 	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
 	}
+	for _, t := range c.meter.Traffic() {
+		out.Sent += t.Sent
+		out.Received += t.Received
+	}
 	client := c.identity.Current()
 	if client == nil {
 		return out
@@ -145,10 +155,6 @@ func (c *cluster) told() *local.Cluster {
 	}
 	if failure != nil {
 		out.Failure = failure.Error()
-	}
-	for _, t := range client.Traffic() {
-		out.Sent += t.Sent
-		out.Received += t.Received
 	}
 	return out
 }

@@ -19,7 +19,7 @@ func (r *Registrar) renew(ctx context.Context) {
 	if period == 0 {
 		period = r.cfg.Lease / 4
 	}
-	said := outage{log: r.cfg.Log, what: "the node's lease"}
+	said := r.outage("the node's lease")
 	// A failure is tried again well before the lease runs out.
 	backoff := apiclient.Backoff{First: period / 10, Max: period}
 	var held *coordinationv1.Lease // as the server has it, nil if that is not known
@@ -30,7 +30,7 @@ func (r *Registrar) renew(ctx context.Context) {
 		if gaveUp(ctx, err) {
 			return
 		}
-		said.note(err)
+		said.Note(err)
 		wait := jitter(period)
 		if err != nil {
 			wait = backoff.Next()
