@@ -23,8 +23,9 @@ func (r *Registrar) renew(ctx context.Context) {
 	// A failure is tried again well before the lease runs out.
 	backoff := apiclient.Backoff{First: period / 10, Max: period}
 	var held *coordinationv1.Lease // as the server has it, nil if that is not known
-	renewed := time.Now()
+	renewed := time.Now()          // when the last attempt that succeeded began
 	for {
+		began := time.Now()
 		var err error
 		held, err = r.renewOnce(ctx, held)
 		if gaveUp(ctx, err) {
@@ -35,10 +36,12 @@ func (r *Registrar) renew(ctx context.Context) {
 		if err != nil {
 			wait = backoff.Next()
 		} else {
+			// An answer may be late: the server had the one renewal after its
+			// attempt began, and the other before its answer came.
 			if time.Since(renewed) > r.cfg.Lease {
-				fill(r.news) // the node controller has called the node unknown
+				fill(r.news) // the node controller may have called the node unknown
 			}
-			renewed = time.Now()
+			renewed = began
 			backoff.Reset()
 		}
 		if !pause(ctx, wait) {
