@@ -29,6 +29,7 @@ import (
 
 // cluster is what the agent has because there is an API server.
 type cluster struct {
+	metered   bool
 	clock     *clock.Clock
 	meter     apiclient.Meter // of all clients, also of those that only enrol
 	identity  *identity.Identity
@@ -49,7 +50,8 @@ func joins(cfg *config.Config) bool { return cfg.Kubeconfig != "" }
 // assembleCluster builds what speaks to the API server. It comes before all
 // that asks for objects.
 func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *nodeFacts, log *slog.Logger) (err error) {
-	c := &cluster{clock: clock.New(clock.Config{Floor: version.Built(), Log: log})}
+	pace := cfg.Pace()
+	c := &cluster{metered: cfg.Tinylet.Metered, clock: clock.New(clock.Config{Floor: version.Built(), Log: log})}
 	c.identity, err = identity.New(identity.Config{
 		Kubeconfig:          cfg.Kubeconfig,
 		BootstrapKubeconfig: cfg.BootstrapKubeconfig,
@@ -63,7 +65,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Addresses:           func() ([]string, []net.IP) { return servingNames(cfg.NodeName, node.hostIPs()) },
 		Clock:               c.clock,
 		NewClient: func(config apiclient.Config) (*apiclient.Client, error) {
-			config.Meter = &c.meter
+			config.Meter, config.PingAfter = &c.meter, pace.Ping
 			return apiclient.New(config)
 		},
 		Events:    p.events,
@@ -94,6 +96,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Look:   cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
 		Report: cfg.Kubelet.NodeStatusReportFrequency.Duration,
 		Lease:  time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,
+		Renew:  pace.Renew,
 		Registered: func(n *v1.Node) {
 			node.registered(n)
 			c.reporter.Look("")
@@ -109,11 +112,12 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			return ok && state == worker.Terminated
 		},
 		StaticGone: p.staticGone,
+		Coalesce:   pace.Statuses,
 		Log:        log,
 	})
 	c.events, err = sink.New(sink.Config{
 		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
-		QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst), Log: log,
+		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst), Log: log,
 	})
 	if err != nil {
 		return err
@@ -137,14 +141,11 @@ func (c *cluster) jobs() []func(ctx context.Context) error {
 
 // told is how the agent does with the API server.
 func (c *cluster) told() *local.Cluster {
-	out := &local.Cluster{Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
+	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
 	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
 	}
-	for _, t := range c.meter.Traffic() {
-		out.Sent += t.Sent
-		out.Received += t.Received
-	}
+	out.Sent, out.Received = total(c.meter.Traffic())
 	client := c.identity.Current()
 	if client == nil {
 		return out
