@@ -191,6 +191,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Im
 			{Name: "runtime", Healthy: p.pleg.Healthy},
 		},
 		RuntimeCalls: calls,
+		Metrics:      p.metrics,
 		Log:          log,
 	})
 	return p, err

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/clock"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
@@ -29,7 +30,9 @@ import (
 
 // cluster is what the agent has because there is an API server.
 type cluster struct {
+	metered   bool
 	clock     *clock.Clock
+	meter     apiclient.Meter // of all clients, also of those that only enrol
 	identity  *identity.Identity
 	objects   *remote.Objects
 	pods      *source.API
@@ -52,7 +55,11 @@ func joins(cfg *config.Config) bool { return cfg.Kubeconfig != "" }
 // assembleCluster builds what speaks to the API server. It comes before all
 // that asks for objects.
 func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *nodeFacts, log *slog.Logger) (err error) {
-	c := &cluster{clock: clock.New(clock.Config{Floor: version.Built(), Log: log}), log: log, news: make(chan struct{}, 1)}
+	pace := cfg.Pace()
+	c := &cluster{
+		metered: cfg.Tinylet.Metered, log: log, news: make(chan struct{}, 1),
+		clock: clock.New(clock.Config{Floor: version.Built(), Log: log}),
+	}
 	c.identity, err = identity.New(identity.Config{
 		Kubeconfig:          cfg.Kubeconfig,
 		BootstrapKubeconfig: cfg.BootstrapKubeconfig,
@@ -65,9 +72,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		ServingKey:          cfg.Kubelet.TLSPrivateKeyFile,
 		Addresses:           func() ([]string, []net.IP) { return servingNames(cfg.NodeName, node.hostIPs()) },
 		Clock:               c.clock,
-		Events:              p.events,
-		Log:                 log,
-		UserAgent:           "tinylet/" + version.Release(),
+		NewClient: func(config apiclient.Config) (*apiclient.Client, error) {
+			config.Meter, config.PingAfter = &c.meter, pace.Ping
+			return apiclient.New(config)
+		},
+		Events:    p.events,
+		Log:       log,
+		UserAgent: "tinylet/" + version.Release(),
 	})
 	if err != nil {
 		return err
@@ -94,6 +105,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Look:   cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
 		Report: cfg.Kubelet.NodeStatusReportFrequency.Duration,
 		Lease:  time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,
+		Renew:  pace.Renew,
 		Registered: func(n *v1.Node) {
 			node.registered(n)
 			c.reporter.Look("")
@@ -109,11 +121,12 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			return ok && state == worker.Terminated
 		},
 		StaticGone: p.staticGone,
+		Coalesce:   pace.Statuses,
 		Log:        log,
 	})
 	c.events, err = sink.New(sink.Config{
 		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
-		QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst), Log: log,
+		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst), Log: log,
 	})
 	if err != nil {
 		return err
@@ -138,10 +151,11 @@ func (c *cluster) jobs() []func(ctx context.Context) error {
 
 // told is how the agent does with the API server.
 func (c *cluster) told() *local.Cluster {
-	out := &local.Cluster{Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
+	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
 	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
 	}
+	out.Sent, out.Received = total(c.meter.Traffic())
 	client := c.identity.Current()
 	if client == nil {
 		return out
@@ -152,10 +166,6 @@ func (c *cluster) told() *local.Cluster {
 	}
 	if failure != nil {
 		out.Failure = failure.Error()
-	}
-	for _, t := range client.Traffic() {
-		out.Sent += t.Sent
-		out.Received += t.Received
 	}
 	return out
 }

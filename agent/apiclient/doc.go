@@ -5,9 +5,12 @@
 // Nothing here is fatal. A request waits for a clock that can judge
 // certificates, is tried again as the server asks (429 and 5xx with
 // Retry-After), and otherwise fails with an error that names what was
-// attempted; whoever asks decides when to ask again, with Backoff. A link that
-// died is noticed within 25 s by a ping of HTTP/2 and breaks off every request
-// and watch on it; an answer that stops coming is given up after a minute.
+// attempted; whoever asks decides when to ask again, with Backoff, and logs a
+// spell of failures once, with Outage. A link that died is noticed 10 s after
+// anything was sent that the network does not acknowledge, and else by a ping
+// of HTTP/2, 25 s (Config.PingAfter and 10 s) after the last byte came. That
+// breaks off every request and watch on it; an answer that stops coming is
+// given up after a minute.
 //
-// What goes over the wire is counted by verb and resource.
+// What goes over the wire is counted by verb and resource, by a Meter.
 package apiclient

@@ -1,6 +1,7 @@
 package apiclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,13 +14,17 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits that notice what has died. pingAfter and pingLimit together are under
 // 30 s.
 const (
-	dialLimit   = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5
-	pingAfter   = 15 * time.Second
+	dialLimit = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5
+	pingAfter = 15 * time.Second
+	// pingLimit is how long a ping may stay unanswered, and anything that was
+	// sent without an acknowledgement of TCP.
 	pingLimit   = 10 * time.Second
 	headerLimit = 60 * time.Second
 	// stallLimit is how long an answer that is no watch may stop coming.
@@ -37,7 +42,7 @@ type transport struct {
 	base  *http.Transport
 	token func() (string, error)
 	agent string
-	count traffic
+	meter *Meter
 	stall time.Duration // stallLimit
 
 	mu    sync.Mutex
@@ -75,7 +80,10 @@ func loopback(host string) bool {
 }
 
 func newTransport(c *Config, server *url.URL) (*transport, error) {
-	t := &transport{token: c.Token, agent: c.UserAgent, stall: stallLimit, conns: make(map[*countedConn]struct{})}
+	t := &transport{token: c.Token, agent: c.UserAgent, meter: c.Meter, stall: stallLimit, conns: make(map[*countedConn]struct{})}
+	if t.meter == nil {
+		t.meter = new(Meter)
+	}
 	tlsConfig := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: c.ServerName,
 		InsecureSkipVerify: c.Insecure, //nolint:gosec // the operator's own setting, warned of where it is read
@@ -114,6 +122,7 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 			if err != nil {
 				return nil, err
 			}
+			giveUpUnacknowledged(conn)
 			return t.counted(conn), nil
 		},
 		ForceAttemptHTTP2:     true,
@@ -122,7 +131,7 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 		IdleConnTimeout:       5 * time.Minute, // far over a lease's renewal
 		MaxIdleConnsPerHost:   1,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingAfter, PingTimeout: pingLimit,
+			SendPingTimeout: cmp.Or(c.PingAfter, pingAfter), PingTimeout: pingLimit,
 			MaxReceiveBufferPerConnection: connectionWindow, MaxReceiveBufferPerStream: streamWindow,
 		},
 	}
@@ -132,7 +141,12 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 // RoundTrip makes one request. Everything but a watch has to keep coming.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	what, _ := req.Context().Value(purposeKey{}).(purpose)
-	counter := t.count.of(what)
+	counter := t.meter.of(what)
+	over := func() {}
+	if what.verb != "watch" { // whose events are read as they come
+		t.meter.begun.Add(1)
+		over = sync.OnceFunc(func() { t.meter.ended.Add(1) })
+	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	req = req.Clone(ctx) // RoundTrip changes no request that it is given
 	if t.agent != "" {
@@ -141,6 +155,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.token != nil {
 		token, err := t.token()
 		if err != nil {
+			over()
 			cancel(nil)
 			return nil, fmt.Errorf("bearer token: %w", err)
 		}
@@ -148,12 +163,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}
 	}
-	if req.Body != nil {
-		req.Body = &countedBody{ReadCloser: req.Body, count: counter.sent.Add}
-	}
+	countSent(req, counter)
 	resp, err := t.base.RoundTrip(req)
 	t.note(req.Context(), err)
 	if err != nil {
+		over()
 		cancel(nil)
 		return nil, err
 	}
@@ -167,11 +181,47 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		body.close = func() {
 			timer.Stop()
 			cancel(nil)
+			over()
 		}
 		body.cause = func() error { return context.Cause(ctx) }
 	}
 	resp.Body = body
 	return resp, nil
+}
+
+// countSent has a request's body counted, each time that it is sent.
+func countSent(req *http.Request, counter *counter) {
+	if req.Body == nil || req.Body == http.NoBody {
+		return
+	}
+	req.Body = &countedBody{ReadCloser: req.Body, count: counter.sent.Add}
+	again := req.GetBody
+	if again == nil {
+		return
+	}
+	req.GetBody = func() (io.ReadCloser, error) {
+		body, err := again()
+		if err != nil {
+			return nil, err
+		}
+		return &countedBody{ReadCloser: body, count: counter.sent.Add}, nil
+	}
+}
+
+// giveUpUnacknowledged has the kernel break a connection off when the other
+// end acknowledges nothing of what was sent for pingLimit (TCP_USER_TIMEOUT in
+// tcp(7)). So whatever is sent does a ping's work, without a byte of its own.
+// A connection that cannot do this is left to the pings.
+func giveUpUnacknowledged(conn net.Conn) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(pingLimit/time.Millisecond))
+		})
+	}
 }
 
 // note keeps how an exchange went. One that its caller gave up says nothing.

@@ -101,7 +101,7 @@ func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, 
 	}, func() { silence.Stop() })
 	switch {
 	case !errors.As(err, &over):
-		return left, fmt.Errorf("ask the agent on %s: %w", c.path, explain(asking, err))
+		return left, c.failed(asking, err)
 	case over.why != "":
 		return left, over
 	}
@@ -114,7 +114,7 @@ func (c *Client) CancelDrain(ctx context.Context) error {
 	defer cancel()
 	resp, err := c.open(ctx, http.MethodDelete, PathDrain)
 	if err != nil {
-		return fmt.Errorf("ask the agent on %s: %w", c.path, explain(ctx, err))
+		return c.failed(ctx, err)
 	}
 	return resp.Body.Close()
 }

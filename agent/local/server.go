@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/metric"
 )
 
 // Config is what a Server needs.
@@ -40,6 +41,8 @@ type Config struct {
 	RuntimeCalls func() uint64
 	// Cluster tells of the API server; nil is a board alone.
 	Cluster func() *Cluster
+	// Metrics are what Prometheus is told; nil is nothing.
+	Metrics func() []*metric.Family
 	Log     *slog.Logger
 }
 
