@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -84,7 +85,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		return err
 	}
 	api := lateAPI{client: c.identity.Client}
-	if c.objects, err = remote.New(remote.Config{API: api, Log: log, Changed: p.objectChanged}); err != nil {
+	if c.objects, err = remote.New(remote.Config{API: api, Log: log, Changed: p.objectChanged, Recovered: c.recovered}); err != nil {
 		return err
 	}
 	c.reader = c.objects
@@ -110,7 +111,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			node.registered(n)
 			c.reporter.Look("")
 		},
-		Events: p.events, Log: log,
+		Recovered: c.recovered, Events: p.events, Log: log,
 	})
 	c.inputs.changed = c.registrar.Look
 	c.reporter = report.New(report.Config{
@@ -122,11 +123,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		},
 		StaticGone: p.staticGone,
 		Coalesce:   pace.Statuses,
+		Recovered:  c.recovered,
 		Log:        log,
 	})
 	c.events, err = sink.New(sink.Config{
 		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
-		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst), Log: log,
+		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
+		Recovered: c.recovered, Log: log,
 	})
 	if err != nil {
 		return err
@@ -138,10 +141,18 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			c.reporter.Pods(pods)
 			c.heard(pods)
 		},
-		Events: p.events, Log: log,
+		Recovered: c.recovered, Events: p.events, Log: log,
 	})
 	p.cluster = c
 	return err
+}
+
+// recovered is that of the client. Until there is one, requests wait for it.
+func (c *cluster) recovered() <-chan struct{} {
+	if client := c.identity.Current(); client != nil {
+		return client.Recovered()
+	}
+	return nil
 }
 
 // jobs are what runs beside the pods' way because of the API server.
@@ -152,6 +163,10 @@ func (c *cluster) jobs() []func(ctx context.Context) error {
 // told is how the agent does with the API server.
 func (c *cluster) told() *local.Cluster {
 	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
+	if clock := c.clock.Problem(); clock != "" {
+		// It comes first: the rest may follow from it.
+		out.Problem = strings.TrimSuffix(clock+"; "+out.Problem, "; ")
+	}
 	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
 	}

@@ -31,6 +31,7 @@ type lab struct {
 	im   *board.Image
 	vm   *board.VM
 	disk string
+	date time.Time // the board's clock when it starts; zero is the present
 }
 
 // with is the lab for a subtest.
@@ -86,14 +87,17 @@ const arguments = `TINYLET_ARGS="--config /etc/tinylet/config.yaml --kubeconfig 
 `
 
 // bootstrap is the kubeconfig of a bootstrap token, as kubeadm writes it.
-func (l lab) bootstrap() []byte {
+func (l lab) bootstrap() []byte { return l.kubeconfig(l.c.Server(), l.c.Token(l.T)) }
+
+// kubeconfig is one of a bootstrap token at any address of the API server.
+func (l lab) kubeconfig(server, token string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
 users: [{name: u, user: {token: %q}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
-`, l.c.Server(), base64.StdEncoding.EncodeToString(l.c.CA()), l.c.Token(l.T))
+`, server, base64.StdEncoding.EncodeToString(l.c.CA()), token)
 }
 
 // boot starts the board on the lab's disk. The network comes with it, unless
@@ -116,7 +120,7 @@ func (l lab) bootWith(files []board.File) *board.VM {
 	l.Helper()
 	files = slices.Concat(board.TinyletFiles(filepath.Join("..", "..", "bin", "tinylet-arm64")), files)
 	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
-		MemoryMB: 512, Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name),
+		MemoryMB: 512, Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name), Date: l.date,
 	})
 	if err != nil {
 		l.Fatal(err)
