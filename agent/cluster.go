@@ -90,7 +90,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	}
 	c.reader = c.objects
 	services := c.objects.Services
-	if c.journal = p.openJournal(cfg, log); c.journal != nil {
+	if c.journal = p.openJournal(cfg, c.met, log); c.journal != nil {
 		c.clock.Raise(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, services = reader, reader.Services
@@ -158,6 +158,16 @@ func (c *cluster) recovered() <-chan struct{} {
 // jobs are what runs beside the pods' way because of the API server.
 func (c *cluster) jobs() []func(ctx context.Context) error {
 	return []func(ctx context.Context) error{c.clock.Run, c.identity.Run, c.objects.Run, c.inputs.Run, c.registrar.Run, c.reporter.Run, c.events.Run}
+}
+
+// met says whether the server has answered since the agent's start.
+func (c *cluster) met() bool {
+	client := c.identity.Current()
+	if client == nil {
+		return false
+	}
+	answered, _ := client.Contact()
+	return !answered.IsZero()
 }
 
 // told is how the agent does with the API server.

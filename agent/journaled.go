@@ -25,10 +25,11 @@ const reasonNotJournaled = "FailedJournal"
 
 // openJournal opens the journal of the API server's pods. A journal that
 // cannot be opened stops nobody: nil is none.
-func (p *parts) openJournal(cfg *config.Config, log *slog.Logger) *restore.Store {
+func (p *parts) openJournal(cfg *config.Config, met func() bool, log *slog.Logger) *restore.Store {
 	store, err := restore.Open(restore.Config{
 		Dir:     filepath.Join(cfg.Paths.State, "journal"),
 		KeyFile: cfg.Tinylet.JournalKeyFile,
+		Met:     met,
 		Started: func(uid types.UID) *metav1.Time {
 			if _, s, ok := p.statuses.Get(uid); ok {
 				return s.StartTime
