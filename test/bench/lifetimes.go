@@ -40,6 +40,7 @@ func (l *lifetimes) see(kind watch.EventType, p *corev1.Pod, at time.Time) {
 		if p.DeletionTimestamp == nil {
 			l.broken[p.Name] = strings.TrimSpace(fmt.Sprintf("%s %s %s", p.Status.Phase, p.Status.Reason, p.Status.Message))
 		}
+	default: // on its way
 	}
 }
 

@@ -97,27 +97,25 @@ func (n node) watch() *podWatch {
 		cancel()
 		n.Fatal(err)
 	}
-	res, err := n.c.Client().Do(req)
-	if err != nil {
-		cancel()
-		n.Fatal(err)
-	}
-	if res.StatusCode != http.StatusOK {
-		cancel()
-		_ = res.Body.Close()
-		n.Fatalf("watch pods: %s", res.Status)
-	}
 	go func() {
 		defer close(w.done)
-		defer res.Body.Close()
-		w.err = w.read(res.Body)
+		w.err = w.follow(req)
 	}()
 	return w
 }
 
-// read takes events until the watch ends.
-func (w *podWatch) read(body io.Reader) error {
-	for dec := json.NewDecoder(body); ; {
+// follow takes events until the watch ends. It misses none, however late it
+// begins: they are those after the list.
+func (w *podWatch) follow(req *http.Request) error {
+	res, err := w.c.Client().Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("watch pods: %s", res.Status)
+	}
+	for dec := json.NewDecoder(res.Body); ; {
 		var e metav1.WatchEvent
 		if err := dec.Decode(&e); err != nil {
 			return err
