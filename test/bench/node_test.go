@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long anything may take on an emulated board.
-const patience = 5 * time.Minute
+const patience = 15 * time.Minute
 
 // agent is what makes a board a node.
 type agent struct {
