@@ -75,8 +75,10 @@ control-plane: # Kubernetes' servers and etcd for this machine, kubeadm for a bo
 test-cluster: host build-arm64 control-plane ## boards beside a real control plane, on a network of their own (root, slow, not in test)
 	go test -tags cluster -count=1 -p 1 -timeout 40m -v ./test/cluster/... ./test/node
 
-.PHONY: bench
-bench: ## benchmarks with allocations
+.PHONY: bench bench-code
+bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock kubelet on one board (root, half an hour, wants a quiet machine); writes test/bench/RESULTS.md
+	go test -tags cluster -count=1 -timeout 120m -v -run '^TestComparison$$' ./test/bench
+bench-code: ## benchmarks of the code, with allocations
 	go test -run '^$$' -bench . -benchmem ./agent/... ./cgroups/...
 
 .PHONY: fuzz
@@ -89,7 +91,7 @@ lint: ## gofmt, go vet and the pinned analyzers
 	go vet ./...
 	go vet -tags board ./test/...
 	go vet -tags adopt ./test/adopt/...
-	go vet -tags cluster ./test/cluster/... ./test/node
+	go vet -tags cluster ./test/cluster/... ./test/node ./test/bench/...
 	cd test/lint && go build -o ../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 
