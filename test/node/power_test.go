@@ -82,7 +82,7 @@ type soak struct {
 // newSoak boots a board for the first time and has it join.
 func newSoak(t *testing.T, seed uint64) *soak {
 	t.Helper()
-	s := &soak{lab: prepareLab(t), Rand: rand.New(rand.NewPCG(seed, 0)), seed: seed, ledger: ledger.New(), usual: time.Minute}
+	s := &soak{lab: prepareLab(t), Rand: rand.New(rand.NewPCG(seed, 0)), seed: seed, ledger: ledger.New(), usual: 30 * time.Second}
 	t.Logf("seed %d", seed)
 	t.Cleanup(s.end)
 	program := filepath.Join(t.TempDir(), "census")
@@ -238,6 +238,7 @@ func (s *soak) close() {
 		}
 		s.vm = nil
 	}
+	s.keep()
 	s.torn += s.console.Torn()
 	if faults := s.console.Faults(); len(faults) > 0 {
 		s.failf("the board said:\n%s", strings.Join(faults, "\n"))
@@ -324,8 +325,8 @@ func (s *soak) await(what string, missing func() string) {
 		if m == "" {
 			return
 		}
-		if time.Since(start) > patience {
-			s.failf("not within %v: %s: %s", patience, what, m)
+		if time.Since(start) > 2*patience {
+			s.failf("not within %v: %s: %s", 2*patience, what, m)
 		}
 	}
 }
@@ -352,12 +353,18 @@ func (s *soak) end() {
 		s.Logf("last census: %s", s.counted)
 		s.Logf("end of what the board has said:\n%s", s.console.Tail(16000))
 	}
-	if err := os.WriteFile(filepath.Join(s.ArtifactDir(), "console.log"), []byte(s.console.String()), 0o644); err != nil {
-		s.Error(err)
-	}
 	if s.vm != nil {
+		s.keep()
 		if err := s.vm.Close(); err != nil {
 			s.Error(err)
 		}
+	}
+}
+
+// keep keeps what the board has said in this boot as an artifact.
+func (s *soak) keep() {
+	path := filepath.Join(s.ArtifactDir(), fmt.Sprintf("console-%03d.log", s.cycle))
+	if err := os.WriteFile(path, []byte(s.console.String()), 0o644); err != nil {
+		s.Error(err)
 	}
 }
