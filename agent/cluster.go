@@ -42,6 +42,7 @@ type cluster struct {
 	inputs    *nodeInputs
 	events    *sink.Sink
 	journal   *restore.Store // nil if it cannot be used
+	journaled *journaled     // nil without a journal
 	reader    restore.Objects
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	log       *slog.Logger
@@ -246,12 +247,16 @@ func (p *parts) objectChanged(kind, namespace, name string) {
 	}
 }
 
-// reportable are the pods that the API server hears of.
+// reportable are the pods that the API server hears of. It hears of no end
+// that is not on the disk: a pod that it has as ended must not run again.
 func (p *parts) reportable() []report.Entry {
 	entries := p.statuses.List()
-	out := make([]report.Entry, len(entries))
-	for i, e := range entries {
-		out[i] = report.Entry{Pod: e.Pod, Status: e.Status}
+	out := make([]report.Entry, 0, len(entries))
+	for _, e := range entries {
+		if j := p.cluster.journaled; j != nil && !j.mayTell(e.Pod, e.Status) {
+			continue
+		}
+		out = append(out, report.Entry{Pod: e.Pod, Status: e.Status})
 	}
 	return out
 }
