@@ -218,7 +218,11 @@ func (p *parts) workSyncer() worker.Syncer {
 	if p.cluster == nil || p.cluster.journal == nil {
 		return p.syncer
 	}
-	return &journaled{Syncer: p.syncer, store: p.cluster.journal, statuses: p.statuses, events: p.events}
+	p.cluster.journaled = &journaled{
+		Syncer: p.syncer, store: p.cluster.journal, statuses: p.statuses, events: p.events,
+		tellable: p.cluster.reporter.Look, unkept: make(map[types.UID]bool),
+	}
+	return p.cluster.journaled
 }
 
 // turnLimit is how long the sync loop may take for one turn: it only

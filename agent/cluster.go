@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ type cluster struct {
 	inputs    *nodeInputs
 	events    *sink.Sink
 	journal   *restore.Store // nil if it cannot be used
+	journaled *journaled     // nil without a journal
 	reader    restore.Objects
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	log       *slog.Logger
@@ -84,12 +86,12 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		return err
 	}
 	api := lateAPI{client: c.identity.Client}
-	if c.objects, err = remote.New(remote.Config{API: api, Log: log, Changed: p.objectChanged}); err != nil {
+	if c.objects, err = remote.New(remote.Config{API: api, Log: log, Changed: p.objectChanged, Recovered: c.recovered}); err != nil {
 		return err
 	}
 	c.reader = c.objects
 	services := c.objects.Services
-	if c.journal = p.openJournal(cfg, log); c.journal != nil {
+	if c.journal = p.openJournal(cfg, c.met, log); c.journal != nil {
 		c.clock.Raise(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, services = reader, reader.Services
@@ -110,7 +112,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			node.registered(n)
 			c.reporter.Look("")
 		},
-		Events: p.events, Log: log,
+		Recovered: c.recovered, Events: p.events, Log: log,
 	})
 	c.inputs.changed = c.registrar.Look
 	c.reporter = report.New(report.Config{
@@ -122,11 +124,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		},
 		StaticGone: p.staticGone,
 		Coalesce:   pace.Statuses,
+		Recovered:  c.recovered,
 		Log:        log,
 	})
 	c.events, err = sink.New(sink.Config{
 		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
-		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst), Log: log,
+		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
+		Recovered: c.recovered, Log: log,
 	})
 	if err != nil {
 		return err
@@ -138,10 +142,18 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			c.reporter.Pods(pods)
 			c.heard(pods)
 		},
-		Events: p.events, Log: log,
+		Recovered: c.recovered, Events: p.events, Log: log,
 	})
 	p.cluster = c
 	return err
+}
+
+// recovered is that of the client. Until there is one, requests wait for it.
+func (c *cluster) recovered() <-chan struct{} {
+	if client := c.identity.Current(); client != nil {
+		return client.Recovered()
+	}
+	return nil
 }
 
 // jobs are what runs beside the pods' way because of the API server.
@@ -149,9 +161,23 @@ func (c *cluster) jobs() []func(ctx context.Context) error {
 	return []func(ctx context.Context) error{c.clock.Run, c.identity.Run, c.objects.Run, c.inputs.Run, c.registrar.Run, c.reporter.Run, c.events.Run}
 }
 
+// met says whether the server has answered since the agent's start.
+func (c *cluster) met() bool {
+	client := c.identity.Current()
+	if client == nil {
+		return false
+	}
+	answered, _ := client.Contact()
+	return !answered.IsZero()
+}
+
 // told is how the agent does with the API server.
 func (c *cluster) told() *local.Cluster {
 	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
+	if clock := c.clock.Problem(); clock != "" {
+		// It comes first: the rest may follow from it.
+		out.Problem = strings.TrimSuffix(clock+"; "+out.Problem, "; ")
+	}
 	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
 	}
@@ -221,12 +247,16 @@ func (p *parts) objectChanged(kind, namespace, name string) {
 	}
 }
 
-// reportable are the pods that the API server hears of.
+// reportable are the pods that the API server hears of. It hears of no end
+// that is not on the disk: a pod that it has as ended must not run again.
 func (p *parts) reportable() []report.Entry {
 	entries := p.statuses.List()
-	out := make([]report.Entry, len(entries))
-	for i, e := range entries {
-		out[i] = report.Entry{Pod: e.Pod, Status: e.Status}
+	out := make([]report.Entry, 0, len(entries))
+	for _, e := range entries {
+		if j := p.cluster.journaled; j != nil && !j.mayTell(e.Pod, e.Status) {
+			continue
+		}
+		out = append(out, report.Entry{Pod: e.Pod, Status: e.Status})
 	}
 	return out
 }

@@ -180,7 +180,7 @@ func TestJournalAfterShutdown(t *testing.T) {
 				c := &cluster{journal: store, log: log, news: make(chan struct{}, 1)}
 				ended := p.DeepCopy()
 				ended.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: shutdown.ReasonEnded}
-				j := &journaled{Syncer: l.agent.syncer, store: store, statuses: l.agent.statuses, events: l.agent.events}
+				j := &journaled{Syncer: l.agent.syncer, store: store, statuses: l.agent.statuses, events: l.agent.events, unkept: map[types.UID]bool{}}
 				if err := store.Admit(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}

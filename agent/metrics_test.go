@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/clock"
 	"github.com/tinylet/tinylet/agent/identity"
 	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/registrar"
@@ -54,7 +55,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{metered: true, identity: id, registrar: registrar.New(registrar.Config{Log: log})}
+	c := &cluster{metered: true, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registrar.New(registrar.Config{Log: log})}
 	p := &parts{cluster: c}
 	if told := c.told(); told.Sent != 0 || !told.Metered {
 		t.Errorf("before anything was sent: %+v", told)

@@ -45,6 +45,7 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tr
 		HostIPs:           node.hostIPs,
 		LogLinks:          cfg.Paths.ContainerLogs,
 		MaxBackoff:        maxBackoff(cfg),
+		BootID:            bootID(),
 		Log:               log,
 	}
 	if p.cluster != nil {

@@ -2,10 +2,13 @@ package apiclient
 
 import (
 	"cmp"
+	"errors"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Traffic is how many bytes went to API servers and came from them for one
@@ -97,7 +100,8 @@ func less(a, b uint64) uint64 {
 	return a - b
 }
 
-// countedConn counts a connection's bytes and can be closed from outside.
+// countedConn counts a connection's bytes, notices when none come, and can be
+// closed from outside.
 type countedConn struct {
 	net.Conn
 	t *transport
@@ -112,8 +116,14 @@ func (t *transport) counted(conn net.Conn) net.Conn {
 }
 
 func (c *countedConn) Read(p []byte) (int, error) {
+	if err := c.Conn.SetReadDeadline(time.Now().Add(c.t.silent)); err != nil {
+		return 0, err
+	}
 	n, err := c.Conn.Read(p)
 	c.t.meter.wire.received.Add(uint64(n))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = ErrSilent
+	}
 	return n, err
 }
 

@@ -255,8 +255,11 @@ func TestDeadLinkIsNoticed(t *testing.T) {
 	if got := c.transport.base.HTTP2.SendPingTimeout; got != time.Minute {
 		t.Errorf("a silent server is pinged after %v", got)
 	}
-	if got := clientOf(t, s, nil).transport.base.HTTP2; got.SendPingTimeout+got.PingTimeout > 25*time.Second {
-		t.Errorf("a dead link is noticed after %v and %v by default", got.SendPingTimeout, got.PingTimeout)
+	if got := c.transport.silent; got != time.Minute+answerLimit {
+		t.Errorf("a link is dead after a silence of %v", got)
+	}
+	if got := clientOf(t, s, nil).transport; got.base.HTTP2.SendPingTimeout != 15*time.Second || got.silent != 25*time.Second {
+		t.Errorf("by default a silent server is pinged after %v, and its link is dead after %v", got.base.HTTP2.SendPingTimeout, got.silent)
 	}
 	c.transport.mu.Lock()
 	defer c.transport.mu.Unlock()
@@ -266,7 +269,7 @@ func TestDeadLinkIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = raw.Control(func(fd uintptr) {
-			if ms, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); err != nil || ms != 10000 {
+			if ms, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); err != nil || ms != 25000 {
 				t.Errorf("the kernel waits %d ms for an acknowledgement: %v", ms, err)
 			}
 		})

@@ -18,14 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits that notice what has died. pingAfter and pingLimit together are under
-// 30 s.
+// Limits that notice what has died.
 const (
 	dialLimit = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5
+	// pingAfter is how long no frame may come before one is asked for.
 	pingAfter = 15 * time.Second
-	// pingLimit is how long a ping may stay unanswered, and anything that was
-	// sent without an acknowledgement of TCP.
-	pingLimit   = 10 * time.Second
+	// answerLimit is how long after that no byte may come: the answer to the
+	// ping would be here by then. It is what notices a dead link.
+	answerLimit = 10 * time.Second
+	// unackedLimit is how long what was sent may stay without an
+	// acknowledgement of TCP.
+	unackedLimit = 25 * time.Second
+	// pingLimit is how long the answer to a ping may take. On a link of 1 kB/s
+	// it comes after all that was sent before it, and a frame alone takes 16 s.
+	pingLimit   = 5 * time.Minute
 	headerLimit = 60 * time.Second
 	// stallLimit is how long an answer that is no watch may stop coming.
 	stallLimit = 60 * time.Second
@@ -34,20 +40,29 @@ const (
 	streamWindow     = 256 << 10
 )
 
-// ErrStalled says that an answer began and stopped coming.
-var ErrStalled = errors.New("the answer stopped coming")
+// What ends a request that nobody answers.
+var (
+	// ErrStalled says that an answer began and stopped coming.
+	ErrStalled = errors.New("the answer stopped coming")
+	// ErrSilent says that nothing at all comes over a connection, not even the
+	// answer to a ping.
+	ErrSilent = errors.New("the API server is silent: the link is dead, or the server hangs")
+)
 
 // transport makes requests over one counted connection.
 type transport struct {
-	base  *http.Transport
-	token func() (string, error)
-	agent string
-	meter *Meter
-	stall time.Duration // stallLimit
+	base   *http.Transport
+	token  func() (string, error)
+	agent  string
+	meter  *Meter
+	stall  time.Duration // stallLimit
+	silent time.Duration // how long no byte may come
 
 	mu    sync.Mutex
 	conns map[*countedConn]struct{}
 	last  contact
+
+	recovery recovery
 }
 
 // contact is how the last exchange with the server went.
@@ -80,7 +95,11 @@ func loopback(host string) bool {
 }
 
 func newTransport(c *Config, server *url.URL) (*transport, error) {
-	t := &transport{token: c.Token, agent: c.UserAgent, meter: c.Meter, stall: stallLimit, conns: make(map[*countedConn]struct{})}
+	ping := cmp.Or(c.PingAfter, pingAfter)
+	t := &transport{
+		token: c.Token, agent: c.UserAgent, meter: c.Meter, stall: stallLimit, silent: ping + answerLimit,
+		conns: make(map[*countedConn]struct{}),
+	}
 	if t.meter == nil {
 		t.meter = new(Meter)
 	}
@@ -130,8 +149,11 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 		ResponseHeaderTimeout: headerLimit,
 		IdleConnTimeout:       5 * time.Minute, // far over a lease's renewal
 		MaxIdleConnsPerHost:   1,
+		// All requests that wait for a connection wait for the same one: on a
+		// thin link, as many handshakes as there are requests never end.
+		MaxConnsPerHost: 1,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: cmp.Or(c.PingAfter, pingAfter), PingTimeout: pingLimit,
+			SendPingTimeout: ping, PingTimeout: pingLimit,
 			MaxReceiveBufferPerConnection: connectionWindow, MaxReceiveBufferPerStream: streamWindow,
 		},
 	}
@@ -165,7 +187,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	countSent(req, counter)
 	resp, err := t.base.RoundTrip(req)
-	t.note(req.Context(), err)
+	t.note(req.Context(), resp, err)
 	if err != nil {
 		over()
 		cancel(nil)
@@ -209,7 +231,7 @@ func countSent(req *http.Request, counter *counter) {
 }
 
 // giveUpUnacknowledged has the kernel break a connection off when the other
-// end acknowledges nothing of what was sent for pingLimit (TCP_USER_TIMEOUT in
+// end acknowledges nothing of what was sent for unackedLimit (TCP_USER_TIMEOUT in
 // tcp(7)). So whatever is sent does a ping's work, without a byte of its own.
 // A connection that cannot do this is left to the pings.
 func giveUpUnacknowledged(conn net.Conn) {
@@ -219,21 +241,23 @@ func giveUpUnacknowledged(conn net.Conn) {
 	}
 	if raw, err := tcp.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(pingLimit/time.Millisecond))
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedLimit/time.Millisecond))
 		})
 	}
 }
 
 // note keeps how an exchange went. One that its caller gave up says nothing.
-func (t *transport) note(ctx context.Context, err error) {
+func (t *transport) note(ctx context.Context, resp *http.Response, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := time.Now()
 	if t.last.err = err; err == nil {
-		t.last.answered = time.Now()
+		t.last.answered = now
 	}
+	t.recovery.attempt(resp, err, now)
 }
 
 // countedBody counts what is read of a body.

@@ -87,7 +87,9 @@ type Config struct {
 	// LogLinks is the folder of links that log collectors follow.
 	LogLinks   string
 	MaxBackoff time.Duration
-	Log        *slog.Logger
+	// BootID is the kernel's; empty is not known.
+	BootID string
+	Log    *slog.Logger
 }
 
 // Syncer implements worker.Syncer. It is safe for concurrent use on
@@ -126,6 +128,8 @@ type facts struct {
 	backoffs map[string]time.Time
 	// turn is held from the making of a sandbox to the start of what is in it.
 	turn turn
+	// old are sandboxes of an earlier boot that are still to be stopped.
+	old []string
 	// handler is the runtime's that the pod's sandbox was asked of.
 	handler string
 
@@ -209,7 +213,13 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		if actions.Done {
 			return worker.Result{Done: true}, nil
 		}
+		if !actions.CreateSandbox && len(actions.Start) == 0 {
+			f.turn.leave()
+		}
 		if actions.Idle() {
+			if err := s.stopOld(ctx, f); err != nil {
+				return worker.Result{}, err
+			}
 			next := f.schedule(s.now(), actions.Next)
 			if look := s.refresh(ctx, p, o); !look.IsZero() {
 				next = sooner(next, look)
@@ -234,6 +244,7 @@ func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Action
 	return plan.Sync(plan.Input{
 		Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
 		Hash: criconfig.Hash, Probes: s.verdicts(p.UID), MaxBackoff: s.MaxBackoff,
+		BootID: s.BootID,
 	})
 }
 

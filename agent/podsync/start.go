@@ -70,6 +70,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	}
 	st.sandbox, err = criconfig.SandboxOf(criconfig.SandboxInput{
 		Pod: p, Attempt: a.Attempt, Node: node, Userns: st.users, ExtraGroups: st.volumes.Groups,
+		BootID: s.BootID,
 	})
 	if err != nil {
 		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())

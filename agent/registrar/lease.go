@@ -26,25 +26,27 @@ func (r *Registrar) renew(ctx context.Context) {
 	renewed := time.Now()          // when the last attempt that succeeded began
 	for {
 		began := time.Now()
+		again := r.cfg.Recovered.Next()
 		var err error
 		held, err = r.renewOnce(ctx, held)
 		if gaveUp(ctx, err) {
 			return
 		}
 		said.Note(err)
-		wait := jitter(period)
 		if err != nil {
-			wait = backoff.Next()
-		} else {
-			// An answer may be late: the server had the one renewal after its
-			// attempt began, and the other before its answer came.
-			if time.Since(renewed) > r.cfg.Lease {
-				fill(r.news) // the node controller may have called the node unknown
+			if !backoff.Wait(ctx, again) {
+				return
 			}
-			renewed = began
-			backoff.Reset()
+			continue
 		}
-		if !pause(ctx, wait) {
+		// An answer may be late: the server had the one renewal after its
+		// attempt began, and the other before its answer came.
+		if time.Since(renewed) > r.cfg.Lease {
+			fill(r.news) // the node controller may have called the node unknown
+		}
+		renewed = began
+		backoff.Reset()
+		if !pause(ctx, jitter(period)) {
 			return
 		}
 	}

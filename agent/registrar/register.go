@@ -21,6 +21,7 @@ func (r *Registrar) register(ctx context.Context) bool {
 	said := r.outage("registering the node")
 	var backoff apiclient.Backoff
 	for {
+		again := r.cfg.Recovered.Next()
 		err := r.tryRegister(ctx)
 		if gaveUp(ctx, err) {
 			return false
@@ -30,7 +31,7 @@ func (r *Registrar) register(ctx context.Context) bool {
 			r.cfg.Log.Info("node is registered", "node", r.cfg.NodeName, "uid", r.UID())
 			return true
 		}
-		if !pause(ctx, backoff.Next()) {
+		if !backoff.Wait(ctx, again) {
 			return false
 		}
 	}

@@ -44,8 +44,10 @@ type Config struct {
 	// Registered is told of the node as the server has it, whenever it was
 	// read or patched. It must not block. nil is nobody.
 	Registered func(*v1.Node)
-	Events     *event.Recorder
-	Log        *slog.Logger
+	// Recovered ends waits when the server is there again; nil does not.
+	Recovered apiclient.Recoveries
+	Events    *event.Recorder
+	Log       *slog.Logger
 }
 
 // Registrar speaks for one node.

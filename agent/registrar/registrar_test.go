@@ -520,3 +520,51 @@ func TestNodeDeletedStaysDeleted(t *testing.T) {
 		}
 	})
 }
+
+// TestRecovery has somebody else hear from the server first.
+func TestRecovery(t *testing.T) {
+	back := make(chan struct{})
+	run(t, func(l *lab) {
+		back = make(chan struct{}) // of the bubble
+		l.config.Lease = 10 * time.Minute
+		l.config.Recovered = func() <-chan struct{} {
+			select {
+			case <-back:
+				return nil
+			default:
+				return back
+			}
+		}
+	}, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.set(errLink, false)
+		l.change(func(in *nodestatus.Inputs) { in.Problems = []string{nodestatus.ProblemRuntimeDown} })
+		time.Sleep(30 * time.Minute)
+		l.set(nil, false)
+		close(back)
+		calls := l.calls(time.Second)
+		if calls["patch leases"] != 1 || calls["patch nodes/status"] == 0 {
+			l.Errorf("requests a second after the outage: %v", calls)
+		}
+		// Nothing of it is left to make haste.
+		if calls := l.calls(30 * time.Second); calls["patch leases"] != 0 || calls["get nodes"] != 0 {
+			l.Errorf("requests later: %v", calls)
+		}
+	})
+}
+
+func TestRegistersWithARecovery(t *testing.T) {
+	var back chan struct{}
+	run(t, func(l *lab) {
+		back = make(chan struct{})
+		l.api.fail = errLink
+		l.config.Recovered = func() <-chan struct{} { return back }
+	}, func(l *lab) {
+		time.Sleep(time.Hour)
+		l.set(nil, false)
+		close(back)
+		if calls := l.calls(time.Second); calls["create nodes"] != 1 {
+			l.Errorf("requests a second after the outage: %v", calls)
+		}
+	})
+}

@@ -17,6 +17,7 @@ func (r *Registrar) report(ctx context.Context) {
 	failed := false
 	for {
 		wait := jitter(r.cfg.Look)
+		again := r.cfg.Recovered.Next()
 		if now := time.Now(); !due.After(now) || r.differs(ctx) {
 			err := r.send(ctx)
 			if gaveUp(ctx, err) {
@@ -35,6 +36,8 @@ func (r *Registrar) report(ctx context.Context) {
 		look := r.look
 		if failed {
 			look = nil
+		} else {
+			again = nil
 		}
 		select {
 		case <-ctx.Done():
@@ -43,6 +46,7 @@ func (r *Registrar) report(ctx context.Context) {
 		case <-r.news:
 			due = time.Now()
 		case <-look:
+		case <-again:
 		case <-timer.C:
 		}
 		timer.Stop()

@@ -38,6 +38,8 @@ type Config struct {
 	// goroutines, and while it blocks, the object that it is told of is not
 	// followed. It may call the Objects' methods. nil is nobody.
 	Changed func(kind, namespace, name string)
+	// Recovered ends waits when the server is there again; nil does not.
+	Recovered apiclient.Recoveries
 }
 
 var (

@@ -38,6 +38,14 @@ func (o *outage) fail(began, now time.Time, err error) bool {
 	return true
 }
 
+// recovered takes that the server answers others again.
+func (o *outage) recovered(now time.Time) {
+	o.answered = now
+	if o.on() {
+		o.until = now
+	}
+}
+
 // succeed takes that a request was answered.
 func (o *outage) succeed(now time.Time) {
 	o.answered = now

@@ -64,7 +64,9 @@ type Config struct {
 	// of 0 is no limit.
 	QPS   float32
 	Burst int
-	Log   *slog.Logger
+	// Recovered ends waits when the server is there again; nil does not.
+	Recovered apiclient.Recoveries
+	Log       *slog.Logger
 }
 
 // Sink sends events.
@@ -108,10 +110,11 @@ func (s *Sink) Run(ctx context.Context) error {
 		}
 	}
 	for ctx.Err() == nil {
+		again := s.config.Recovered.Next()
 		var failure *outage
 		if errors.As(s.watch(ctx), &failure) {
 			s.outage.Note(failure.err)
-			rest(ctx, s.wait.Next())
+			s.wait.Wait(ctx, again)
 		}
 	}
 	return context.Cause(ctx)
@@ -166,16 +169,6 @@ func (s *Sink) drop(e *event.Event, err error) {
 	}
 	s.refused = true
 	s.config.Log.Log(context.Background(), level, "the API server refuses an event", "pod", e.Pod.String(), "reason", e.Reason, "error", err)
-}
-
-// rest waits.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // jittered is d and up to a tenth more, so that many boards do not act as one.
