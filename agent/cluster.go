@@ -247,16 +247,18 @@ func (p *parts) objectChanged(kind, namespace, name string) {
 	}
 }
 
-// reportable are the pods that the API server hears of. It hears of no end
-// that is not on the disk: a pod that it has as ended must not run again.
+// reportable are the pods that the API server hears of. It hears of no status
+// that nobody has observed: after a reboot it knows more of a pod than an agent
+// whose runtime does not answer yet. And it hears of no end that is not on the
+// disk: a pod that it has as ended must not run again.
 func (p *parts) reportable() []report.Entry {
 	entries := p.statuses.List()
-	out := make([]report.Entry, 0, len(entries))
-	for _, e := range entries {
-		if j := p.cluster.journaled; j != nil && !j.mayTell(e.Pod, e.Status) {
-			continue
+	out := make([]report.Entry, len(entries))
+	for i, e := range entries {
+		out[i].Pod = e.Pod
+		if j := p.cluster.journaled; e.Observed && (j == nil || j.mayTell(e.Pod, e.Status)) {
+			out[i].Status = e.Status
 		}
-		out = append(out, report.Entry{Pod: e.Pod, Status: e.Status})
 	}
 	return out
 }

@@ -26,12 +26,9 @@ func TestEndIsKeptBeforeItIsTold(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, l *lab) {
-				dir := t.TempDir()
-				l.cfg.Kubeconfig, l.cfg.Paths.State, l.cfg.Paths.PKI = dir+"/none.conf", dir, dir
-				l.start()
+				l.join(t.TempDir())
 				p := shell(t, "once", row.policy, row.script)
 				delete(p.Annotations, pod.AnnotationSource)
-				l.agent.syncer.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
 				if row.deadline > 0 {
 					p.Spec.ActiveDeadlineSeconds = &row.deadline
 				}
@@ -40,15 +37,14 @@ func TestEndIsKeptBeforeItIsTold(t *testing.T) {
 				}
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
-				var told v1.PodPhase
 				l.done.Go(func() {
 					for {
 						for _, e := range l.agent.reportable() {
-							if phase := e.Status.Phase; phase == v1.PodSucceeded || phase == v1.PodFailed {
-								told = phase
-								if s, ok := l.agent.cluster.journal.Ended(p.UID); !ok || s.Phase != phase {
-									t.Errorf("the API server would hear that the pod is %s, and the journal has %v", phase, s)
-								}
+							if e.Status == nil || !terminal(e.Status.Phase) {
+								continue
+							}
+							if s, ok := l.agent.cluster.journal.Ended(p.UID); !ok || s.Phase != e.Status.Phase {
+								t.Errorf("the API server would hear that the pod is %s, and the journal has %v", e.Status.Phase, s)
 							}
 						}
 						select {
@@ -60,18 +56,70 @@ func TestEndIsKeptBeforeItIsTold(t *testing.T) {
 				})
 				l.done.Go(func() { l.agent.mux.Set(ctx, pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
 				l.settle(2 * time.Minute)
-				for _, e := range l.agent.reportable() {
-					told = e.Status.Phase
-				}
-				if told != row.want {
-					t.Errorf("the API server would hear %q, want %s", told, row.want)
+				if e := l.agent.reportable(); len(e) != 1 || e[0].Status == nil || e[0].Status.Phase != row.want {
+					t.Errorf("the API server would hear %+v, want %s", e, row.want)
 				}
 				stop()
-				l.kill()
-				if err := l.agent.cluster.journal.Close(); err != nil {
-					t.Error(err)
-				}
+				l.leave()
 			})
 		})
 	}
+}
+
+// join starts an agent that has a journal and an API server that does not
+// answer.
+func (l *lab) join(dir string) {
+	l.t.Helper()
+	l.cfg.Kubeconfig, l.cfg.Paths.State, l.cfg.Paths.PKI = dir+"/none.conf", dir, dir
+	l.start()
+	l.agent.syncer.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
+}
+
+// leave ends such an agent, so that the next can have its journal.
+func (l *lab) leave() {
+	l.t.Helper()
+	l.kill()
+	if err := l.agent.cluster.journal.Close(); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// TestNothingIsToldBeforeTheRuntimeAnswers is a board that has started again:
+// its agent meets the API server first.
+func TestNothingIsToldBeforeTheRuntimeAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		dir := t.TempDir()
+		l.join(dir)
+		p := shell(t, "web", "Always", "sleep 100000")
+		delete(p.Annotations, pod.AnnotationSource)
+		set := func() {
+			l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+		}
+		set()
+		l.settle(time.Minute)
+		running := func(want int32) {
+			t.Helper()
+			e := l.agent.reportable()
+			if len(e) != 1 || e[0].Status == nil || e[0].Status.Phase != v1.PodRunning || e[0].Status.ContainerStatuses[0].RestartCount != want {
+				t.Errorf("the API server would hear %+v, want a pod that runs after %d restarts", e, want)
+			}
+		}
+		running(0)
+		l.leave()
+		l.runtime.Reboot()
+		l.runtime.Stop()
+		l.join(dir)
+		set()
+		l.settle(time.Minute)
+		if e := l.agent.reportable(); len(e) != 1 || e[0].Status != nil {
+			t.Errorf("the API server would hear %+v", e)
+		}
+		if phase := l.status(p.UID).Phase; phase != v1.PodPending {
+			t.Errorf("the board shows the pod as %q", phase)
+		}
+		l.runtime.Start()
+		l.settle(2 * time.Minute)
+		running(1)
+		l.leave()
+	})
 }

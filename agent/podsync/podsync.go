@@ -169,11 +169,7 @@ func (s *Syncer) dropFacts(uid types.UID) {
 func (s *Syncer) Submitted(p *v1.Pod) {
 	s.admission.submit(p, s.AdmitNode())
 	s.limits(p)
-	if _, st, ok := s.Statuses.Get(p.UID); ok {
-		s.Statuses.Set(p, *st)
-		return
-	}
-	s.Statuses.Set(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
+	s.Statuses.Submit(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
 }
 
 // Removed implements worker.Syncer: the pod's place is free for the next.

@@ -163,6 +163,8 @@ func (l *Ledger) phase(k *known, fault func(string, ...any)) {
 		}
 	case phase == corev1.PodRunning:
 		k.ran = true
+	case phase == corev1.PodPending && k.ran:
+		fault("its phase was Running, and is Pending")
 	}
 }
 

@@ -151,6 +151,7 @@ func TestHeard(t *testing.T) {
 		{"failed", web(), web(phase(corev1.PodFailed, corev1.RestartPolicyAlways)), 1, "its phase is Failed"},
 		{"failed on failure", web(), web(phase(corev1.PodFailed, corev1.RestartPolicyOnFailure)), 1, "its phase is Failed"},
 		{"failed without restarts", web(), web(phase(corev1.PodFailed, corev1.RestartPolicyNever)), 1, ""},
+		{"waits after it ran", web(), web(phase(corev1.PodPending, corev1.RestartPolicyAlways)), 1, "was Running, and is Pending"},
 		{"runs after its end", web(phase(corev1.PodSucceeded, corev1.RestartPolicyNever)), web(), 1, "it had ended"},
 		{"deleted by nobody", web(), web(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), 1, "nobody has asked"},
 		{"a generation of the future", web(), web(func(p *corev1.Pod) { p.Status.ObservedGeneration = 2 }), 0, "observed generation 2 of 1"},
