@@ -75,7 +75,7 @@ control-plane-servers: # Kubernetes' servers and etcd for this machine; minutes 
 	cd test/cluster/servers && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $(CURDIR)/.cache/cluster/servers .
 	cd test/cluster/etcd && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/etcd .
 test-cluster: host build-arm64 control-plane ## boards beside a real control plane, on a network of their own (root, slow, not in test)
-	go test -tags cluster -count=1 -p 1 -timeout 40m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
+	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
 
 POWER := go test -tags cluster -count=1 -v -run '^TestPowerCuts$$'
 test-cluster-power: host build-armv7 control-plane-servers ## ten power cuts of an armv7 board that is a node (root)

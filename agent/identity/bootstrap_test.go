@@ -329,3 +329,19 @@ func TestSomebodyElsesRequest(t *testing.T) {
 		t.Errorf("with another key: %v", err)
 	}
 }
+
+func TestBrokenKubeconfig(t *testing.T) {
+	c := newCluster(t)
+	b := newBoard(t, c, false)
+	b.current(time.Now(), time.Now().Add(day))
+	good, err := os.ReadFile(b.path("kubelet.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.write("kubelet.conf", good[:len(good)/2])
+	id, _ := b.start()
+	soon(t, "it says what to do", func() bool { return strings.Contains(id.Problem(), "repair that file, or make a new token") })
+	b.write("kubelet.conf", good)
+	isNode(t, id)
+	soon(t, "no problem is left", func() bool { return id.Problem() == "" })
+}

@@ -131,7 +131,12 @@ func explain(f *found, r *rules, expired bool) string {
 	if expired && f.enrolErr != nil {
 		what += "; " + f.enrolErr.Error()
 	}
-	return what + "; make a new token on the control plane with `kubeadm token create --print-join-command`," +
+	if f.kubeconfig == nil && !errors.Is(f.kubeconfigErr, fs.ErrNotExist) {
+		what += "; repair that file, or"
+	} else {
+		what += ";"
+	}
+	return what + " make a new token on the control plane with `kubeadm token create --print-join-command`," +
 		" and a bootstrap kubeconfig of it at " + r.bootstrap + " (`tinylet join` writes it)"
 }
 

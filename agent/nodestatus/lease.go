@@ -38,9 +38,19 @@ func Lease(nodeName string, nodeUID types.UID, holder string, durationSeconds in
 // without a resource version loses nothing, and has 53 bytes where the kubelet
 // sends the whole object.
 //
+// The time never goes back, as the board's clock may: the node controller takes
+// only a later one for a renewal, and would call the node unknown until the
+// clock is where it once was (pkg/controller/nodelifecycle: updateNodeHealth).
+// How late it is does not matter there.
+//
 // The error is that of encoding/json, which has none for what Lease makes.
 func LeasePatch(existing, wanted *coordinationv1.Lease) ([]byte, error) {
-	spec := map[string]any{"renewTime": wanted.Spec.RenewTime}
+	renewed := wanted.Spec.RenewTime
+	if had := existing.Spec.RenewTime; had != nil && !had.Time.Before(renewed.Time) {
+		later := metav1.NewMicroTime(had.Add(time.Microsecond))
+		renewed = &later
+	}
+	spec := map[string]any{"renewTime": renewed}
 	if had := existing.Spec.LeaseDurationSeconds; had == nil || *had != *wanted.Spec.LeaseDurationSeconds {
 		spec["leaseDurationSeconds"] = wanted.Spec.LeaseDurationSeconds
 	}

@@ -59,6 +59,14 @@ func TestLeasePatch(t *testing.T) {
 				`"spec":{"leaseDurationSeconds":60,"renewTime":"2026-03-01T12:00:10.000000Z"}}`,
 		},
 		{
+			"the clock was set back by an hour", lease("n", "u", "n", 40, at.Add(time.Hour)), lease("n", "u", "n", 40, next),
+			`{"spec":{"renewTime":"2026-03-01T13:00:00.000001Z"}}`,
+		},
+		{
+			"twice at one time", lease("n", "u", "n", 40, next), lease("n", "u", "n", 40, next),
+			`{"spec":{"renewTime":"2026-03-01T12:00:10.000001Z"}}`,
+		},
+		{
 			"a lease that says nothing", &coordinationv1.Lease{}, lease("n", "", "n", 40, next),
 			`{"spec":{"leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:10.000000Z"}}`,
 		},
