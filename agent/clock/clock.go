@@ -10,6 +10,7 @@ package clock
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -82,6 +83,17 @@ func (c *Clock) Plausible() bool {
 }
 
 func (c *Clock) plausible() bool { return !c.source.now().Round(0).Before(c.floor) }
+
+// Problem says what somebody has to do about the clock, "" for nothing.
+func (c *Clock) Problem() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.plausible() {
+		return ""
+	}
+	return fmt.Sprintf("the clock is behind (%s is before %s): TLS waits until it is set; set it, or start an NTP client",
+		c.source.now().UTC().Format(time.RFC3339), c.floor.UTC().Format(time.RFC3339))
+}
 
 // Ready blocks until the clock is plausible or ctx ends, and then returns its
 // cause.

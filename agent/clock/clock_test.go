@@ -118,10 +118,13 @@ func TestWaitsUntilTheClockIsSet(t *testing.T) {
 		if n := through(); n != 0 {
 			t.Fatalf("%d are through in 1980", n)
 		}
+		if got, want := b.Problem(), "1980-"; !strings.Contains(got, want) || !strings.Contains(got, "start an NTP client") {
+			t.Errorf("problem %q", got)
+		}
 		<-jumped
 		b.wall.set(base.AddDate(0, 1, 0))
-		if n := through(); n != 3 || !b.Plausible() {
-			t.Fatalf("%d of 3 are through", n)
+		if n := through(); n != 3 || !b.Plausible() || b.Problem() != "" {
+			t.Fatalf("%d of 3 are through, problem %q", n, b.Problem())
 		}
 		for _, line := range []string{"the clock is behind", "TLS goes on"} {
 			if n := strings.Count(b.log.String(), line); n != 1 {

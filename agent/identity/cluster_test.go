@@ -42,6 +42,7 @@ type cluster struct {
 	caCert *x509.Certificate
 	caKey  *ecdsa.PrivateKey
 	life   time.Duration
+	age    time.Duration                                   // of a certificate when it is issued
 	policy func(*certificatesv1.CertificateSigningRequest) // with the lock held; nil approves
 	step   func(string)                                    // of requests; may abort the handler
 
@@ -127,7 +128,7 @@ func (c *cluster) approve(r *certificatesv1.CertificateSigningRequest) {
 	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue}}
 	r.Status.Certificate = c.sign(&x509.Certificate{
 		Subject: request.Subject, DNSNames: request.DNSNames, IPAddresses: request.IPAddresses,
-		NotBefore: time.Now().Add(-time.Second), NotAfter: time.Now().Add(c.life), ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		NotBefore: time.Now().Add(-time.Second - c.age), NotAfter: time.Now().Add(c.life), ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}, request.PublicKey)
 }
 

@@ -134,7 +134,7 @@ func New(c Config) (*Identity, error) {
 		now: time.Now, share: rand.Float64(), watch: watchFiles,
 		again: make(chan struct{}, 1), moved: make(chan struct{}, 1), ready: make(chan struct{}),
 	}
-	id.issuer = issuer{store: &id.client, log: c.Log, now: func() time.Time { return id.now() }}
+	id.issuer = issuer{store: &id.client, log: c.Log, now: func() time.Time { return id.now() }, waits: id.suffer}
 	id.connect = func(config apiclient.Config) (server, *apiclient.Client, error) {
 		client, err := c.NewClient(config)
 		return client, client, err

@@ -56,6 +56,8 @@ type issuer struct {
 	log   *slog.Logger
 	now   func() time.Time
 	told  string // the request of which was said that it waits
+	// waits is told what somebody has to do for a request; nil tells nobody.
+	waits func(trouble string)
 }
 
 // obtain asks for a certificate and waits for it, at most approvalLimit. Who
@@ -202,14 +204,18 @@ func (i *issuer) follow(ctx context.Context, api signing, request *certificatesv
 	}
 }
 
-// tell says once what a request waits for.
+// tell says what a request waits for; the log hears it once.
 func (i *issuer) tell(request *certificatesv1.CertificateSigningRequest) {
+	command := "kubectl certificate approve " + request.Name
+	if i.waits != nil {
+		i.waits("the certificate waits for approval: unless the cluster approves it by itself, run `" + command + "`")
+	}
 	if i.told == request.Name {
 		return
 	}
 	i.told = request.Name
 	i.log.Info("a certificate waits for approval: unless the cluster approves it by itself, run the command",
-		"signer", request.Spec.SignerName, "command", "kubectl certificate approve "+request.Name)
+		"signer", request.Spec.SignerName, "command", command)
 }
 
 // pause waits for d, unless something else comes first. A limit or interrupt

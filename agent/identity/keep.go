@@ -13,6 +13,7 @@ import (
 func (id *Identity) keep(ctx context.Context) {
 	tries := newTries(id.config.Log)
 	var rejected *Kubeconfig // the bootstrap kubeconfig that the server did not take
+	renewed := false         // just now
 	select {
 	case <-id.again: // the files are watched
 	case <-ctx.Done():
@@ -24,6 +25,11 @@ func (id *Identity) keep(ctx context.Context) {
 		f.rejected = f.bootstrap != nil && rejected != nil && f.bootstrap.sameUser(rejected)
 		s := decide(f, id.rules(), id.now())
 		id.report(s)
+		if s.do == renew && renewed {
+			renewed = false
+			_ = pause(ctx, tries.old(), nil, id.again) // whatever ended it, the files are looked at
+			continue
+		}
 		var err error
 		switch s.do {
 		case use:
@@ -50,6 +56,7 @@ func (id *Identity) keep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		renewed = s.do == renew && err == nil
 		if err == nil || errors.Is(err, errInterrupted) {
 			continue
 		}
@@ -65,7 +72,7 @@ func (id *Identity) keep(ctx context.Context) {
 	}
 }
 
-// report keeps the problem, and logs one that is new.
+// report keeps the problem, and tells of one that is new.
 func (id *Identity) report(s step) {
 	id.mu.Lock()
 	before := id.problem
@@ -78,7 +85,7 @@ func (id *Identity) report(s step) {
 	case s.do == enrol:
 		id.config.Log.Info("the node asks for a client certificate", "reason", s.problem)
 	default:
-		id.config.Log.Warn("the node has no credentials", "problem", s.problem)
+		id.config.Events.Warning(node, "NoCredentials", "The node cannot speak to its API server: "+s.problem)
 	}
 }
 

@@ -73,6 +73,28 @@ func TestRotates(t *testing.T) {
 	})
 }
 
+// TestIssuedOld has a board whose clock is eleven months ahead of its cluster's.
+func TestIssuedOld(t *testing.T) {
+	virtual(t, func(t *testing.T, b *board) {
+		b.cluster.age, b.cluster.life = 340*day, 25*day
+		b.kubeconfig("bootstrap-kubelet.conf", withToken)
+		id, _ := b.start()
+		time.Sleep(day)
+		synctest.Wait()
+		if n := len(b.cluster.names()); n < 2 || n > 110 {
+			t.Errorf("%d requests in a day", n)
+		}
+		if n := strings.Count(b.log.String(), "clock ahead"); n != 1 {
+			t.Errorf("told %d times:\n%s", n, b.log.String())
+		}
+		select {
+		case <-id.ready: // it is valid after all
+		default:
+			t.Error("no client")
+		}
+	})
+}
+
 func TestRotationTurnedOff(t *testing.T) {
 	virtual(t, func(t *testing.T, b *board) {
 		b.current(time.Now(), time.Now().Add(100*day))
@@ -146,16 +168,25 @@ func TestNeverApproved(t *testing.T) {
 		b.kubeconfig("bootstrap-kubelet.conf", withToken)
 		b.cluster.policy = ignore
 		id, _ := b.start()
-		time.Sleep(5 * time.Hour)
+		time.Sleep(patience + time.Second)
 		synctest.Wait()
 		names := b.cluster.names()
 		if len(names) != 1 {
 			t.Fatalf("%d requests", len(names))
 		}
+		// Who looks at once need not wait until it takes long.
+		if !strings.Contains(id.Problem(), "kubectl certificate approve "+names[0]) {
+			t.Errorf("problem %q", id.Problem())
+		}
+		time.Sleep(5 * time.Hour)
+		synctest.Wait()
+		if n := len(b.cluster.names()); n != 1 {
+			t.Fatalf("%d requests", n)
+		}
 		if n := strings.Count(b.log.String(), "kubectl certificate approve "+names[0]); n != 1 {
 			t.Errorf("the command is logged %d times:\n%s", n, b.log.String())
 		}
-		if !strings.Contains(id.Problem(), "kubectl get csr") {
+		if !strings.Contains(id.Problem(), "kubectl certificate approve "+names[0]) && !strings.Contains(id.Problem(), "kubectl get csr") {
 			t.Errorf("problem %q", id.Problem())
 		}
 		// Clusters delete requests that nobody answers.
@@ -217,6 +248,10 @@ func TestExpiredOffline(t *testing.T) {
 				}
 				if row.problem == "" != (id.Problem() == "") || !strings.Contains(id.Problem(), row.problem) {
 					t.Errorf("problem %q", id.Problem())
+				}
+				// The log has each event once.
+				if told := b.log.String(); strings.Count(told, "NoCredentials") != 1-row.asked || !strings.Contains(told, row.problem) {
+					t.Errorf("log %s", told)
 				}
 				select {
 				case <-id.ready:

@@ -70,10 +70,21 @@ func (t *tries) after(err error) (wait time.Duration, trouble string) {
 	return t.outage.Next(), ""
 }
 
+// old is how long to wait before a certificate is renewed that is just issued.
+func (t *tries) old() time.Duration {
+	t.tell("a certificate that was just issued is to be renewed already: is this board's clock ahead,"+
+		" or does the cluster issue certificates for minutes?", nil)
+	return t.refused.Next()
+}
+
 // tell logs what has not been the matter before.
 func (t *tries) tell(message string, err error) {
 	if t.told != message {
 		t.told = message
+		if err == nil {
+			t.log.Warn(message)
+			return
+		}
 		t.log.Warn(message, "error", err)
 	}
 }

@@ -19,29 +19,34 @@ func (r *Registrar) renew(ctx context.Context) {
 	if period == 0 {
 		period = r.cfg.Lease / 4
 	}
-	said := outage{log: r.cfg.Log, what: "the node's lease"}
+	said := r.outage("the node's lease")
 	// A failure is tried again well before the lease runs out.
 	backoff := apiclient.Backoff{First: period / 10, Max: period}
 	var held *coordinationv1.Lease // as the server has it, nil if that is not known
-	renewed := time.Now()
+	renewed := time.Now()          // when the last attempt that succeeded began
 	for {
+		began := time.Now()
+		again := r.cfg.Recovered.Next()
 		var err error
 		held, err = r.renewOnce(ctx, held)
 		if gaveUp(ctx, err) {
 			return
 		}
-		said.note(err)
-		wait := jitter(period)
+		said.Note(err)
 		if err != nil {
-			wait = backoff.Next()
-		} else {
-			if time.Since(renewed) > r.cfg.Lease {
-				fill(r.news) // the node controller has called the node unknown
+			if !backoff.Wait(ctx, again) {
+				return
 			}
-			renewed = time.Now()
-			backoff.Reset()
+			continue
 		}
-		if !pause(ctx, wait) {
+		// An answer may be late: the server had the one renewal after its
+		// attempt began, and the other before its answer came.
+		if time.Since(renewed) > r.cfg.Lease {
+			fill(r.news) // the node controller may have called the node unknown
+		}
+		renewed = began
+		backoff.Reset()
+		if !pause(ctx, jitter(period)) {
 			return
 		}
 	}

@@ -18,19 +18,20 @@ import (
 // means that ctx has ended.
 func (r *Registrar) register(ctx context.Context) bool {
 	r.tell([]nodestatus.Event{nodestatus.Starting()})
-	said := outage{log: r.cfg.Log, what: "registering the node"}
+	said := r.outage("registering the node")
 	var backoff apiclient.Backoff
 	for {
+		again := r.cfg.Recovered.Next()
 		err := r.tryRegister(ctx)
 		if gaveUp(ctx, err) {
 			return false
 		}
-		said.note(err)
+		said.Note(err)
 		if err == nil {
 			r.cfg.Log.Info("node is registered", "node", r.cfg.NodeName, "uid", r.UID())
 			return true
 		}
-		if !pause(ctx, backoff.Next()) {
+		if !backoff.Wait(ctx, again) {
 			return false
 		}
 	}

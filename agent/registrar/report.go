@@ -11,18 +11,19 @@ import (
 // report sends what the node is like until ctx ends: what changed at once, and
 // everything that differs in each Report.
 func (r *Registrar) report(ctx context.Context) {
-	said := outage{log: r.cfg.Log, what: "the node's status"}
+	said := r.outage("the node's status")
 	var backoff apiclient.Backoff
 	var due time.Time // of the next report whatever the node is like
 	failed := false
 	for {
 		wait := jitter(r.cfg.Look)
+		again := r.cfg.Recovered.Next()
 		if now := time.Now(); !due.After(now) || r.differs(ctx) {
 			err := r.send(ctx)
 			if gaveUp(ctx, err) {
 				return
 			}
-			said.note(err)
+			said.Note(err)
 			if failed = err != nil; failed {
 				due, wait = time.Now(), backoff.Next()
 			} else {
@@ -35,6 +36,8 @@ func (r *Registrar) report(ctx context.Context) {
 		look := r.look
 		if failed {
 			look = nil
+		} else {
+			again = nil
 		}
 		select {
 		case <-ctx.Done():
@@ -43,6 +46,7 @@ func (r *Registrar) report(ctx context.Context) {
 		case <-r.news:
 			due = time.Now()
 		case <-look:
+		case <-again:
 		case <-timer.C:
 		}
 		timer.Stop()

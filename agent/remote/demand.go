@@ -48,10 +48,11 @@ type demand[K comparable, V any] struct {
 // slot is one thing.
 type slot[V any] struct {
 	value   V
-	known   bool      // there is a value
-	until   time.Time // when it ends; zero is never
-	err     error     // of the last attempt
-	next    time.Time // no attempt before
+	known   bool            // there is a value
+	until   time.Time       // when it ends; zero is never
+	err     error           // of the last attempt
+	next    time.Time       // no attempt before
+	again   <-chan struct{} // closed when the server is there again
 	flight  chan struct{}
 	backoff apiclient.Backoff
 	out     bool // counted in the outage: an old value stands in for a failure
@@ -64,6 +65,19 @@ func newDemand[K comparable, V any](o *Objects, fetch func(context.Context, K) (
 // usable says whether the value may be answered.
 func (s *slot[V]) usable(now time.Time) bool {
 	return s.known && (s.until.IsZero() || now.Before(s.until))
+}
+
+// recovered says that the server is there again after an attempt failed.
+func (s *slot[V]) recovered() bool {
+	if s.err == nil {
+		return false
+	}
+	select {
+	case <-s.again:
+		return true
+	default:
+		return false
+	}
 }
 
 // answer is what is known now.
@@ -87,7 +101,8 @@ func (d *demand[K, V]) read(ctx context.Context, k K) (V, error) {
 		d.slots[k] = s
 	}
 	now := time.Now()
-	if s.flight == nil && !now.Before(s.next) {
+	if s.flight == nil && (!now.Before(s.next) || s.recovered()) {
+		s.again = d.o.config.Recovered.Next()
 		s.flight = make(chan struct{})
 		d.o.start(func(ctx context.Context) { d.fly(ctx, k, s) })
 	}

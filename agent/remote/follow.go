@@ -62,6 +62,7 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 	f := &follower{o: o, e: e}
 	defer f.leave()
 	for {
+		again := o.config.Recovered.Next()
 		final, err := f.round(ctx)
 		switch {
 		case final || ctx.Err() != nil:
@@ -69,21 +70,9 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 		case !errors.Is(err, errOver):
 			f.trouble(err)
 		}
-		if !wait(ctx, f.backoff.Next()) {
+		if !f.backoff.Wait(ctx, again) {
 			return
 		}
-	}
-}
-
-// wait says whether ctx has not ended after a time.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -22,6 +22,8 @@ type lab struct {
 	*Objects
 	t *testing.T
 
+	back chan struct{} // closed at the end of an outage
+
 	mu      sync.Mutex
 	changed []string
 	logged  []string
@@ -30,13 +32,13 @@ type lab struct {
 // inLab runs a test in a bubble.
 func inLab(t *testing.T, test func(t *testing.T, l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{t: t, server: newServer()}
+		l := &lab{t: t, server: newServer(), back: make(chan struct{})}
 		var err error
 		l.Objects, err = New(Config{API: l.server, Log: slog.New(l), Changed: func(kind, namespace, name string) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.changed = append(l.changed, key{kind, namespace, name}.String())
-		}})
+		}, Recovered: l.recovered})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,6 +55,16 @@ func inLab(t *testing.T, test func(t *testing.T, l *lab)) {
 			t.Errorf("%d watches are left", n)
 		}
 	})
+}
+
+// recovered tells of one recovery.
+func (l *lab) recovered() <-chan struct{} {
+	select {
+	case <-l.back:
+		return nil
+	default:
+		return l.back
+	}
 }
 
 // told answers what Changed was told since the last time.

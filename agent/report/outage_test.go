@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/report"
 )
 
 func TestOutage(t *testing.T) {
@@ -227,6 +229,35 @@ func TestRefusalOfAnotherPod(t *testing.T) {
 		l.unset(p)
 		l.set(q, running())
 		after(time.Second)
+		l.has("p", running())
+	})
+}
+
+// TestRecovery has somebody else hear from the server first.
+func TestRecovery(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(apiPod("p"))
+		back := make(chan struct{})
+		l.start(func(c *report.Config) {
+			c.Recovered = func() <-chan struct{} {
+				select {
+				case <-back:
+					return nil
+				default:
+					return back
+				}
+			}
+		})
+		l.before = func(context.Context, call) error { return errLink }
+		l.set(p, running())
+		after(time.Hour)
+		l.serverWith(func() { l.before = nil })
+		n := l.count()
+		close(back)
+		after(2 * time.Second)
+		if got := l.count() - n; got != 1 {
+			t.Errorf("%d requests at the end of the outage, want the one that waited", got)
+		}
 		l.has("p", running())
 	})
 }

@@ -55,7 +55,9 @@ type Config struct {
 	// Coalesce is how long a change of a status waits for further ones, other
 	// than of phase or readiness, which go out at once.
 	Coalesce time.Duration
-	Log      *slog.Logger
+	// Recovered ends waits when the server is there again; nil does not.
+	Recovered apiclient.Recoveries
+	Log       *slog.Logger
 }
 
 // Reporter tells the API server of the node's pods. Its methods may be called

@@ -45,6 +45,7 @@ type loop struct {
 func (r *Reporter) Run(ctx context.Context) error {
 	l := &loop{
 		Reporter: r,
+		outage:   newOutage(r.Log),
 		objects:  make(map[types.NamespacedName]*object),
 		results:  make(chan result, flights),
 		byUID:    make(map[types.UID]*v1.PodStatus),
@@ -61,10 +62,17 @@ func (r *Reporter) Run(ctx context.Context) error {
 	l.resync = time.Now().Add(jittered())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var again <-chan struct{}
 	for {
+		if again == nil {
+			again = r.Recovered.Next()
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-again:
+			again = nil
+			l.recovered(time.Now())
 		case <-r.Changed:
 		case <-r.woken:
 		case <-timer.C:
@@ -81,6 +89,16 @@ func (r *Reporter) Run(ctx context.Context) error {
 		l.look(now)
 		l.start(ctx, now)
 		timer.Reset(max(0, l.next.Sub(now)))
+	}
+}
+
+// recovered has what waits for the server tried again.
+func (l *loop) recovered(now time.Time) {
+	l.outage.recovered(now)
+	for _, o := range l.objects {
+		if o.wait.Max == faultLimit { // it was the server's fault
+			o.until = time.Time{}
+		}
 	}
 }
 

@@ -38,7 +38,10 @@ type APIConfig struct {
 	// included, before the set that they belong to, and alone if only a
 	// mirror changed. It may be nil, must not block for long, and changes no
 	// pod.
-	All    func([]*v1.Pod)
+	All func([]*v1.Pod)
+	// Recovered ends waits when the server is there again; nil does not.
+	Recovered apiclient.Recoveries
+
 	Log    *slog.Logger
 	Events *event.Recorder
 }
@@ -60,7 +63,7 @@ func NewAPI(config APIConfig) (*API, error) {
 		return nil, errors.New("api source: API, node name, log and events are required")
 	}
 	a := &API{config: config, news: make(chan struct{}, 1), pods: apiPods{nodeName: config.NodeName}}
-	a.follow = follower{api: config.API, nodeName: config.NodeName, log: config.Log, sink: a}
+	a.follow = follower{api: config.API, nodeName: config.NodeName, log: config.Log, sink: a, recovered: config.Recovered}
 	return a, nil
 }
 

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/tinylet/tinylet/agent/source"
 )
 
 // TestAPIWordsOfNoMeaning is what a server says that changes nothing.
@@ -259,5 +261,36 @@ func FuzzAPI(f *testing.F) {
 				}
 			}
 		})
+	})
+}
+
+// TestAPIRecovery has somebody else hear from the server first.
+func TestAPIRecovery(t *testing.T) {
+	back := make(chan struct{})
+	recovered := func() <-chan struct{} {
+		select {
+		case <-back:
+			return nil
+		default:
+			return back
+		}
+	}
+	followingWith(t, func(c *source.APIConfig) {
+		back = make(chan struct{}) // of the bubble
+		c.Recovered = recovered
+	}, func(t *testing.T) *cluster { return newCluster(t, apiPod("a", "1", "1")) }, func(f *followed) {
+		f.expect("[a/1=1]")
+		f.failing(func(string) error { return io.EOF })
+		f.cut()
+		time.Sleep(time.Hour)
+		f.failing(nil)
+		f.put(apiPod("a", "1", "2"))
+		f.made()
+		close(back)
+		time.Sleep(time.Second)
+		f.expect("[a/1=2]")
+		if calls := f.made(); len(calls) != 1 {
+			t.Errorf("calls %q", calls)
+		}
 	})
 }

@@ -62,6 +62,8 @@ type follower struct {
 	log      *slog.Logger
 	sink     podSink
 
+	recovered apiclient.Recoveries
+
 	wait     apiclient.Backoff
 	version  string // of the last word; "" before the first list
 	watching bool   // a watch from version is next, else a list
@@ -75,6 +77,7 @@ type follower struct {
 func (f *follower) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		f.lasted = false
+		again := f.recovered.Next()
 		step := f.list
 		if f.watching {
 			step = f.watch
@@ -82,7 +85,7 @@ func (f *follower) run(ctx context.Context) error {
 		if err := step(ctx); err != nil && ctx.Err() == nil {
 			f.failed(err)
 			if !errors.Is(err, errSilent) && !errors.Is(err, errNoEnd) {
-				pause(ctx, f.wait.Next())
+				f.wait.Wait(ctx, again)
 			}
 		}
 	}

@@ -50,11 +50,19 @@ func apiPod(name, uid, tag string) *v1.Pod {
 // following runs play in virtual time beside a source that follows c.
 func following(t *testing.T, start func(*testing.T) *cluster, play func(*followed)) {
 	t.Helper()
+	followingWith(t, func(*source.APIConfig) {}, start, play)
+}
+
+// followingWith is following with a change of the source's configuration.
+func followingWith(t *testing.T, change func(*source.APIConfig), start func(*testing.T) *cluster, play func(*followed)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &followed{cluster: start(t)}
 		log := f.log.logger()
 		f.events = event.NewRecorder(log)
-		a, err := source.NewAPI(source.APIConfig{API: f.cluster, NodeName: "n", All: f.all, Log: log, Events: f.events})
+		config := source.APIConfig{API: f.cluster, NodeName: "n", All: f.all, Log: log, Events: f.events}
+		change(&config)
+		a, err := source.NewAPI(config)
 		if err != nil {
 			t.Fatal(err)
 		}

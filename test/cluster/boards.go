@@ -86,3 +86,19 @@ func (c *Cluster) setLink(t *testing.T, name, state string) {
 		t.Fatalf("set the link of board %s: %v", name, err)
 	}
 }
+
+// Link is a way to the API server that a test can make bad: its address is for
+// boards, and is one that the API server's certificate is for. It ends with
+// the test.
+func (c *Cluster) Link(t *testing.T) *Link {
+	t.Helper()
+	listener, err := c.ns.listen(t.Context(), "tcp", netip.AddrPortFrom(hostAddress.Addr(), 0).String())
+	if err != nil {
+		t.Fatalf("make a link to the API server: %v", err)
+	}
+	l := NewLink(listener, func(ctx context.Context) (net.Conn, error) {
+		return c.ns.dial(ctx, "tcp", netip.AddrPortFrom(hostAddress.Addr(), securePort).String())
+	})
+	t.Cleanup(l.Close)
+	return l
+}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -83,7 +84,9 @@ func (c *Cluster) Get(t *testing.T, into any, args ...string) {
 func (c *Cluster) Client() *http.Client { return c.client }
 
 // Server is the API server's URL, for boards and for Client.
-func (c *Cluster) Server() string { return "https://" + hostAddress.Addr().String() + ":6443" }
+func (c *Cluster) Server() string {
+	return "https://" + netip.AddrPortFrom(hostAddress.Addr(), securePort).String()
+}
 
 // CA is the cluster's CA certificate in PEM.
 func (c *Cluster) CA() []byte { return bytes.Clone(c.ca) }

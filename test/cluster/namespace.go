@@ -138,30 +138,48 @@ func lockNamespaces(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// dial connects from inside the namespace. A socket stays in the namespace in
-// which it was made.
-func (n *namespace) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// dial connects from inside the namespace.
+func (n *namespace) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = n.inside(func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// listen listens inside the namespace.
+func (n *namespace) listen(ctx context.Context, network, address string) (listener net.Listener, err error) {
+	err = n.inside(func() error {
+		listener, err = (&net.ListenConfig{}).Listen(ctx, network, address)
+		return err
+	})
+	return listener, err
+}
+
+// inside calls open on a thread that is in the namespace. A socket stays in the
+// namespace in which it was made.
+func (n *namespace) inside(open func() error) error {
 	inside, err := os.Open(filepath.Join("/run/netns", n.name))
 	if err != nil {
-		return nil, fmt.Errorf("open network namespace: %w", err)
+		return fmt.Errorf("open network namespace: %w", err)
 	}
 	defer inside.Close()
 	runtime.LockOSThread()
 	outside, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("open network namespace: %w", err)
+		return fmt.Errorf("open network namespace: %w", err)
 	}
 	defer outside.Close()
 	if err := unix.Setns(int(inside.Fd()), unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("enter network namespace %s: %w", n.name, err)
+		return fmt.Errorf("enter network namespace %s: %w", n.name, err)
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	err = open()
 	// A thread that cannot leave stays locked and ends with its goroutine.
 	if back := unix.Setns(int(outside.Fd()), unix.CLONE_NEWNET); back != nil {
-		return conn, errors.Join(err, fmt.Errorf("leave network namespace %s: %w", n.name, back))
+		return errors.Join(err, fmt.Errorf("leave network namespace %s: %w", n.name, back))
 	}
 	runtime.UnlockOSThread()
-	return conn, err
+	return err
 }

@@ -10,6 +10,12 @@ import (
 	"runtime"
 )
 
+// securePort is the API server's, on hostAddress.
+const securePort = 6443
+
+// storeURL is where etcd listens, inside the namespace.
+const storeURL = "http://127.0.0.1:2379"
+
 // flushLogs bounds what a log lacks when its server is killed.
 const flushLogs = "--log-flush-frequency=1s"
 
@@ -45,7 +51,7 @@ func (c *Cluster) auditLog() string { return filepath.Join(c.logs, "audit.log") 
 func (c *Cluster) auditPolicy() string { return filepath.Join(c.dir, "audit-policy.yaml") }
 
 func (c *Cluster) etcdArgs() []string {
-	const clients, peers = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+	const clients, peers = storeURL, "http://127.0.0.1:2380"
 	return []string{
 		"--data-dir=" + filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls=" + clients, "--advertise-client-urls=" + clients,
@@ -59,9 +65,9 @@ func (c *Cluster) etcdArgs() []string {
 // and an audit log, which is whole when an answer is out.
 func (c *Cluster) apiServerArgs() []string {
 	return append([]string{
-		"--advertise-address=" + hostAddress.Addr().String(), "--secure-port=6443", "--allow-privileged=true",
+		"--advertise-address=" + hostAddress.Addr().String(), fmt.Sprint("--secure-port=", securePort), "--allow-privileged=true",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth=true",
-		"--etcd-servers=http://127.0.0.1:2379",
+		"--etcd-servers=" + storeURL,
 		"--client-ca-file=" + c.key("ca.crt"),
 		"--tls-cert-file=" + c.key("apiserver.crt"), "--tls-private-key-file=" + c.key("apiserver.key"),
 		"--kubelet-client-certificate=" + c.key("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + c.key("apiserver-kubelet-client.key"),

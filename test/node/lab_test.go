@@ -24,6 +24,17 @@ const patience = 4 * time.Minute
 
 const name = "edge-one"
 
+// arch is the board that this run tests.
+func arch() board.Arch {
+	if a := os.Getenv("BOARD_ARCH"); a != "" {
+		return board.Arch(a)
+	}
+	return board.ARM64
+}
+
+// binary is the agent that is tested.
+func binary() string { return filepath.Join("..", "..", "bin", "tinylet-"+string(arch())) }
+
 // lab is a control plane with one board.
 type lab struct {
 	*testing.T
@@ -31,6 +42,7 @@ type lab struct {
 	im   *board.Image
 	vm   *board.VM
 	disk string
+	date time.Time // the board's clock when it starts; zero is the present
 }
 
 // with is the lab for a subtest.
@@ -59,7 +71,7 @@ func newLab(t *testing.T) lab {
 func prepareLab(t *testing.T) lab {
 	t.Helper()
 	l := lab{T: t, c: cluster.Start(t, cluster.Options{})}
-	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
+	im, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Progress: lines{t}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,20 +98,29 @@ const arguments = `TINYLET_ARGS="--config /etc/tinylet/config.yaml --kubeconfig 
 `
 
 // bootstrap is the kubeconfig of a bootstrap token, as kubeadm writes it.
-func (l lab) bootstrap() []byte {
+func (l lab) bootstrap() []byte { return l.kubeconfig(l.c.Server(), l.c.Token(l.T)) }
+
+// kubeconfig is one of a bootstrap token at any address of the API server.
+func (l lab) kubeconfig(server, token string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
 users: [{name: u, user: {token: %q}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
-`, l.c.Server(), base64.StdEncoding.EncodeToString(l.c.CA()), l.c.Token(l.T))
+`, server, base64.StdEncoding.EncodeToString(l.c.CA()), token)
 }
 
 // boot starts the board on the lab's disk. The network comes with it, unless
 // it is partitioned.
 func (l lab) boot(bootstrap []byte) *board.VM {
 	l.Helper()
+	return l.bootWith(l.joinFiles(bootstrap))
+}
+
+// joinFiles are the files of a board that is to join, with a bootstrap
+// kubeconfig unless it has joined already.
+func (l lab) joinFiles(bootstrap []byte) []board.File {
 	files := []board.File{
 		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config)},
 		{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte(arguments)},
@@ -108,15 +129,15 @@ func (l lab) boot(bootstrap []byte) *board.VM {
 	if bootstrap != nil {
 		files = append(files, board.File{Path: "/etc/kubernetes/bootstrap-kubelet.conf", Mode: 0o600, Data: bootstrap})
 	}
-	return l.bootWith(files)
+	return files
 }
 
 // bootWith starts the board with tinylet and more files.
 func (l lab) bootWith(files []board.File) *board.VM {
 	l.Helper()
-	files = slices.Concat(board.TinyletFiles(filepath.Join("..", "..", "bin", "tinylet-arm64")), files)
+	files = slices.Concat(board.TinyletFiles(binary()), files)
 	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
-		MemoryMB: 512, Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name),
+		MemoryMB: 512, Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name), Date: l.date,
 	})
 	if err != nil {
 		l.Fatal(err)

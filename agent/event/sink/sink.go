@@ -64,7 +64,9 @@ type Config struct {
 	// of 0 is no limit.
 	QPS   float32
 	Burst int
-	Log   *slog.Logger
+	// Recovered ends waits when the server is there again; nil does not.
+	Recovered apiclient.Recoveries
+	Log       *slog.Logger
 }
 
 // Sink sends events.
@@ -73,7 +75,7 @@ type Sink struct {
 	limiter flowcontrol.RateLimiter // nil is no limit
 	known   map[key]*known
 	wait    apiclient.Backoff
-	down    bool // an outage was logged
+	outage  *apiclient.Outage
 	refused bool // a refusal was logged, and nothing was sent since
 }
 
@@ -85,7 +87,11 @@ func New(config Config) (*Sink, error) {
 	if config.Coalesce <= 0 {
 		config.Coalesce = defaultCoalesce
 	}
-	s := &Sink{config: config, known: make(map[key]*known), wait: apiclient.Backoff{Max: maxWait}}
+	s := &Sink{
+		config: config, known: make(map[key]*known), wait: apiclient.Backoff{Max: maxWait},
+		outage: apiclient.NewOutage(config.Log,
+			"events cannot be sent to the API server; the last are kept", "events are sent to the API server again"),
+	}
 	if config.QPS > 0 {
 		s.limiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, max(config.Burst, 1))
 	}
@@ -104,10 +110,11 @@ func (s *Sink) Run(ctx context.Context) error {
 		}
 	}
 	for ctx.Err() == nil {
+		again := s.config.Recovered.Next()
 		var failure *outage
 		if errors.As(s.watch(ctx), &failure) {
-			s.fell(failure.err)
-			rest(ctx, s.wait.Next())
+			s.outage.Note(failure.err)
+			s.wait.Wait(ctx, again)
 		}
 	}
 	return context.Cause(ctx)
@@ -146,21 +153,11 @@ type outage struct{ err error }
 func (o *outage) Error() string { return o.err.Error() }
 func (o *outage) Unwrap() error { return o.err }
 
-// fell logs the begin of an outage, rose its end.
-func (s *Sink) fell(err error) {
-	if !s.down {
-		s.down = true
-		s.config.Log.Warn("events cannot be sent to the API server; the last are kept", "error", err)
-	}
-}
-
+// rose notes that the server took an event.
 func (s *Sink) rose() {
 	s.wait.Reset()
 	s.refused = false
-	if s.down {
-		s.down = false
-		s.config.Log.Info("events are sent to the API server again")
-	}
+	s.outage.Note(nil)
 }
 
 // drop logs that the server does not want an event: as a warning only the
@@ -172,16 +169,6 @@ func (s *Sink) drop(e *event.Event, err error) {
 	}
 	s.refused = true
 	s.config.Log.Log(context.Background(), level, "the API server refuses an event", "pod", e.Pod.String(), "reason", e.Reason, "error", err)
-}
-
-// rest waits.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // jittered is d and up to a tenth more, so that many boards do not act as one.

@@ -458,3 +458,28 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("an empty configuration is taken")
 	}
 }
+
+// TestRecovery has somebody else hear from the server first.
+func TestRecovery(t *testing.T) {
+	var back chan struct{}
+	sinking(t, func(c *Config) {
+		back = make(chan struct{})
+		c.Recovered = func() <-chan struct{} {
+			select {
+			case <-back:
+				return nil
+			default:
+				return back
+			}
+		}
+	}, func(api *server, events *event.Recorder) {
+		api.failing(func(string) (error, bool) { return io.EOF, false })
+		events.Normal(web, "Pulled", "an image")
+		time.Sleep(time.Hour)
+		api.failing(nil)
+		api.made()
+		close(back)
+		time.Sleep(time.Second)
+		api.expect("create Pulled 1")
+	})
+}
