@@ -174,6 +174,8 @@ func (n node) measure(p plan, a agent, wire bool) figures {
 		n.Fatal(err)
 	}
 
+	n.Logf("agent %.1f ms/s, node %.1f ms/s; agent %.1f MB of anonymous memory", f[idleCPU(partNames[partAgent])], f[idleCPU(wholeNode)], f[idleAnon])
+
 	w := n.watch()
 	defer w.close()
 	var starts, deletes []time.Duration
@@ -196,6 +198,7 @@ func (n node) measure(p plan, a agent, wire bool) figures {
 	if err := f.addPods(n.samples(p.short), a.program, pods); err != nil {
 		n.Fatal(err)
 	}
+	n.Logf("agent %.1f ms/s, node %.1f ms/s; agent %.1f MB of anonymous memory", f[podsCPU(partNames[partAgent])], f[podsCPU(wholeNode)], f[podsAnon])
 	n.untouched(ten)
 	f.addTen(starts, w.delete(ten))
 	return f

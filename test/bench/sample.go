@@ -212,6 +212,9 @@ func (s *sample) readDisk(lines []string) error {
 		return fmt.Errorf("%q is too short", lines[0])
 	}
 	n, err := strconv.ParseInt(f[6], 10, 64)
+	if err == nil && n == 0 {
+		err = errors.New("nothing was ever written: it is not the board's disk")
+	}
 	s.written = n * 512
 	return err
 }

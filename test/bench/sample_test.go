@@ -81,6 +81,7 @@ func TestParseSampleRefuses(t *testing.T) {
 		"memory in no unit":      {"81000 kB", "81000"},
 		"memory of no process":   {"310/status:VmRSS", "self/status:VmRSS"},
 		"a short disk":           {"  100 0 2000 30 50 0 800 20 0 60 50 3 0 9999 0 0 0", "100 0"},
+		"a disk never written":   {" 800 20 0 60", " 0 20 0 60"},
 		"no time":                {"100.50 180.25", "soon"},
 		"idle is no number":      {"cpu  600 0 900 18000", "cpu  600 0 900 x"},
 	} {
