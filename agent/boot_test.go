@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -47,7 +48,8 @@ func TestOldSandboxesAreStoppedOnceThePodsRun(t *testing.T) {
 				stops++
 			}
 		}
-		if first := slices.Index(order, "StopPodSandbox"); stops != 6 || first != 6 {
+		// Those that start last do so at the same time.
+		if first := slices.Index(order, "StopPodSandbox"); stops != 6 || first <= 6-max(2, runtime.NumCPU()) {
 			t.Errorf("%d sandboxes were stopped, the first after %d starts: %v", stops, first, order)
 		}
 	})
