@@ -65,7 +65,7 @@ func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (
 		if apierrors.IsNotFound(err) {
 			err = r.cfg.API.Create(ctx, apiclient.Leases, v1.NamespaceNodeLease, "", "", wanted, held)
 			if err == nil {
-				return slim(held), nil
+				return held, nil
 			}
 		}
 		if err != nil {
@@ -80,15 +80,9 @@ func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (
 	err = r.cfg.API.Patch(ctx, apiclient.Leases, v1.NamespaceNodeLease, r.cfg.NodeName, "", types.MergePatchType, patch, &got)
 	switch {
 	case err == nil:
-		return slim(&got), nil
+		return &got, nil
 	case apierrors.IsNotFound(err):
 		return nil, err // deleted: create it anew
 	}
 	return held, err
-}
-
-// slim drops of a lease what LeasePatch does not look at.
-func slim(l *coordinationv1.Lease) *coordinationv1.Lease {
-	l.ManagedFields = nil
-	return l
 }
