@@ -31,7 +31,9 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 	go run ./test/demo $(if $(KEEP),-keep)
 
 .PHONY: test
-test: host lint test-unit build size test-board ## everything that CI runs, the boards included
+# A board alone leaves almost half of two processors idle: two at a time.
+test: host lint test-unit build size image ## everything that CI runs, the boards included
+	@$(MAKE) --no-print-directory -j2 test-board-arm64 test-board-armv7 test-cluster-power
 
 .PHONY: test-unit
 test-unit: ## unit tests with the race detector
@@ -40,7 +42,6 @@ test-unit: ## unit tests with the race detector
 	cd agent/report/testdata/strategicpatch && go test ./...
 
 .PHONY: test-board test-board-arm64 test-board-armv7
-# A board alone leaves almost half of two processors idle: both at a time.
 test-board: image build-arm64 build-armv7 ## end to end on a simulated arm64 and a simulated armv7 board, both at a time
 	@$(MAKE) --no-print-directory -j2 test-board-arm64 test-board-armv7
 test-board-arm64: host build-arm64
@@ -63,20 +64,29 @@ stock-kubelet: # the stock kubelet for arm64; minutes the first time, then cache
 test-adopt: host build-arm64 stock-kubelet ## a stock kubelet and tinylet take over from each other on a board (slow, not in test)
 	go test -tags adopt -count=1 -timeout 25m -v ./test/adopt
 
-.PHONY: control-plane test-cluster
+.PHONY: control-plane control-plane-servers test-cluster test-cluster-power soak-power
 KUBERNETES := k8s.io/component-base/version
 KUBERNETES_STAMP := -s -w -X $(KUBERNETES).gitVersion=v1.36.3 -X $(KUBERNETES).gitMajor=1 -X $(KUBERNETES).gitMinor=36
-control-plane: # Kubernetes' servers and etcd for this machine, kubeadm for a board; minutes the first time, then cached
-	@echo "building the control plane v1.36.3 (about 8 minutes the first time)"
-	cd test/cluster/servers && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $(CURDIR)/.cache/cluster/servers .
+control-plane: control-plane-servers # and kubeadm for a board
 	cd test/cluster/servers && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" \
 	  -o $(CURDIR)/.cache/cluster/kubeadm-arm64 k8s.io/kubernetes/cmd/kubeadm
+control-plane-servers: # Kubernetes' servers and etcd for this machine; minutes the first time, then cached
+	@echo "building the control plane v1.36.3 (about 8 minutes the first time)"
+	cd test/cluster/servers && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $(CURDIR)/.cache/cluster/servers .
 	cd test/cluster/etcd && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/etcd .
 test-cluster: host build-arm64 control-plane ## boards beside a real control plane, on a network of their own (root, slow, not in test)
-	go test -tags cluster -count=1 -p 1 -timeout 80m -v ./test/cluster/... ./test/node
+	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
 
-.PHONY: bench
-bench: ## benchmarks with allocations
+POWER := go test -tags cluster -count=1 -v -run '^TestPowerCuts$$'
+test-cluster-power: host build-armv7 control-plane-servers ## ten power cuts of an armv7 board that is a node (root)
+	BOARD_ARCH=armv7 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | sed -u 's/^/cluster: /'
+soak-power: host build-arm64 control-plane-servers ## CYCLES (200) power cuts of an arm64 board that is a node; SEED=n repeats a run (root, slow)
+	BOARD_ARCH=arm64 POWER_CYCLES=$(or $(CYCLES),200) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node
+
+.PHONY: bench bench-code
+bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock kubelet on one board (root, half an hour, wants a quiet machine); writes test/bench/RESULTS.md
+	go test -tags cluster -count=1 -timeout 120m -v -run '^TestComparison$$' ./test/bench
+bench-code: ## benchmarks of the code, with allocations
 	go test -run '^$$' -bench . -benchmem ./agent/... ./cgroups/...
 
 .PHONY: fuzz
@@ -89,7 +99,7 @@ lint: ## gofmt, go vet and the pinned analyzers
 	go vet ./...
 	go vet -tags board ./test/...
 	go vet -tags adopt ./test/adopt/...
-	go vet -tags cluster ./test/cluster/... ./test/node
+	go vet -tags cluster ./test/cluster/... ./test/node ./test/bench/...
 	cd test/lint && go build -o ../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 

@@ -26,6 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/preload"
 	"github.com/tinylet/tinylet/agent/probe"
+	"github.com/tinylet/tinylet/agent/shutdown"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/syncloop"
@@ -69,10 +70,13 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, imp
 	if err := a.local.Claim(); errors.Is(err, local.ErrOtherAgent) {
 		return err
 	}
+	a.forgetFlag(log)
 	log.Info("tinylet starts", "version", version.Kubelet(), "node", cfg.NodeName, "runtime", cfg.Kubelet.ContainerRuntimeEndpoint)
-	ctx, cancel := context.WithCancel(ctx)
+	told := ctx
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var wg sync.WaitGroup
+	wg.Go(func() { a.whenTold(told, ctx, cancel, log) })
 	errs := make([]error, 2)
 	for _, src := range a.sources {
 		wg.Go(func() { _ = src(ctx) }) // ends only with ctx
@@ -90,7 +94,11 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, imp
 	if a.cluster != nil && a.cluster.journal != nil {
 		errs = append(errs, a.cluster.journal.Close())
 	}
-	log.Info("tinylet ends, the pods run on")
+	if a.shutdown.InProgress() {
+		log.Info("tinylet ends, the machine goes down")
+	} else {
+		log.Info("tinylet ends, the pods run on")
+	}
 	return errors.Join(errs...)
 }
 
@@ -106,6 +114,8 @@ type parts struct {
 	wake     func(types.UID)
 	workers  *worker.Set
 	cluster  *cluster // nil on a board alone
+	shutdown *shutdown.Manager
+	flagFile string // says that the machine goes down
 
 	syncer  *podsync.Syncer
 	objects *object.Folder
@@ -117,7 +127,7 @@ type parts struct {
 
 // jobs are what runs beside the pods' way, each until its context ends.
 func (p *parts) jobs() []func(ctx context.Context) error {
-	jobs := []func(ctx context.Context) error{p.objects.Run, p.probes.Run, p.syncer.WatchLimits, p.rotator.Run, p.images.Run}
+	jobs := []func(ctx context.Context) error{p.objects.Run, p.probes.Run, p.syncer.WatchLimits, p.rotator.Run, p.images.Run, p.shutdown.Run}
 	if p.preload != nil {
 		jobs = append(jobs, p.preload.Run)
 	}
@@ -147,15 +157,14 @@ func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Im
 	if err := p.assembleSources(cfg, log); err != nil {
 		return nil, err
 	}
+	p.assembleShutdown(cfg, log)
 	view := &view{statuses: p.statuses, tree: tree, node: node}
 	if err := p.assembleJobs(cfg, runtime, importer, node, view, log); err != nil {
 		return nil, err
 	}
 	p.syncer = p.assembleSyncer(cfg, runtime, tree, node, log)
 	p.workers = worker.NewSet(p.workSyncer(), log)
-	if p.cluster != nil {
-		p.workers.Finished = p.cluster.reporter.Look
-	}
+	p.workers.Finished = p.finished
 	view.workers = p.workers
 	p.loop = syncloop.New(syncloop.Config{
 		Updates: p.mux.Updates(), Seen: p.seen,
@@ -175,12 +184,14 @@ func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Im
 		HealthzAddress: healthzAddress(cfg),
 		Pods:           view.pods,
 		Events:         p.events.Recent,
+		Drain:          local.Drain{Begin: p.goDown, Cancel: p.shutdown.Cancel, Left: func() int { return len(p.notOver()) }},
 		Watch:          p.events.Watch,
 		Checks: []local.Check{
 			{Name: "syncloop", Healthy: func(time.Time) error { return alive(p.loop) }},
 			{Name: "runtime", Healthy: p.pleg.Healthy},
 		},
 		RuntimeCalls: calls,
+		Metrics:      p.metrics,
 		Log:          log,
 	})
 	return p, err
@@ -194,12 +205,24 @@ func (p *parts) seen(source string) {
 	}
 }
 
+// finished is told of each pod of which nothing runs any more.
+func (p *parts) finished(uid types.UID) {
+	p.shutdown.Look()
+	if p.cluster != nil {
+		p.cluster.reporter.Look(uid)
+	}
+}
+
 // workSyncer is what the workers call.
 func (p *parts) workSyncer() worker.Syncer {
 	if p.cluster == nil || p.cluster.journal == nil {
 		return p.syncer
 	}
-	return &journaled{Syncer: p.syncer, store: p.cluster.journal, statuses: p.statuses, events: p.events}
+	p.cluster.journaled = &journaled{
+		Syncer: p.syncer, store: p.cluster.journal, statuses: p.statuses, events: p.events,
+		tellable: p.cluster.reporter.Look, unkept: make(map[types.UID]bool),
+	}
+	return p.cluster.journaled
 }
 
 // turnLimit is how long the sync loop may take for one turn: it only

@@ -5,11 +5,13 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/clock"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
@@ -29,7 +31,9 @@ import (
 
 // cluster is what the agent has because there is an API server.
 type cluster struct {
+	metered   bool
 	clock     *clock.Clock
+	meter     apiclient.Meter // of all clients, also of those that only enrol
 	identity  *identity.Identity
 	objects   *remote.Objects
 	pods      *source.API
@@ -38,8 +42,13 @@ type cluster struct {
 	inputs    *nodeInputs
 	events    *sink.Sink
 	journal   *restore.Store // nil if it cannot be used
+	journaled *journaled     // nil without a journal
 	reader    restore.Objects
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
+	log       *slog.Logger
+
+	known atomic.Pointer[[]*v1.Pod] // the pods as the server has them
+	news  chan struct{}             // one slot: known is new
 }
 
 // joins says whether there is to be an API server.
@@ -48,7 +57,11 @@ func joins(cfg *config.Config) bool { return cfg.Kubeconfig != "" }
 // assembleCluster builds what speaks to the API server. It comes before all
 // that asks for objects.
 func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *nodeFacts, log *slog.Logger) (err error) {
-	c := &cluster{clock: clock.New(clock.Config{Floor: version.Built(), Log: log})}
+	pace := cfg.Pace()
+	c := &cluster{
+		metered: cfg.Tinylet.Metered, log: log, news: make(chan struct{}, 1),
+		clock: clock.New(clock.Config{Floor: version.Built(), Log: log}),
+	}
 	c.identity, err = identity.New(identity.Config{
 		Kubeconfig:          cfg.Kubeconfig,
 		BootstrapKubeconfig: cfg.BootstrapKubeconfig,
@@ -61,9 +74,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		ServingKey:          cfg.Kubelet.TLSPrivateKeyFile,
 		Addresses:           func() ([]string, []net.IP) { return servingNames(cfg.NodeName, node.hostIPs()) },
 		Clock:               c.clock,
-		Events:              p.events,
-		Log:                 log,
-		UserAgent:           "tinylet/" + version.Release(),
+		NewClient: func(config apiclient.Config) (*apiclient.Client, error) {
+			config.Meter, config.PingAfter = &c.meter, pace.Ping
+			return apiclient.New(config)
+		},
+		Events:    p.events,
+		Log:       log,
+		UserAgent: "tinylet/" + version.Release(),
 	})
 	if err != nil {
 		return err
@@ -74,14 +91,15 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	}
 	c.reader = c.objects
 	services := c.objects.Services
-	if c.journal = p.openJournal(cfg, log); c.journal != nil {
+	if c.journal = p.openJournal(cfg, c.met, log); c.journal != nil {
 		c.clock.Raise(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, services = reader, reader.Services
 	}
 	c.services = services
-	c.inputs = newNodeInputs(cfg, rt, node, log)
+	c.inputs = newNodeInputs(cfg, rt, node)
 	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
+	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, c.identity.AddressesChanged
 	c.registrar = registrar.New(registrar.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
@@ -89,6 +107,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Look:   cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
 		Report: cfg.Kubelet.NodeStatusReportFrequency.Duration,
 		Lease:  time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,
+		Renew:  pace.Renew,
 		Registered: func(n *v1.Node) {
 			node.registered(n)
 			c.reporter.Look("")
@@ -104,12 +123,13 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 			return ok && state == worker.Terminated
 		},
 		StaticGone: p.staticGone,
+		Coalesce:   pace.Statuses,
 		Recovered:  c.recovered,
 		Log:        log,
 	})
 	c.events, err = sink.New(sink.Config{
 		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
-		QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
+		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
 		Recovered: c.recovered, Log: log,
 	})
 	if err != nil {
@@ -120,6 +140,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		All: func(pods []*v1.Pod) {
 			c.objects.Refer(pods)
 			c.reporter.Pods(pods)
+			c.heard(pods)
 		},
 		Recovered: c.recovered, Events: p.events, Log: log,
 	})
@@ -140,9 +161,19 @@ func (c *cluster) jobs() []func(ctx context.Context) error {
 	return []func(ctx context.Context) error{c.clock.Run, c.identity.Run, c.objects.Run, c.inputs.Run, c.registrar.Run, c.reporter.Run, c.events.Run}
 }
 
+// met says whether the server has answered since the agent's start.
+func (c *cluster) met() bool {
+	client := c.identity.Current()
+	if client == nil {
+		return false
+	}
+	answered, _ := client.Contact()
+	return !answered.IsZero()
+}
+
 // told is how the agent does with the API server.
 func (c *cluster) told() *local.Cluster {
-	out := &local.Cluster{Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
+	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
 	if clock := c.clock.Problem(); clock != "" {
 		// It comes first: the rest may follow from it.
 		out.Problem = strings.TrimSuffix(clock+"; "+out.Problem, "; ")
@@ -150,6 +181,7 @@ func (c *cluster) told() *local.Cluster {
 	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
 	}
+	out.Sent, out.Received = total(c.meter.Traffic())
 	client := c.identity.Current()
 	if client == nil {
 		return out
@@ -160,10 +192,6 @@ func (c *cluster) told() *local.Cluster {
 	}
 	if failure != nil {
 		out.Failure = failure.Error()
-	}
-	for _, t := range client.Traffic() {
-		out.Sent += t.Sent
-		out.Received += t.Received
 	}
 	return out
 }
@@ -219,12 +247,18 @@ func (p *parts) objectChanged(kind, namespace, name string) {
 	}
 }
 
-// reportable are the pods that the API server hears of.
+// reportable are the pods that the API server hears of. It hears of no status
+// that nobody has observed: after a reboot it knows more of a pod than an agent
+// whose runtime does not answer yet. And it hears of no end that is not on the
+// disk: a pod that it has as ended must not run again.
 func (p *parts) reportable() []report.Entry {
 	entries := p.statuses.List()
 	out := make([]report.Entry, len(entries))
 	for i, e := range entries {
-		out[i] = report.Entry{Pod: e.Pod, Status: e.Status}
+		out[i].Pod = e.Pod
+		if j := p.cluster.journaled; e.Observed && (j == nil || j.mayTell(e.Pod, e.Status)) {
+			out[i].Status = e.Status
+		}
 	}
 	return out
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,10 +27,11 @@ const reasonNotJournaled = "FailedJournal"
 
 // openJournal opens the journal of the API server's pods. A journal that
 // cannot be opened stops nobody: nil is none.
-func (p *parts) openJournal(cfg *config.Config, log *slog.Logger) *restore.Store {
+func (p *parts) openJournal(cfg *config.Config, met func() bool, log *slog.Logger) *restore.Store {
 	store, err := restore.Open(restore.Config{
 		Dir:     filepath.Join(cfg.Paths.State, "journal"),
 		KeyFile: cfg.Tinylet.JournalKeyFile,
+		Met:     met,
 		Started: func(uid types.UID) *metav1.Time {
 			if _, s, ok := p.statuses.Get(uid); ok {
 				return s.StartTime
@@ -46,12 +49,19 @@ func (p *parts) openJournal(cfg *config.Config, log *slog.Logger) *restore.Store
 }
 
 // journaled is a Syncer that has the API server's pods on the disk before
-// anything of them runs, and off it when they are gone.
+// anything of them runs, how they ended before the server hears of it, and
+// nothing of them when they are gone.
 type journaled struct {
 	*podsync.Syncer
 	store    *restore.Store
 	statuses *status.Store
 	events   *event.Recorder
+	// tellable is told of a pod whose end the API server may hear now. It must
+	// not block.
+	tellable func(types.UID)
+
+	mu     sync.Mutex
+	unkept map[types.UID]bool // ends that did not come to the disk
 }
 
 var _ worker.Syncer = (*journaled)(nil)
@@ -64,7 +74,20 @@ func (j *journaled) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) 
 			j.events.Warning(pod.RefOf(p), reasonNotJournaled, "it will not come back after a reboot without network: "+err.Error())
 		}
 	}
-	return j.Syncer.Sync(ctx, p)
+	result, err := j.Syncer.Sync(ctx, p)
+	if err == nil && result.Done {
+		_ = j.keepEnd(ctx, pod.RefOf(p), p) // Finish repeats it
+	}
+	return result, err
+}
+
+// Terminate implements worker.Syncer.
+func (j *journaled) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
+	err := j.Syncer.Terminate(ctx, ref, p, grace)
+	if err == nil {
+		_ = j.keepEnd(ctx, ref, p) // Finish repeats it
+	}
+	return err
 }
 
 // Finish implements worker.Syncer.
@@ -72,14 +95,30 @@ func (j *journaled) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if err := j.Syncer.Finish(ctx, ref, p); err != nil {
 		return err
 	}
+	return j.keepEnd(ctx, ref, p)
+}
+
+// keepEnd keeps how a pod ended, if it has, and lets the API server hear of
+// it.
+func (j *journaled) keepEnd(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if p == nil || pod.IsStatic(p) {
 		return nil
 	}
 	_, s, ok := j.statuses.Get(ref.UID)
-	if !ok {
-		return nil
+	if !ok || !terminal(s.Phase) || endedByShutdown(s) {
+		return nil // what a shutdown ended runs again, unless the server hears of its end
 	}
+	told := j.mayTell(p, s)
 	err := j.store.Finish(ctx, ref.UID, s)
+	if err != nil && ctx.Err() == nil {
+		// A disk that takes nothing is no reason to leave a Job without its end.
+		j.mu.Lock()
+		j.unkept[ref.UID] = true
+		j.mu.Unlock()
+	}
+	if !told && j.mayTell(p, s) {
+		j.tellable(ref.UID)
+	}
 	if errors.Is(err, restore.ErrFull) {
 		j.events.Warning(ref, reasonNotJournaled, "it may start again after a reboot without network: "+err.Error())
 		return nil
@@ -87,11 +126,27 @@ func (j *journaled) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	return err
 }
 
+// mayTell says whether the API server may hear a pod's status. The end by a
+// shutdown comes to the disk only once it has (cluster.heard).
+func (j *journaled) mayTell(p *v1.Pod, s *v1.PodStatus) bool {
+	if pod.IsStatic(p) || !terminal(s.Phase) || endedByShutdown(s) || j.store.HasEnded(p.UID) {
+		return true
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.unkept[p.UID]
+}
+
+func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+
 // Forget implements worker.Syncer.
 func (j *journaled) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := j.Syncer.Forget(ctx, ref); err != nil {
 		return err
 	}
+	j.mu.Lock()
+	delete(j.unkept, ref.UID)
+	j.mu.Unlock()
 	err := j.store.Forget(ctx, ref.UID)
 	if errors.Is(err, restore.ErrFull) {
 		return nil // it is forgotten here, and on the disk with the next write

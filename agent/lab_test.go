@@ -31,6 +31,7 @@ type lab struct {
 	cfg     *config.Config
 	wanted  []*v1.Pod
 	born    time.Time
+	bootID  string // in place of the machine's, if not empty
 
 	agent *parts
 	stop  context.CancelFunc
@@ -75,6 +76,9 @@ func (l *lab) start() {
 		l.t.Fatal(err)
 	}
 	l.agent = agent
+	if l.bootID != "" {
+		agent.syncer.BootID = l.bootID
+	}
 	ctx, cancel := context.WithCancel(l.t.Context())
 	l.stop = cancel
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })

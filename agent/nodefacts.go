@@ -163,6 +163,15 @@ func kernelRelease() string {
 	return string(bytes.TrimSpace(data))
 }
 
+// bootID changes with every boot (random(4)); "" if it cannot be read.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(data))
+}
+
 // appArmor says whether the kernel has it on
 // (Documentation/admin-guide/LSM/apparmor.rst of Linux).
 func appArmor() bool {

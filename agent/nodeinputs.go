@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -44,7 +43,8 @@ type nodeInputs struct {
 	changed func() // what inputs answers may have changed
 	moved   func() // the node's addresses have changed
 	problem func() string
-	log     *slog.Logger
+	// shuttingDown says that the pods are being ended.
+	shuttingDown func() bool
 
 	machine  node.Facts
 	capacity v1.ResourceList
@@ -62,9 +62,9 @@ type nodeInputs struct {
 var declaredFeatures = []string{"RestartAllContainersOnContainerExits"}
 
 // newNodeInputs reads what does not change.
-func newNodeInputs(cfg *config.Config, rt container.Runtime, facts *nodeFacts, log *slog.Logger) *nodeInputs {
+func newNodeInputs(cfg *config.Config, rt container.Runtime, facts *nodeFacts) *nodeInputs {
 	return &nodeInputs{
-		cfg: cfg, runtime: rt, facts: facts, log: log,
+		cfg: cfg, runtime: rt, facts: facts,
 		machine:  node.ReadFacts(node.Roots{}),
 		capacity: node.Capacity(node.Roots{Storage: cfg.Paths.Root}, cfg.Kubelet.MaxPods),
 	}
@@ -97,6 +97,9 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeDown)
 	default:
 		in.Problems = append(in.Problems, nodestatus.RuntimeProblems(in.RuntimeStatus.GetStatus())...)
+	}
+	if n.shuttingDown() {
+		in.Problems = append(in.Problems, nodestatus.ProblemShutdown)
 	}
 	in.Warning = n.problem()
 	in.DeclaredFeatures = declaredFeatures
@@ -148,7 +151,7 @@ func (n *nodeInputs) ask(ctx context.Context) (ready bool) {
 	n.heard()
 	problems := nodestatus.RuntimeProblems(status.GetStatus())
 	n.mu.Lock()
-	news := n.status == nil || len(problems) != len(nodestatus.RuntimeProblems(n.status.GetStatus()))
+	news := n.status == nil || !slices.Equal(problems, nodestatus.RuntimeProblems(n.status.GetStatus()))
 	n.status = status
 	old := time.Since(n.imagesAt) > askImages
 	n.mu.Unlock()

@@ -37,6 +37,7 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tr
 		Node:              node.get,
 		PeekNode:          node.peek,
 		AdmitNode:         node.admit,
+		ShuttingDown:      p.shutdown.InProgress,
 		Handler:           p.handler,
 		RecursiveReadOnly: node.recursiveReadOnly,
 		Wake:              p.wake,
@@ -44,6 +45,7 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tr
 		HostIPs:           node.hostIPs,
 		LogLinks:          cfg.Paths.ContainerLogs,
 		MaxBackoff:        maxBackoff(cfg),
+		BootID:            bootID(),
 		Log:               log,
 	}
 	if p.cluster != nil {

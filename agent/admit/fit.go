@@ -115,7 +115,7 @@ func checkPlace(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
 		return predicate(ReasonNodeName, "node(s) didn't match the requested node name")
 	case !portsFree(p, others):
 		return predicate(ReasonNodePorts, "node(s) didn't have free ports for the requested pod ports")
-	case !pod.IsStatic(p) && !toleratesNode(p, node):
+	case !pod.IsStatic(p) && !node.Unconfirmed && !toleratesNode(p, node):
 		return predicate(ReasonTaint, "node(s) had taints that the pod didn't tolerate")
 	}
 	return nil

@@ -36,6 +36,17 @@ func fitPod(t *testing.T, uid, metadata, spec string) *v1.Pod {
 	return parse(t, fmt.Sprintf("{metadata: {name: %s, uid: %s, %s}, spec: %s}", uid, uid, metadata, spec))
 }
 
+// unconfirmed makes a node that the API server has not told of, and also
+// changes it.
+func unconfirmed(also func(*Node)) func(*Node) {
+	return func(n *Node) {
+		n.Unconfirmed = true
+		if also != nil {
+			also(n)
+		}
+	}
+}
+
 func requests(list string) string {
 	return "{containers: [{resources: {requests: {" + list + "}}}]}"
 }
@@ -52,6 +63,10 @@ func TestFit(t *testing.T) {
 	}{
 		{name: "nothing asked", spec: "{}"},
 		{name: "all of it", spec: requests(`cpu: 2, memory: 400Mi, ephemeral-storage: 1Gi, hugepages-2Mi: 4Mi, example.com/led: 2`)},
+		{name: "labels not confirmed", node: unconfirmed(nil), spec: "{nodeSelector: {zone: cellar}, containers: []}"},
+		{name: "taints not confirmed", node: unconfirmed(func(n *Node) { n.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }), spec: "{containers: []}"},
+		{name: "labels not confirmed, static pod", node: unconfirmed(nil), metadata: fromFile, spec: "{nodeSelector: {zone: cellar}, containers: []}",
+			reason: "NodeAffinity", message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
 		{name: "cpu", spec: requests("cpu: 2001m"), reason: "OutOfcpu", message: noRoom + "cpu, requested: 2001, used: 0, capacity: 2000"},
 		{name: "cpu beside others", spec: requests("cpu: 1"), others: []string{requests("cpu: 600m"), requests("cpu: 600m")},
 			reason: "OutOfcpu", message: noRoom + "cpu, requested: 1000, used: 1200, capacity: 2000"},

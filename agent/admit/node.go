@@ -10,8 +10,8 @@ type Node struct {
 	// Labels are the Node's. Those that a kubelet sets itself (the host's
 	// name, the operating system and the architecture) need not be there.
 	Labels map[string]string
-	// Unconfirmed says that Labels are not the API server's: a pod that it
-	// has sent here is then not measured by them.
+	// Unconfirmed says that Labels and Taints are not the API server's: a pod
+	// that it has sent here is then not measured by them.
 	Unconfirmed bool
 	// Taints are the Node's.
 	Taints []v1.Taint

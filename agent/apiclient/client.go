@@ -43,6 +43,11 @@ type Config struct {
 	Proxy func(*http.Request) (*url.URL, error)
 	// UserAgent names the client in the server's logs.
 	UserAgent string
+	// PingAfter is how long nothing may come from the server before it is
+	// pinged; 0 is 15 s.
+	PingAfter time.Duration
+	// Meter counts what goes over the wire; nil counts nowhere.
+	Meter *Meter
 }
 
 // Client asks one API server. All methods may be called at once; those with a

@@ -11,14 +11,34 @@ import (
 	"time"
 )
 
-// Traffic is how many bytes went to the server and came from it for one
-// purpose since the client was made.
+// Traffic is how many bytes went to API servers and came from them for one
+// purpose.
 type Traffic struct {
-	// Verb is get, list, watch, create, patch or delete. With an empty verb
-	// and resource it is what no body took: TLS, the frames and headers of
-	// HTTP, and pings.
+	// Verb is get, list, watch, create, patch or delete, Resource a name as
+	// in URLs, or a path that belongs to no resource. Both are Connection for
+	// what no body took.
 	Verb, Resource string
 	Sent, Received uint64
+}
+
+// Connection is the verb and the resource of bytes that are of no request's
+// body: TLS, the headers and frames of HTTP, pings, a proxy's greeting, and
+// what came of answers that nobody read to their end.
+const Connection = "connection"
+
+// Meter counts what goes over the wire, as the sockets see it: TLS and HTTP
+// included, the headers of TCP and IP not. One Meter may count for several
+// Clients, one after the other or at once, so that its numbers outlive each.
+// The zero value is ready, and all methods may be called at once.
+type Meter struct {
+	wire counter
+	// Requests other than watches, whose bodies are counted on the wire at
+	// another time than in themselves.
+	begun, ended atomic.Uint64
+
+	mu   sync.Mutex
+	by   map[purpose]*counter
+	rest Traffic // as it was told last
 }
 
 // purposeKey is the context's key of a request's purpose.
@@ -27,49 +47,46 @@ type purposeKey struct{}
 // purpose is what a request is made for.
 type purpose struct{ verb, resource string }
 
-// counter counts bodies. It is allocated by itself, which aligns it on 32-bit
-// machines; atomic.Uint64 would do so anyway.
 type counter struct{ sent, received atomic.Uint64 }
 
-// traffic counts bodies by purpose, and all that connections carry.
-type traffic struct {
-	wire counter
-
-	mu sync.Mutex
-	by map[purpose]*counter
-}
-
-func (t *traffic) of(p purpose) *counter {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.by[p]
+// of is the counter of the bodies of one purpose.
+func (m *Meter) of(p purpose) *counter {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.by[p]
 	if c == nil {
-		if t.by == nil {
-			t.by = make(map[purpose]*counter)
+		if m.by == nil {
+			m.by = make(map[purpose]*counter)
 		}
 		c = new(counter)
-		t.by[p] = c
+		m.by[p] = c
 	}
 	return c
 }
 
-// Traffic is what went over the wire until now, by verb and resource. The sum
-// is what the connections carried.
-func (c *Client) Traffic() []Traffic {
-	t := &c.transport.count
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	out := make([]Traffic, 0, len(t.by)+1)
+// Traffic is what went over the wire until now, by verb and resource. No
+// number is ever smaller than it was. The sum is what the connections carried,
+// but for what is under way: Connection does not grow while a request is.
+func (m *Meter) Traffic() []Traffic {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ended, begun := m.ended.Load(), m.begun.Load()
+	out := make([]Traffic, 0, len(m.by)+1)
 	var bodies Traffic
-	for p, n := range t.by {
+	for p, n := range m.by {
 		row := Traffic{Verb: p.verb, Resource: p.resource, Sent: n.sent.Load(), Received: n.received.Load()}
 		bodies.Sent += row.Sent
 		bodies.Received += row.Received
 		out = append(out, row)
 	}
-	// A body is counted before TLS has sent it, and may be compressed.
-	rest := Traffic{Sent: less(t.wire.sent.Load(), bodies.Sent), Received: less(t.wire.received.Load(), bodies.Received)}
-	out = append(out, rest)
+	sent, received := m.wire.sent.Load(), m.wire.received.Load()
+	// A body that was counted and not sent yet, or received and not read yet,
+	// would make the rest smaller or larger than it is.
+	if ended == begun && begun == m.begun.Load() {
+		m.rest.Sent = max(m.rest.Sent, less(sent, bodies.Sent))
+		m.rest.Received = max(m.rest.Received, less(received, bodies.Received))
+	}
+	out = append(out, Traffic{Verb: Connection, Resource: Connection, Sent: m.rest.Sent, Received: m.rest.Received})
 	slices.SortFunc(out, func(a, b Traffic) int {
 		return cmp.Or(cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Resource, b.Resource))
 	})
@@ -103,7 +120,7 @@ func (c *countedConn) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.Conn.Read(p)
-	c.t.count.wire.received.Add(uint64(n))
+	c.t.meter.wire.received.Add(uint64(n))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = ErrSilent
 	}
@@ -112,7 +129,7 @@ func (c *countedConn) Read(p []byte) (int, error) {
 
 func (c *countedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	c.t.count.wire.sent.Add(uint64(n))
+	c.t.meter.wire.sent.Add(uint64(n))
 	return n, err
 }
 

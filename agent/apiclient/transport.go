@@ -1,6 +1,7 @@
 package apiclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +14,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits that notice what has died.
@@ -20,9 +23,12 @@ const (
 	dialLimit = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5
 	// pingAfter is how long no frame may come before one is asked for.
 	pingAfter = 15 * time.Second
-	// silentLimit is how long no byte may come. It is what notices a dead link:
-	// the answer to a ping would be here by then.
-	silentLimit = 25 * time.Second
+	// answerLimit is how long after that no byte may come: the answer to the
+	// ping would be here by then. It is what notices a dead link.
+	answerLimit = 10 * time.Second
+	// unackedLimit is how long what was sent may stay without an
+	// acknowledgement of TCP.
+	unackedLimit = 25 * time.Second
 	// pingLimit is how long the answer to a ping may take. On a link of 1 kB/s
 	// it comes after all that was sent before it, and a frame alone takes 16 s.
 	pingLimit   = 5 * time.Minute
@@ -48,9 +54,9 @@ type transport struct {
 	base   *http.Transport
 	token  func() (string, error)
 	agent  string
-	count  traffic
+	meter  *Meter
 	stall  time.Duration // stallLimit
-	silent time.Duration // silentLimit
+	silent time.Duration // how long no byte may come
 
 	mu    sync.Mutex
 	conns map[*countedConn]struct{}
@@ -89,7 +95,14 @@ func loopback(host string) bool {
 }
 
 func newTransport(c *Config, server *url.URL) (*transport, error) {
-	t := &transport{token: c.Token, agent: c.UserAgent, stall: stallLimit, silent: silentLimit, conns: make(map[*countedConn]struct{})}
+	ping := cmp.Or(c.PingAfter, pingAfter)
+	t := &transport{
+		token: c.Token, agent: c.UserAgent, meter: c.Meter, stall: stallLimit, silent: ping + answerLimit,
+		conns: make(map[*countedConn]struct{}),
+	}
+	if t.meter == nil {
+		t.meter = new(Meter)
+	}
 	tlsConfig := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: c.ServerName,
 		InsecureSkipVerify: c.Insecure, //nolint:gosec // the operator's own setting, warned of where it is read
@@ -128,6 +141,7 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 			if err != nil {
 				return nil, err
 			}
+			giveUpUnacknowledged(conn)
 			return t.counted(conn), nil
 		},
 		ForceAttemptHTTP2:     true,
@@ -139,7 +153,7 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 		// thin link, as many handshakes as there are requests never end.
 		MaxConnsPerHost: 1,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingAfter, PingTimeout: pingLimit,
+			SendPingTimeout: ping, PingTimeout: pingLimit,
 			MaxReceiveBufferPerConnection: connectionWindow, MaxReceiveBufferPerStream: streamWindow,
 		},
 	}
@@ -149,7 +163,12 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 // RoundTrip makes one request. Everything but a watch has to keep coming.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	what, _ := req.Context().Value(purposeKey{}).(purpose)
-	counter := t.count.of(what)
+	counter := t.meter.of(what)
+	over := func() {}
+	if what.verb != "watch" { // whose events are read as they come
+		t.meter.begun.Add(1)
+		over = sync.OnceFunc(func() { t.meter.ended.Add(1) })
+	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	req = req.Clone(ctx) // RoundTrip changes no request that it is given
 	if t.agent != "" {
@@ -158,6 +177,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.token != nil {
 		token, err := t.token()
 		if err != nil {
+			over()
 			cancel(nil)
 			return nil, fmt.Errorf("bearer token: %w", err)
 		}
@@ -165,12 +185,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}
 	}
-	if req.Body != nil {
-		req.Body = &countedBody{ReadCloser: req.Body, count: counter.sent.Add}
-	}
+	countSent(req, counter)
 	resp, err := t.base.RoundTrip(req)
 	t.note(req.Context(), resp, err)
 	if err != nil {
+		over()
 		cancel(nil)
 		return nil, err
 	}
@@ -184,11 +203,47 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		body.close = func() {
 			timer.Stop()
 			cancel(nil)
+			over()
 		}
 		body.cause = func() error { return context.Cause(ctx) }
 	}
 	resp.Body = body
 	return resp, nil
+}
+
+// countSent has a request's body counted, each time that it is sent.
+func countSent(req *http.Request, counter *counter) {
+	if req.Body == nil || req.Body == http.NoBody {
+		return
+	}
+	req.Body = &countedBody{ReadCloser: req.Body, count: counter.sent.Add}
+	again := req.GetBody
+	if again == nil {
+		return
+	}
+	req.GetBody = func() (io.ReadCloser, error) {
+		body, err := again()
+		if err != nil {
+			return nil, err
+		}
+		return &countedBody{ReadCloser: body, count: counter.sent.Add}, nil
+	}
+}
+
+// giveUpUnacknowledged has the kernel break a connection off when the other
+// end acknowledges nothing of what was sent for unackedLimit (TCP_USER_TIMEOUT in
+// tcp(7)). So whatever is sent does a ping's work, without a byte of its own.
+// A connection that cannot do this is left to the pings.
+func giveUpUnacknowledged(conn net.Conn) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedLimit/time.Millisecond))
+		})
+	}
 }
 
 // note keeps how an exchange went. One that its caller gave up says nothing.

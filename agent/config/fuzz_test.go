@@ -12,6 +12,7 @@ import (
 func FuzzLoad(f *testing.F) {
 	f.Add(kubeletHead+"maxPods: 7\nevictionHard: {memory.available: 1Mi}", kubeletHead+"evictionHard: null")
 	f.Add(kubeletHead+"---\n"+tinyletHead+"logFormat: json", tinyletHead+"socketPath: /a")
+	f.Add(kubeletHead+"---\n"+tinyletHead+"metered: true", kubeletHead+"nodeLeaseDurationSeconds: 9")
 	f.Add(kubeletHead+"authentication: null\nlogging: {vmodule: [{filePattern: a, verbosity: 1}]}", kubeletHead+"authentication: {x509: {clientCAFile: a}}")
 	f.Add(kubeletHead+"registerWithTaints: [{key: a}]\nreservedMemory: [{numaNode: 1, limits: {memory: 1e99}}]", "- a\n--- b\n")
 	f.Add(kubeletHead+"a: &a [x]\nb: [*a, *a]\nmemoryThrottlingFactor: .nan", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","tracing":{}}`)

@@ -70,6 +70,13 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 	if err := convert(tinylet, &cfg.Tinylet); err != nil {
 		return nil, warnings, err
 	}
+	if cfg.Tinylet.Metered {
+		set, err := setBy(bottom.kubelet, kubeletLayers)
+		if err != nil {
+			return nil, warnings, err
+		}
+		setMeteredDefaults(&cfg.Kubelet, &set)
+	}
 	if err := f.apply(&cfg.Kubelet); err != nil {
 		return nil, warnings, err
 	}
@@ -80,7 +87,7 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 	if err := f.derive(cfg, hostname); err != nil {
 		return nil, warnings, err
 	}
-	return cfg, slices.Concat(warnings, f.inert(), unknownGates(cfg.Kubelet.FeatureGates), notices(cfg)), nil
+	return cfg, slices.Concat(warnings, f.inert(), unknownGates(cfg.Kubelet.FeatureGates), notices(cfg), rareLeaseNotice(cfg)), nil
 }
 
 // derive sets what follows from the rest.

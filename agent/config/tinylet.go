@@ -43,6 +43,15 @@ type TinyletConfiguration struct {
 	//
 	// Default: none
 	JournalKeyFile string `json:"journalKeyFile,omitempty"`
+	// Metered is for a board whose every byte costs: its lease is renewed at
+	// half of its duration in place of a quarter, what nobody waits for is
+	// held back and sent together (statuses of pods, repeated events), and a
+	// silent API server is pinged more rarely. nodeLeaseDurationSeconds is 50
+	// then and nodeStatusReportFrequency 15m, unless KubeletConfiguration sets
+	// them.
+	//
+	// Default: false
+	Metered bool `json:"metered,omitempty"`
 }
 
 // Defaults of TinyletConfiguration.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"net/url"
@@ -35,6 +36,7 @@ func Validate(cfg *Config) error {
 	c.shutdown(kc)
 	c.apiClient(kc)
 	c.tinylet(&cfg.Tinylet)
+	c.metered(cfg)
 	c.node(cfg)
 	return c.err()
 }
@@ -253,6 +255,12 @@ func (c *checker) apiClient(kc *kubelet.KubeletConfiguration) {
 	c.atLeast("eventBurst", int64(kc.EventBurst), 0)
 	c.atLeast("kubeAPIQPS", int64(*kc.KubeAPIQPS), 0)
 	c.atLeast("kubeAPIBurst", int64(kc.KubeAPIBurst), 0)
+}
+
+func (c *checker) metered(cfg *Config) {
+	if lease := cfg.Kubelet.NodeLeaseDurationSeconds; cfg.Tinylet.Metered && lease < leastMeteredLease {
+		c.invalid("nodeLeaseDurationSeconds", lease, fmt.Sprintf("%d or more where %s.metered is true", leastMeteredLease, tinyletKind))
+	}
 }
 
 // maxSocketPath is what fits into sockaddr_un with its end mark (unix(7)).

@@ -146,6 +146,7 @@ func TestInvalid(t *testing.T) {
 		{"our log format", func(c *Config) { c.Tinylet.LogFormat = "xml" }, "TinyletConfiguration.logFormat"},
 		{"socket", func(c *Config) { c.Tinylet.SocketPath = "tinylet.sock" }, "TinyletConfiguration.socketPath"},
 		{"long socket", func(c *Config) { c.Tinylet.SocketPath = "/" + strings.Repeat("a", 107) }, "TinyletConfiguration.socketPath"},
+		{"short lease of a metered node", func(c *Config) { c.Tinylet.Metered, c.Kubelet.NodeLeaseDurationSeconds = true, 19 }, "nodeLeaseDurationSeconds is 19: it must be 20 or more where TinyletConfiguration.metered is true"},
 		{"node name", func(c *Config) { c.NodeName = "rasp_berry" }, `the node's name (--hostname-override, else the host's) is "rasp_berry"`},
 		{"no node name", func(c *Config) { c.NodeName = "" }, "the node's name"},
 		{"cloud provider", func(c *Config) { c.CloudProvider = "aws" }, "--cloud-provider"},

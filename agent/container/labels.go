@@ -29,6 +29,9 @@ const (
 	// end before its next start. The wait then survives a restart of the
 	// agent and needs no file of its own.
 	AnnotationBackoff = "tinylet.dev/backoff-seconds"
+	// AnnotationBoot is ours, too: the kernel's boot ID when a sandbox was made.
+	// What one of an earlier boot held (addresses, ports, mounts) went with it.
+	AnnotationBoot = "tinylet.dev/boot-id"
 )
 
 // Identity is the pod that a CRI object belongs to, by its labels.

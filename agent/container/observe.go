@@ -84,6 +84,7 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) Sandbox {
 		Ready:       s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   timeOf(s.GetCreatedAt()),
 		HostNetwork: s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
+		BootID:      s.GetAnnotations()[AnnotationBoot],
 	}
 	if ip := s.GetNetwork().GetIp(); ip != "" {
 		out.IPs = append(out.IPs, ip)

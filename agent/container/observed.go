@@ -43,6 +43,9 @@ type Sandbox struct {
 	IPs []string
 	// HostNetwork says that the sandbox has no network namespace of its own.
 	HostNetwork bool
+	// BootID is the kernel's boot ID when it was made; empty where that is not
+	// known (a kubelet's sandbox).
+	BootID string
 }
 
 // Container is one observed container, running or a tombstone: an exited

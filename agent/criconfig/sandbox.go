@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -22,6 +23,8 @@ type SandboxInput struct {
 	// ExtraGroups are the groups that the pod's persistent volumes ask for
 	// (annotation pv.beta.kubernetes.io/gid).
 	ExtraGroups []int64
+	// BootID is the kernel's, to be kept with the sandbox; empty is not known.
+	BootID string
 }
 
 // SandboxOf is the config of the pod's sandbox. It fails where the pod's host
@@ -53,6 +56,12 @@ func SandboxOf(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 			Overhead:        overheadResources(p, n),
 			Resources:       sandboxResources(p, n),
 		},
+	}
+	if in.BootID != "" {
+		if config.Annotations == nil {
+			config.Annotations = make(map[string]string, 1)
+		}
+		config.Annotations[container.AnnotationBoot] = in.BootID
 	}
 	if !p.Spec.HostNetwork {
 		name, err := kernelHostname(p, n)

@@ -88,6 +88,9 @@ type Options struct {
 	// Secrets are the pod's pull secrets, those that exist, in their order.
 	// They are not changed or kept.
 	Secrets []*v1.Secret
+	// Slow is told before what may take long: a pull, or the wait for an
+	// archive. It must not block, and may be nil.
+	Slow func()
 }
 
 // Ensure makes the image of container c present by its pull policy and
@@ -106,7 +109,7 @@ func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o O
 	spec := &runtimeapi.ImageSpec{Image: withTag(c.Image, name), Annotations: owner.Annotations}
 
 	if policy := policyOf(c, name); policy != v1.PullAlways {
-		id, err := p.local(ctx, ref, c, name, spec)
+		id, err := p.local(ctx, ref, c, name, spec, o)
 		if id != "" || err != nil {
 			return id, err
 		}
@@ -116,18 +119,26 @@ func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o O
 			return "", &Error{Reason: ReasonNeverPull, Message: message}
 		}
 	}
+	o.slow()
 	credentials, problems := p.credentials(name, o.Secrets)
 	r := &request{pod: ref, image: c.Image, spec: spec, sandbox: o.Sandbox, credentials: credentials}
 	return p.fetch(ctx, name, r, problems)
 }
 
+func (o *Options) slow() {
+	if o.Slow != nil {
+		o.Slow()
+	}
+}
+
 // local finds the image on the node, if need be after an archive with it has
 // been imported. It answers "" if there is none.
-func (p *Puller) local(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec) (string, error) {
+func (p *Puller) local(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec, o Options) (string, error) {
 	id, err := p.present(ctx, ref, c, spec)
 	if id != "" || err != nil || p.cfg.Preloaded == nil {
 		return id, err
 	}
+	o.slow()
 	if !p.cfg.Preloaded(ctx, name.String()) {
 		return "", nil
 	}

@@ -1,6 +1,6 @@
 // Package local is what someone at the board, and whatever watches over it,
 // sees of the agent: a unix socket for root with the pods, the events and
-// the version as JSON, the client for it, and the kubelet's /healthz on the
+// the version as JSON and the metrics as text, the client for it, and the kubelet's /healthz on the
 // loopback address. It holds no state of pods: it asks the functions that it
 // was given.
 package local
@@ -14,7 +14,8 @@ import (
 // DefaultSocketPath is where the agent answers unless it was told otherwise.
 const DefaultSocketPath = "/run/tinylet/tinylet.sock"
 
-// Paths on the socket. All answer JSON to GET; errors are an Error.
+// Paths on the socket. All but PathDrain answer GET, and with JSON but for
+// PathMetrics; errors are an Error.
 const (
 	// PathPods answers a list of Pod; with the query name=TEXT only those
 	// whose name, or namespace/name, begins with TEXT.
@@ -27,6 +28,11 @@ const (
 	PathVersion = "/v1/version"
 	// PathStatus answers a Status.
 	PathStatus = "/v1/status"
+	// PathDrain ends the node's pods when it is posted to, and answers with a
+	// Drained in each line until all have; DELETE takes that back.
+	PathDrain = "/v1/drain"
+	// PathMetrics answers the agent's metrics in the text format of Prometheus.
+	PathMetrics = "/metrics"
 )
 
 // Pod is one pod as the agent knows it.
@@ -92,8 +98,10 @@ type Cluster struct {
 	Expires *time.Time `json:"certificateExpires,omitempty"`
 	// Problem is what somebody has to do, "" for nothing.
 	Problem string `json:"problem,omitempty"`
-	// Sent and Received are all bytes of the agent's connections since it
-	// started.
+	// Metered says that the agent spares the way to the server.
+	Metered bool `json:"metered,omitempty"`
+	// Sent and Received are all bytes of the agent's connections to API
+	// servers since it started: the sums of tinylet_api_bytes_total.
 	Sent     uint64 `json:"bytesSent"`
 	Received uint64 `json:"bytesReceived"`
 }

@@ -99,17 +99,39 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return st, err
 }
 
+// Metrics writes the agent's metrics to w, in the text format of Prometheus. An
+// error of w is told as it is.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
+	defer cancel()
+	resp, err := c.open(ctx, http.MethodGet, PathMetrics)
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return c.failed(ctx, fmt.Errorf("read the answer: %w", err))
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+func (c *Client) failed(ctx context.Context, err error) error {
+	return fmt.Errorf("ask the agent on %s: %w", c.path, explain(ctx, err))
+}
+
 func (c *Client) get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
 	defer cancel()
 	if err := c.ask(ctx, path, into); err != nil {
-		return fmt.Errorf("ask the agent on %s: %w", c.path, explain(ctx, err))
+		return c.failed(ctx, err)
 	}
 	return nil
 }
 
 func (c *Client) ask(ctx context.Context, path string, into any) error {
-	resp, err := c.open(ctx, path)
+	resp, err := c.open(ctx, http.MethodGet, path)
 	if err != nil {
 		return err
 	}
@@ -121,8 +143,8 @@ func (c *Client) ask(ctx context.Context, path string, into any) error {
 }
 
 // open asks, and answers the body if the agent's answer is 200.
-func (c *Client) open(ctx context.Context, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://tinylet"+path, nil)
+func (c *Client) open(ctx context.Context, method, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://tinylet"+path, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -99,6 +100,39 @@ func TestNothingIsAnEmptyList(t *testing.T) {
 		if err != nil || string(body) != "[]\n" {
 			t.Errorf("%s answered %q, %v", path, body, err)
 		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	for name, row := range map[string]struct {
+		metrics func() []*metric.Family
+		want    string
+	}{
+		"none": {},
+		"one": {func() []*metric.Family {
+			f := metric.Counter("a_total", "A.")
+			f.Add(7)
+			return []*metric.Family{f}
+		}, "# HELP a_total A.\n# TYPE a_total counter\na_total 7\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, Config{Metrics: row.metrics})
+			var got bytes.Buffer
+			if err := c.Metrics(t.Context(), &got); err != nil || got.String() != row.want {
+				t.Errorf("metrics %q, %v; want %q", got.String(), err, row.want)
+			}
+			resp, err := c.http.Get("http://tinylet" + PathMetrics)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != metric.ContentType {
+				t.Errorf("answered %s, %s", resp.Status, kind)
+			}
+		})
+	}
+	if err := NewClient(filepath.Join(t.TempDir(), "none")).Metrics(t.Context(), io.Discard); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("without an agent: %v", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/metric"
 )
 
 // Config is what a Server needs.
@@ -31,6 +32,8 @@ type Config struct {
 	// ctx ends or handle fails; event.Recorder's Watch. nil is that nobody
 	// can watch.
 	Watch func(ctx context.Context, handle func([]event.Event) error) error
+	// Drain ends the node's pods before it goes down.
+	Drain Drain
 	// Checks are what /healthz goes by, in this order.
 	Checks []Check
 	// RuntimeCalls is how often the container runtime was called; nil is not
@@ -38,6 +41,8 @@ type Config struct {
 	RuntimeCalls func() uint64
 	// Cluster tells of the API server; nil is a board alone.
 	Cluster func() *Cluster
+	// Metrics are what Prometheus is told; nil is nothing.
+	Metrics func() []*metric.Family
 	Log     *slog.Logger
 }
 

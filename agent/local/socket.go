@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/version"
 )
 
@@ -77,6 +78,9 @@ func (s *Server) socket() http.Handler {
 	mux.HandleFunc("GET "+PathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, s.status(time.Now()))
 	})
+	mux.HandleFunc("POST "+PathDrain, s.drain)
+	mux.HandleFunc("DELETE "+PathDrain, s.cancelDrain)
+	mux.HandleFunc("GET "+PathMetrics, s.metrics)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
 			answer(w, http.StatusForbidden, Error{"only root may ask the agent"})
@@ -84,6 +88,15 @@ func (s *Server) socket() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
+	var families []*metric.Family
+	if s.config.Metrics != nil {
+		families = s.config.Metrics()
+	}
+	w.Header().Set("Content-Type", metric.ContentType)
+	_ = metric.Write(w, families...) // the client went away
 }
 
 // named keeps the pods whose name, or namespace/name, begins with text.

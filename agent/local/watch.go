@@ -59,7 +59,7 @@ func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error
 	silence := time.AfterFunc(answerTimeout, func() { cancel(ErrNoAnswer) })
 	defer silence.Stop()
 	var failed handlerError
-	err := c.stream(asking, PathEvents+"?watch=true", func(line []byte) error {
+	err := c.stream(asking, http.MethodGet, PathEvents+"?watch=true", func(line []byte) error {
 		var e event.Event
 		if err := json.Unmarshal(line, &e); err != nil {
 			return fmt.Errorf("read the answer: %w", err)
@@ -79,8 +79,8 @@ func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error
 type handlerError struct{ error }
 
 // stream hands over each line of an answer that does not end by itself.
-func (c *Client) stream(ctx context.Context, path string, handle func([]byte) error, begun func()) error {
-	resp, err := c.open(ctx, path)
+func (c *Client) stream(ctx context.Context, method, path string, handle func([]byte) error, begun func()) error {
+	resp, err := c.open(ctx, method, path)
 	if err != nil {
 		return err
 	}

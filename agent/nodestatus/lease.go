@@ -43,6 +43,11 @@ func Lease(nodeName string, nodeUID types.UID, holder string, durationSeconds in
 // clock is where it once was (pkg/controller/nodelifecycle: updateNodeHealth).
 // How late it is does not matter there.
 //
+// Managed fields, which nobody asks of a lease, would come back with each
+// renewal. An empty entry resets them, and a server tracks none for an object
+// that has none (internal/managedfields: skipnonapplied.go and fieldmanager.go
+// of k8s.io/apimachinery/pkg/util).
+//
 // The error is that of encoding/json, which has none for what Lease makes.
 func LeasePatch(existing, wanted *coordinationv1.Lease) ([]byte, error) {
 	renewed := wanted.Spec.RenewTime
@@ -54,9 +59,16 @@ func LeasePatch(existing, wanted *coordinationv1.Lease) ([]byte, error) {
 	if had := existing.Spec.LeaseDurationSeconds; had == nil || *had != *wanted.Spec.LeaseDurationSeconds {
 		spec["leaseDurationSeconds"] = wanted.Spec.LeaseDurationSeconds
 	}
-	patch := map[string]any{"spec": spec}
+	meta := make(map[string]any)
 	if len(existing.OwnerReferences) == 0 && len(wanted.OwnerReferences) > 0 {
-		patch["metadata"] = map[string]any{"ownerReferences": wanted.OwnerReferences}
+		meta["ownerReferences"] = wanted.OwnerReferences
+	}
+	if len(existing.ManagedFields) > 0 {
+		meta["managedFields"] = []any{struct{}{}}
+	}
+	patch := map[string]any{"spec": spec}
+	if len(meta) > 0 {
+		patch["metadata"] = meta
 	}
 	data, err := json.Marshal(patch)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/nodestatus"
@@ -37,6 +38,12 @@ func TestLease(t *testing.T) {
 	}
 }
 
+// tracked is the lease as a server has it that tracks who set what.
+func tracked(l *coordinationv1.Lease) *coordinationv1.Lease {
+	l.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "tinylet", Operation: metav1.ManagedFieldsOperationUpdate}}
+	return l
+}
+
 func TestLeasePatch(t *testing.T) {
 	next := at.Add(10 * time.Second)
 	lease := nodestatus.Lease
@@ -65,6 +72,10 @@ func TestLeasePatch(t *testing.T) {
 		{
 			"twice at one time", lease("n", "u", "n", 40, next), lease("n", "u", "n", 40, next),
 			`{"spec":{"renewTime":"2026-03-01T12:00:10.000001Z"}}`,
+		},
+		{
+			"managed fields", tracked(lease("n", "u", "n", 40, at)), lease("n", "u", "n", 40, next),
+			`{"metadata":{"managedFields":[{}]},"spec":{"renewTime":"2026-03-01T12:00:10.000000Z"}}`,
 		},
 		{
 			"a lease that says nothing", &coordinationv1.Lease{}, lease("n", "", "n", 40, next),

@@ -1,19 +1,13 @@
 package nodestatus
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
-)
 
-// Keys of a strategic merge patch
-// (k8s.io/apimachinery/pkg/util/strategicpatch/patch.go).
-const (
-	patchDirective = "$patch"
-	orderDirective = "$setElementOrder/"
+	"github.com/tinylet/tinylet/agent/strategic"
 )
 
 // Patch is the strategic merge patch for a node's subresource status that
@@ -21,11 +15,9 @@ const (
 // nothing of these differs. It carries what differs and nothing else, so that
 // what others wrote in between stays.
 //
-// It is written here, since k8s.io/apimachinery/pkg/util/strategicpatch knows
-// the same of every type and links the OpenAPI machinery for it: 39 packages
-// and 2.7 MB of the arm64 binary. Its patch of a heartbeat is also half as
-// large again, as it repeats the order of the conditions. What it makes of
-// these patches is tested in testdata/strategicpatch.
+// The patch that k8s.io/apimachinery/pkg/util/strategicpatch makes of a
+// heartbeat is half as large again, as it repeats the order of the conditions.
+// What it makes of these patches is tested in testdata/strategicpatch.
 //
 // The lists of a status are replaced, but for the conditions, which merge by
 // their type. Addresses are declared to merge by their type too, which would
@@ -79,108 +71,56 @@ func diffTexts(before, after map[string]string) map[string]any {
 }
 
 func diffStatus(before, after *v1.NodeStatus) (map[string]any, error) {
-	old, err := document(before)
+	old, err := strategic.Document(before)
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := document(after)
+	fresh, err := strategic.Document(after)
 	if err != nil {
 		return nil, err
 	}
 	patch := make(map[string]any)
-	mergeConditions(patch, take(old, "conditions"), take(fresh, "conditions"))
-	if was, is := take(old, "addresses"), take(fresh, "addresses"); !reflect.DeepEqual(was, is) {
-		patch["addresses"] = replaced(is)
+	mergeConditions(patch, strategic.Take(old, "conditions"), strategic.Take(fresh, "conditions"))
+	if was, is := strategic.Take(old, "addresses"), strategic.Take(fresh, "addresses"); !reflect.DeepEqual(was, is) {
+		patch["addresses"] = strategic.Replaced(is)
 	}
-	for key, value := range diff(old, fresh) {
+	for key, value := range strategic.Diff(old, fresh) {
 		patch[key] = value
 	}
 	return patch, nil
 }
 
-// document is a status as JSON has it, numbers as they are written.
-func document(s *v1.NodeStatus) (map[string]any, error) {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var doc map[string]any
-	err = dec.Decode(&doc)
-	return doc, err
-}
-
-// take takes a list out of a document.
-func take(doc map[string]any, key string) []any {
-	list, _ := doc[key].([]any)
-	delete(doc, key)
-	return list
-}
-
-// replaced is a list that takes the place of one that would be merged.
-func replaced(list []any) []any {
-	return append(list, map[string]any{patchDirective: "replace"})
-}
-
-// diff is what makes one object into another: null for what goes, objects
-// merged, lists replaced.
-func diff(before, after map[string]any) map[string]any {
-	patch := make(map[string]any)
-	for key, is := range after {
-		was, ok := before[key]
-		old, bothObjects := was.(map[string]any)
-		fresh, isObject := is.(map[string]any)
-		switch {
-		case !ok:
-			patch[key] = is
-		case bothObjects && isObject:
-			if d := diff(old, fresh); len(d) > 0 {
-				patch[key] = d
-			}
-		case !reflect.DeepEqual(was, is):
-			patch[key] = is
-		}
-	}
-	for key := range before {
-		if _, ok := after[key]; !ok {
-			patch[key] = nil
-		}
-	}
-	return patch
-}
-
 // mergeConditions adds what makes one list of conditions into another.
 func mergeConditions(patch map[string]any, before, after []any) {
 	const key = "conditions"
-	old, unique := byType(before)
-	fresh, freshUnique := byType(after)
+	old, unique := strategic.ByType(before)
+	fresh, freshUnique := strategic.ByType(after)
 	if !unique || !freshUnique {
 		// A type that stands twice cannot be told apart by it.
 		if !reflect.DeepEqual(before, after) {
-			patch[key] = replaced(after)
+			patch[key] = strategic.Replaced(after)
 		}
 		return
 	}
 	var list, order, stay []any
 	for _, c := range before {
-		kind := map[string]any{"type": typeOf(c)}
-		if _, ok := fresh[typeOf(c)]; ok {
+		kind := map[string]any{"type": strategic.TypeOf(c)}
+		if _, ok := fresh[strategic.TypeOf(c)]; ok {
 			stay = append(stay, kind)
 			continue
 		}
-		kind[patchDirective] = "delete"
+		kind[strategic.Directive] = "delete"
 		list = append(list, kind)
 	}
 	for _, c := range after {
-		kind := typeOf(c)
+		kind := strategic.TypeOf(c)
 		order = append(order, map[string]any{"type": kind})
 		was, ok := old[kind]
 		if !ok {
 			list = append(list, c)
 			continue
 		}
-		if d := diff(was, fresh[kind]); len(d) > 0 {
+		if d := strategic.Diff(was, fresh[kind]); len(d) > 0 {
 			d["type"] = kind
 			list = append(list, d)
 		}
@@ -190,21 +130,6 @@ func mergeConditions(patch map[string]any, before, after []any) {
 	}
 	// Those that stay keep their order by themselves.
 	if !reflect.DeepEqual(order, stay) {
-		patch[orderDirective+key] = order
+		patch[strategic.Order+key] = order
 	}
-}
-
-// byType finds conditions by their type; unique is false if one stands twice.
-func byType(list []any) (found map[string]map[string]any, unique bool) {
-	found = make(map[string]map[string]any, len(list))
-	for _, c := range list {
-		found[typeOf(c)], _ = c.(map[string]any)
-	}
-	return found, len(found) == len(list)
-}
-
-func typeOf(condition any) string {
-	object, _ := condition.(map[string]any)
-	kind, _ := object["type"].(string)
-	return kind
 }

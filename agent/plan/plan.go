@@ -53,6 +53,9 @@ type Input struct {
 	// startup probe.
 	Probes map[string]Probe
 
+	// BootID is the kernel's; empty is not known.
+	BootID string
+
 	// MaxBackoff is the longest crash-loop wait; zero means 300 s.
 	MaxBackoff time.Duration
 }

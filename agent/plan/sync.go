@@ -90,6 +90,13 @@ func (p *planner) clear() {
 	}
 }
 
+// holds says whether a sandbox may hold an address or anything else. One of an
+// earlier boot does not: it can be stopped when there is time for it, which
+// after a power cut there is once the pods run.
+func (p *planner) holds(s container.Sandbox) bool {
+	return s.Ready || p.BootID == "" || s.BootID == "" || s.BootID == p.BootID
+}
+
 // rebuild plans a pod without a usable sandbox: either nothing is left to
 // run, or it starts from the beginning in a new one.
 func (p *planner) rebuild() {
@@ -97,7 +104,7 @@ func (p *planner) rebuild() {
 		p.finish()
 		return
 	}
-	p.out.KillPod = len(p.Observed.Sandboxes) > 0 || p.Observed.Running()
+	p.out.KillPod = p.Observed.Running() || slices.ContainsFunc(p.Observed.Sandboxes, p.holds)
 	p.out.CreateSandbox = true
 	if last := p.Observed.Sandbox(); last != nil {
 		p.out.Attempt = min(last.Attempt, math.MaxUint32-1) + 1

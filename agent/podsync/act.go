@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -20,6 +21,12 @@ func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *p
 			return time.Time{}, err
 		}
 	}
+	if a.CreateSandbox && !a.KillPod {
+		f.old = f.old[:0]
+		for i := range o.Sandboxes {
+			f.old = append(f.old, o.Sandboxes[i].ID)
+		}
+	}
 	if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).kill(ctx, a.Kill); err != nil {
 		return time.Time{}, err
 	}
@@ -30,6 +37,26 @@ func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *p
 		return time.Time{}, nil
 	}
 	return s.start(ctx, p, o, a, f)
+}
+
+// stopOld stops sandboxes of an earlier boot, after the pods that wait for
+// their turn to start: the runtime then gives their addresses back, which
+// network plugins may keep on the disk.
+func (s *Syncer) stopOld(ctx context.Context, f *facts) error {
+	if len(f.old) == 0 {
+		return nil
+	}
+	if err := s.turns.take(ctx, &f.turn); err != nil {
+		return err
+	}
+	defer f.turn.leave()
+	for _, id := range f.old {
+		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil && !errors.Is(err, container.ErrNotFound) {
+			return err
+		}
+	}
+	f.old = nil
+	return nil
 }
 
 // prune removes what is not needed as evidence any more.

@@ -79,7 +79,7 @@ func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[strin
 
 // pull makes the image of c present; container is the one that waits for it.
 func (st *starter) pull(ctx context.Context, container string, c *v1.Container) (ref string, err error) {
-	ref, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx)})
+	ref, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx), Slow: st.facts.turn.leave})
 	if err != nil {
 		if bad := new(image.Error); errors.As(err, &bad) {
 			st.facts.wait(container, bad.Reason, bad.Message)

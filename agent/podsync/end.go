@@ -28,6 +28,7 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 		return err
 	}
 	if p != nil {
+		s.evicted(p, f) // it may stop before a sync has seen that
 		s.report(p, o, f)
 	}
 	if err := s.stopper(ref, p, o, f, grace).all(ctx, plan.Terminate(p, o)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/shutdown"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
 )
@@ -28,6 +29,8 @@ func (s *Syncer) judge(p *v1.Pod, o *container.Observed, f *facts) (result worke
 		return worker.Result{}, true
 	case unsupported != "":
 		return s.reject(p, o, f, &admit.Rejection{Reason: admit.ReasonFeature, Message: unsupported}), true
+	case s.ShuttingDown != nil && s.ShuttingDown() && len(o.Containers) == 0 && !o.Running():
+		return s.reject(p, o, f, &admit.Rejection{Reason: shutdown.ReasonRejected, Message: shutdown.MessageRejected}), true
 	case r == nil:
 		return worker.Result{}, false
 	case o.Running(), s.ended(p, o, f):
@@ -115,7 +118,7 @@ func disruptionMessage(why *status.Reason) string {
 
 // evicted says whether the pod is to fail for a reason of the node's, and
 // notes it.
-func (s *Syncer) evicted(p *v1.Pod, o *container.Observed, f *facts) bool {
+func (s *Syncer) evicted(p *v1.Pod, f *facts) bool {
 	s.mu.Lock()
 	why := f.evicted
 	s.mu.Unlock()
@@ -125,8 +128,9 @@ func (s *Syncer) evicted(p *v1.Pod, o *container.Observed, f *facts) bool {
 	if f.failed == nil {
 		f.failed = why
 		f.disruption = &status.Reason{Reason: v1.PodReasonTerminationByKubelet, Message: disruptionMessage(why)}
-		s.Events.Warning(pod.RefOf(p), why.Reason, why.Message)
+		if why.Reason != shutdown.ReasonEnded { // that is an event of the node's
+			s.Events.Warning(pod.RefOf(p), why.Reason, why.Message)
+		}
 	}
-	s.report(p, o, f)
 	return true
 }

@@ -72,6 +72,9 @@ type Config struct {
 	// server, before a pod that it has sent here is refused for them: who
 	// labels a node lets pods follow at once. nil is for a board alone.
 	ConfirmNode func(ctx context.Context) error
+	// ShuttingDown says that the node takes no pods any more, as it goes down;
+	// it must not block. nil is that it never does.
+	ShuttingDown func() bool
 	// Handler is the runtime's handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
 	// RecursiveReadOnly says whether a handler of the runtime mounts so.
@@ -84,7 +87,9 @@ type Config struct {
 	// LogLinks is the folder of links that log collectors follow.
 	LogLinks   string
 	MaxBackoff time.Duration
-	Log        *slog.Logger
+	// BootID is the kernel's; empty is not known.
+	BootID string
+	Log    *slog.Logger
 }
 
 // Syncer implements worker.Syncer. It is safe for concurrent use on
@@ -94,6 +99,7 @@ type Syncer struct {
 	now func() time.Time
 
 	admission admission
+	turns     turns
 	limited   chan struct{} // one slot: a pod has a volume with a limit
 
 	mu    sync.Mutex
@@ -120,6 +126,10 @@ type facts struct {
 	next, due time.Time
 	// backoffs are the waits that had their event, by container name.
 	backoffs map[string]time.Time
+	// turn is held from the making of a sandbox to the start of what is in it.
+	turn turn
+	// old are sandboxes of an earlier boot that are still to be stopped.
+	old []string
 	// handler is the runtime's that the pod's sandbox was asked of.
 	handler string
 
@@ -133,7 +143,7 @@ type facts struct {
 
 // New makes a Syncer; nothing is started.
 func New(cfg Config) *Syncer {
-	return &Syncer{Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), limited: make(chan struct{}, 1)}
+	return &Syncer{Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(), limited: make(chan struct{}, 1)}
 }
 
 func (s *Syncer) factsOf(uid types.UID) *facts {
@@ -159,11 +169,7 @@ func (s *Syncer) dropFacts(uid types.UID) {
 func (s *Syncer) Submitted(p *v1.Pod) {
 	s.admission.submit(p, s.AdmitNode())
 	s.limits(p)
-	if _, st, ok := s.Statuses.Get(p.UID); ok {
-		s.Statuses.Set(p, *st)
-		return
-	}
-	s.Statuses.Set(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
+	s.Statuses.Submit(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
 }
 
 // Removed implements worker.Syncer: the pod's place is free for the next.
@@ -179,6 +185,7 @@ const maxRounds = 16
 // Sync implements worker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	f := s.factsOf(p.UID)
+	defer f.turn.leave()
 	for range maxRounds {
 		o, err := container.Observe(ctx, s.Runtime, p.UID)
 		if err != nil {
@@ -191,7 +198,8 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 			return result, nil
 		}
 		s.Probes.Observe(p, o)
-		if s.evicted(p, o, f) {
+		if s.evicted(p, f) {
+			s.report(p, o, f)
 			return worker.Result{Done: true}, nil
 		}
 		actions := s.planFor(p, o, f)
@@ -201,7 +209,13 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		if actions.Done {
 			return worker.Result{Done: true}, nil
 		}
+		if !actions.CreateSandbox && len(actions.Start) == 0 {
+			f.turn.leave()
+		}
 		if actions.Idle() {
+			if err := s.stopOld(ctx, f); err != nil {
+				return worker.Result{}, err
+			}
 			next := f.schedule(s.now(), actions.Next)
 			if look := s.refresh(ctx, p, o); !look.IsZero() {
 				next = sooner(next, look)
@@ -226,6 +240,7 @@ func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Action
 	return plan.Sync(plan.Input{
 		Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
 		Hash: criconfig.Hash, Probes: s.verdicts(p.UID), MaxBackoff: s.MaxBackoff,
+		BootID: s.BootID,
 	})
 }
 

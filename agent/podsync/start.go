@@ -70,6 +70,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	}
 	st.sandbox, err = criconfig.SandboxOf(criconfig.SandboxInput{
 		Pod: p, Attempt: a.Attempt, Node: node, Userns: st.users, ExtraGroups: st.volumes.Groups,
+		BootID: s.BootID,
 	})
 	if err != nil {
 		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
@@ -205,6 +206,9 @@ func (st *starter) createSandbox(ctx context.Context) error {
 	for _, w := range criconfig.SandboxWarnings(st.pod, st.node) {
 		st.Events.Warning(st.ref, w.Reason, w.Message)
 	}
+	if err := st.turns.take(ctx, &st.facts.turn); err != nil {
+		return err
+	}
 	if _, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, st.facts.handler); err != nil {
 		if ctx.Err() == nil {
 			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
@@ -241,6 +245,9 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) error {
 // failed: by its restart policy it may start again. The hook of a container
 // that was started just before the agent died is not run, as with a kubelet.
 func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		st.facts.turn.leave()
+	}
 	ips := st.ips
 	if len(ips) == 0 {
 		ips = st.node.HostIPs

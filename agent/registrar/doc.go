@@ -3,7 +3,7 @@
 //
 //	register:  create, or patch what is there already; until it succeeds
 //	report:    whenever something changed, else each 5 min: get, patch what differs
-//	lease:     a patch of 53 bytes each quarter of its duration
+//	lease:     a patch of 53 bytes each quarter of its duration, or each Renew
 //
 // The times are those of the kubelet (nodeStatusUpdateFrequency,
 // nodeStatusReportFrequency, nodeLeaseDurationSeconds). What differs, each for

@@ -19,29 +19,32 @@ func (r *Registrar) renew(ctx context.Context) {
 	if period == 0 {
 		period = r.cfg.Lease / 4
 	}
-	said := outage{log: r.cfg.Log, what: "the node's lease"}
+	said := r.outage("the node's lease")
 	// A failure is tried again well before the lease runs out.
 	backoff := apiclient.Backoff{First: period / 10, Max: period}
 	var held *coordinationv1.Lease // as the server has it, nil if that is not known
-	renewed := time.Now()
+	renewed := time.Now()          // when the last attempt that succeeded began
 	for {
+		began := time.Now()
 		again := r.cfg.Recovered.Next()
 		var err error
 		held, err = r.renewOnce(ctx, held)
 		if gaveUp(ctx, err) {
 			return
 		}
-		said.note(err)
+		said.Note(err)
 		if err != nil {
 			if !backoff.Wait(ctx, again) {
 				return
 			}
 			continue
 		}
+		// An answer may be late: the server had the one renewal after its
+		// attempt began, and the other before its answer came.
 		if time.Since(renewed) > r.cfg.Lease {
-			fill(r.news) // the node controller has called the node unknown
+			fill(r.news) // the node controller may have called the node unknown
 		}
-		renewed = time.Now()
+		renewed = began
 		backoff.Reset()
 		if !pause(ctx, jitter(period)) {
 			return
@@ -62,7 +65,7 @@ func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (
 		if apierrors.IsNotFound(err) {
 			err = r.cfg.API.Create(ctx, apiclient.Leases, v1.NamespaceNodeLease, "", "", wanted, held)
 			if err == nil {
-				return slim(held), nil
+				return held, nil
 			}
 		}
 		if err != nil {
@@ -77,15 +80,9 @@ func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (
 	err = r.cfg.API.Patch(ctx, apiclient.Leases, v1.NamespaceNodeLease, r.cfg.NodeName, "", types.MergePatchType, patch, &got)
 	switch {
 	case err == nil:
-		return slim(&got), nil
+		return &got, nil
 	case apierrors.IsNotFound(err):
 		return nil, err // deleted: create it anew
 	}
 	return held, err
-}
-
-// slim drops of a lease what LeasePatch does not look at.
-func slim(l *coordinationv1.Lease) *coordinationv1.Lease {
-	l.ManagedFields = nil
-	return l
 }

@@ -18,7 +18,7 @@ import (
 // means that ctx has ended.
 func (r *Registrar) register(ctx context.Context) bool {
 	r.tell([]nodestatus.Event{nodestatus.Starting()})
-	said := outage{log: r.cfg.Log, what: "registering the node"}
+	said := r.outage("registering the node")
 	var backoff apiclient.Backoff
 	for {
 		again := r.cfg.Recovered.Next()
@@ -26,7 +26,7 @@ func (r *Registrar) register(ctx context.Context) bool {
 		if gaveUp(ctx, err) {
 			return false
 		}
-		said.note(err)
+		said.Note(err)
 		if err == nil {
 			r.cfg.Log.Info("node is registered", "node", r.cfg.NodeName, "uid", r.UID())
 			return true

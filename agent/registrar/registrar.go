@@ -110,21 +110,10 @@ func (r *Registrar) keep(n *v1.Node) {
 	}
 }
 
-// outage logs one spell of failures once.
-type outage struct {
-	log  *slog.Logger
-	what string
-	on   bool
-}
-
-func (o *outage) note(err error) {
-	switch {
-	case err != nil && !o.on:
-		o.log.Warn("API server does not do what was asked, and is asked again", "for", o.what, "error", err)
-	case err == nil && o.on:
-		o.log.Info("API server does what was asked again", "for", o.what)
-	}
-	o.on = err != nil
+// outage is for spells in which the server does not do one thing.
+func (r *Registrar) outage(what string) *apiclient.Outage {
+	return apiclient.NewOutage(r.cfg.Log.With("for", what),
+		"API server does not do what was asked, and is asked again", "API server does what was asked again")
 }
 
 // pause waits for d or until ctx ends, and says whether ctx still lives.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,8 @@ type fakeAPI struct {
 	fail  error // of every request while set
 	lost  bool  // the request is done, and its answer is lost
 	calls map[string]int
+
+	there, back atomic.Int64 // ns that renewals of the lease take to the server, and their answers
 }
 
 var errLink = errors.New("no route to host")
@@ -106,6 +109,10 @@ func (f *fakeAPI) Create(ctx context.Context, r apiclient.Resource, _, _, _ stri
 }
 
 func (f *fakeAPI) Patch(ctx context.Context, r apiclient.Resource, _, name, subresource string, _ types.PatchType, patch []byte, into runtime.Object) error {
+	if r == apiclient.Leases {
+		time.Sleep(time.Duration(f.there.Load()))
+		defer func() { time.Sleep(time.Duration(f.back.Load())) }()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call(ctx, strings.TrimSuffix("patch "+r.String()+"/"+subresource, "/")); err != nil {
@@ -392,6 +399,86 @@ func TestLeaseLateForTheController(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		if l.ready() != v1.ConditionTrue {
 			t.Error("the node stays unknown until the next report")
+		}
+	})
+}
+
+// The server had one renewal early and the next one late, although the answers
+// came in a time that is short enough.
+func TestLeaseWhoseAnswerWasLate(t *testing.T) {
+	run(t, metered, func(l *lab) {
+		time.Sleep(time.Second)
+		l.api.back.Store(int64(20 * time.Second))
+		time.Sleep(30 * time.Second) // a renewal is done and not answered
+		l.api.back.Store(0)
+		l.api.there.Store(int64(10 * time.Second))
+		time.Sleep(42 * time.Second) // the next one is on its way
+		l.api.mu.Lock()
+		for i := range l.api.node.Status.Conditions {
+			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
+		}
+		l.api.mu.Unlock()
+		l.api.there.Store(0)
+		time.Sleep(30 * time.Second)
+		if l.ready() != v1.ConditionTrue {
+			t.Error("the node stays unknown until the next report")
+		}
+	})
+}
+
+// metered is the pace of a node whose every byte costs.
+func metered(l *lab) {
+	l.config.Report, l.config.Lease, l.config.Renew = 15*time.Minute, 50*time.Second, 25*time.Second
+}
+
+func TestMeteredStaysQuieter(t *testing.T) {
+	run(t, metered, func(l *lab) {
+		l.calls(time.Second)
+		if seconds := l.api.lease.Spec.LeaseDurationSeconds; seconds == nil || *seconds != 50 {
+			t.Errorf("the lease lasts %v s", seconds)
+		}
+		n := l.calls(time.Hour)
+		if renewals := n["patch leases"]; renewals < 138 || renewals > 150 {
+			t.Errorf("%d renewals in an hour, want one each 25 s", renewals)
+		}
+		if reports := n["patch nodes/status"]; reports < 3 || reports > 5 || n["get nodes"] != reports {
+			t.Errorf("%d reports and %d reads in an hour, want one each 15 min", reports, n["get nodes"])
+		}
+		if others := len(n); others != 3 {
+			t.Errorf("requests of an hour: %v", n)
+		}
+	})
+}
+
+// One renewal may get lost, and the node is not called unknown.
+func TestMeteredSurvivesALostRenewal(t *testing.T) {
+	run(t, metered, func(l *lab) {
+		time.Sleep(time.Second)
+		renewed := func() time.Time {
+			l.api.mu.Lock()
+			defer l.api.mu.Unlock()
+			return l.api.lease.Spec.RenewTime.Time
+		}
+		for range 20 {
+			last := renewed()
+			for renewed().Equal(last) {
+				time.Sleep(time.Second / 10)
+			}
+			last = renewed()
+			time.Sleep(20 * time.Second)
+			l.api.there.Store(int64(10 * time.Second)) // until the connection breaks off
+			l.set(errLink, false)
+			for range 2 { // until the attempt has failed
+				time.Sleep(8 * time.Second)
+			}
+			l.api.there.Store(0)
+			l.set(nil, false)
+			for renewed().Equal(last) {
+				time.Sleep(time.Second / 10)
+			}
+			if gap := renewed().Sub(last); gap < 30*time.Second || gap > 45*time.Second {
+				t.Errorf("renewed after %v", gap)
+			}
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 // report sends what the node is like until ctx ends: what changed at once, and
 // everything that differs in each Report.
 func (r *Registrar) report(ctx context.Context) {
-	said := outage{log: r.cfg.Log, what: "the node's status"}
+	said := r.outage("the node's status")
 	var backoff apiclient.Backoff
 	var due time.Time // of the next report whatever the node is like
 	failed := false
@@ -23,7 +23,7 @@ func (r *Registrar) report(ctx context.Context) {
 			if gaveUp(ctx, err) {
 				return
 			}
-			said.note(err)
+			said.Note(err)
 			if failed = err != nil; failed {
 				due, wait = time.Now(), backoff.Next()
 			} else {

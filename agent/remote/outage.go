@@ -1,14 +1,15 @@
 package remote
 
 import (
-	"log/slog"
 	"sync"
+
+	"github.com/tinylet/tinylet/agent/apiclient"
 )
 
-// outage counts what the server cannot be asked for at present, and logs when
-// that begins and when it ends.
+// outage counts what the server cannot be asked for at present: it begins with
+// the first thing and ends with the last.
 type outage struct {
-	log *slog.Logger
+	said *apiclient.Outage
 
 	mu sync.Mutex
 	n  int
@@ -18,24 +19,19 @@ type outage struct {
 func (o *outage) begins(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.n++; o.n == 1 {
-		o.log.Warn("objects of the API server stay as they were last known", "error", err)
-	}
+	o.n++
+	o.said.Note(err)
 }
 
 // on says whether anything is counted.
-func (o *outage) on() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.n > 0
-}
+func (o *outage) on() bool { return o.said.On() }
 
 // ends counts one thing less, for which the server answers again.
 func (o *outage) ends() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.n--; o.n == 0 {
-		o.log.Info("objects of the API server are followed again")
+		o.said.Note(nil)
 	}
 }
 
@@ -43,5 +39,7 @@ func (o *outage) ends() {
 func (o *outage) leaves() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.n--
+	if o.n--; o.n == 0 {
+		o.said.Forget()
+	}
 }

@@ -99,8 +99,9 @@ func New(config Config) (*Objects, error) {
 		return nil, errors.New("objects of the API server: API and log are required")
 	}
 	o := &Objects{
-		config:  config,
-		outage:  outage{log: config.Log},
+		config: config,
+		outage: outage{said: apiclient.NewOutage(config.Log,
+			"objects of the API server stay as they were last known", "objects of the API server are followed again")},
 		listing: make(chan struct{}, maxLists),
 		wake:    make(chan struct{}, 1),
 		done:    make(chan struct{}),

@@ -8,27 +8,29 @@ import (
 )
 
 // outage is the time in which the server answers nobody. It belongs to the
-// loop. The zero value is none.
+// loop.
 type outage struct {
-	since    time.Time // zero: there is none
+	said     *apiclient.Outage
 	until    time.Time // when the next request may be tried
 	failed   time.Time // when the last failure came
 	answered time.Time // when the last answer came
 	wait     apiclient.Backoff
 }
 
-func (o *outage) on() bool { return !o.since.IsZero() }
+func newOutage(log *slog.Logger) outage {
+	return outage{said: apiclient.NewOutage(log,
+		"the API server takes no reports of pods; they go on when it does", "the API server takes reports of pods again")}
+}
+
+func (o *outage) on() bool { return o.said.On() }
 
 // fail takes a request that got no answer, and says whether that is the
 // server's fault: it answered no other one meanwhile.
-func (o *outage) fail(log *slog.Logger, began, now time.Time, err error) bool {
+func (o *outage) fail(began, now time.Time, err error) bool {
 	if o.answered.After(began) {
 		return false
 	}
-	if !o.on() {
-		o.since = began
-		log.Warn("the API server takes no reports of pods; they go on when it does", "error", err)
-	}
+	o.said.Note(err)
 	// Several requests that fail together count once.
 	if !began.Before(o.failed) {
 		o.until, o.failed = now.Add(o.wait.Next()), now
@@ -45,12 +47,12 @@ func (o *outage) recovered(now time.Time) {
 }
 
 // succeed takes that a request was answered.
-func (o *outage) succeed(log *slog.Logger, now time.Time) {
+func (o *outage) succeed(now time.Time) {
 	o.answered = now
 	if !o.on() {
 		return
 	}
-	log.Info("the API server takes reports of pods again", "after", now.Sub(o.since).Round(time.Second))
-	o.since, o.until = time.Time{}, time.Time{}
+	o.said.Note(nil)
+	o.until = time.Time{}
 	o.wait.Reset()
 }

@@ -24,8 +24,9 @@ type API interface {
 	Delete(ctx context.Context, r apiclient.Resource, namespace, name string, options metav1.DeleteOptions) error
 }
 
-// Entry is a pod of the node and its newest status. Both are shared: nobody
-// changes what they point to, and a new status is at a new address.
+// Entry is a pod of the node and its newest status, nil if there is nothing to
+// tell of it. Both are shared: nobody changes what they point to, and a new
+// status is at a new address.
 type Entry struct {
 	Pod    *v1.Pod
 	Status *v1.PodStatus

@@ -45,6 +45,7 @@ type loop struct {
 func (r *Reporter) Run(ctx context.Context) error {
 	l := &loop{
 		Reporter: r,
+		outage:   newOutage(r.Log),
 		objects:  make(map[types.NamespacedName]*object),
 		results:  make(chan result, flights),
 		byUID:    make(map[types.UID]*v1.PodStatus),

@@ -27,7 +27,7 @@ func (l *loop) settle(res *result, now time.Time) {
 		l.fail(o, res, now)
 		return
 	}
-	l.outage.succeed(l.Log, now)
+	l.outage.succeed(now)
 	o.until = time.Time{}
 	if res.verb != removing { // which may have to wait for somebody's finalizer
 		o.said = ""
@@ -64,8 +64,8 @@ func (l *loop) took(o *object, res *result, now time.Time) {
 func (l *loop) fail(o *object, res *result, now time.Time) {
 	told := answered(res.err)
 	if told {
-		l.outage.succeed(l.Log, now)
-	} else if l.outage.fail(l.Log, res.began, now, res.err) {
+		l.outage.succeed(now)
+	} else if l.outage.fail(res.began, now, res.err) {
 		return
 	}
 	o.wait.Max = refusedLimit

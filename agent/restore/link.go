@@ -24,7 +24,7 @@ var errPatience = errors.New("the server did not answer in time")
 // link is what reads have found out about the server.
 type link struct {
 	met      bool      // it has answered since the start
-	deadline time.Time // of all reads until then, from the first on
+	deadline time.Time // of all reads until then
 	told     bool      // that it does not answer
 }
 
@@ -32,14 +32,14 @@ type link struct {
 // the lock.
 func (s *Store) wait(e *entry) time.Duration {
 	now := time.Now()
-	if s.link.met {
+	if s.link.met || s.config.Met != nil && s.config.Met() {
 		if !e.tried.IsZero() && now.Sub(e.tried) < again {
 			return glance
 		}
 		e.tried = now
 		return max(s.config.Patience, settled)
 	}
-	if s.link.deadline.IsZero() || now.Sub(s.link.deadline) >= again {
+	if now.Sub(s.link.deadline) >= again {
 		s.link.deadline = now.Add(s.config.Patience)
 	}
 	return max(s.link.deadline.Sub(now), glance)

@@ -255,6 +255,15 @@ func (s *Store) Ended(uid types.UID) (*v1.PodStatus, bool) {
 	return status, ok
 }
 
+// HasEnded says whether Finish was told of the pod's end, also by an agent
+// before this one. It does not block on the disk.
+func (s *Store) HasEnded(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.pods[uid]
+	return h != nil && h.ended
+}
+
 // UIDs answers the pods of which the journal has anything, sorted, those that
 // cannot be read included: once the server has said which pods there are,
 // Forget is for all others. It does not block on the disk.

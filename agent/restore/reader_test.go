@@ -257,6 +257,38 @@ func TestPatience(t *testing.T) {
 	})
 }
 
+// TestPatienceFromOpen: who comes late does not wait, unless the server has
+// answered somebody.
+func TestPatienceFromOpen(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
+		mustAdmit(t, s, aPod("a"))
+		api.set("ns", "map", "1", "old")
+		if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil {
+			t.Fatal(err)
+		}
+		s = reopened(t, s)
+		met := false
+		s.config.Met = func() bool { return met }
+		r := s.Reader(api)
+		api.set("ns", "map", "2", "new")
+		ask := func(what string, wantTook time.Duration, want string) {
+			t.Helper()
+			start := time.Now()
+			m, err := r.ConfigMap(t.Context(), "ns", "map")
+			if err != nil || m.Data["k"] != want || time.Since(start) != wantTook {
+				t.Errorf("%s: %v, %v after %v, want %s after %v", what, m, err, time.Since(start), want, wantTook)
+			}
+		}
+		api.delay = time.Second
+		time.Sleep(DefaultPatience - 500*time.Millisecond)
+		ask("what is left", 500*time.Millisecond, "old")
+		time.Sleep(time.Second)
+		ask("later", glance, "old")
+		met = true
+		ask("a server that has answered somebody", time.Second, "new")
+	})
+}
+
 // TestRollout: what the pod before had and the one after has already read stays
 // though for a while neither is there.
 func TestRollout(t *testing.T) {

@@ -38,9 +38,12 @@ type Config struct {
 	// MaxBytes is how much the journal may hold, at most journal.MaxBatch;
 	// zero is DefaultMaxBytes. The file may have twice as much.
 	MaxBytes int64
+	// Met says that the server has answered somebody since the start. It must
+	// not block. Nil leaves it to the reads.
+	Met func() bool
 	// Patience is how long reads of what the journal has wait for the server,
-	// all together, until it has answered for the first time; zero is
-	// DefaultPatience.
+	// all together and from Open on, until it has answered for the first time;
+	// zero is DefaultPatience.
 	Patience time.Duration
 	// Started answers when a pod was taken on, as its newest status has it, or
 	// nil. It must not block. Nil leaves it to the pods' own status.
@@ -151,6 +154,7 @@ func newStore(c Config, j disk) (*Store, error) {
 		objects: make(map[key]*entry),
 		dead:    make(map[types.UID]bool),
 		seen:    seen{reads: make(map[key]*read)},
+		link:    link{deadline: time.Now().Add(c.Patience)},
 	}
 	s.turn <- struct{}{}
 	return s, s.load()

@@ -20,7 +20,7 @@ import (
 // Errors of Shutdown.
 var (
 	// ErrOff says that the configuration gives pods no time to end.
-	ErrOff = errors.New("node shutdown is not configured: shutdownGracePeriod is not set")
+	ErrOff = errors.New("end the pods: node shutdown is not configured; set shutdownGracePeriod in the configuration and start tinylet anew")
 	// ErrCancelled says that the shutdown was taken back before it had ended.
 	ErrCancelled = errors.New("node shutdown was cancelled")
 )
@@ -139,6 +139,9 @@ func (m *Manager) Shutdown(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
+
+// Time is how long a shutdown may take.
+func (m *Manager) Time() time.Duration { return Total(m.cfg.Periods) }
 
 // Cancel takes back what Shutdown asked for: unless logind asks for it too,
 // the node takes pods again. It does not block.

@@ -1,6 +1,7 @@
 // Package source brings pods to the agent: it reads static pods from a
-// folder or file (File) and from a URL (HTTP), and merges the full sets that
-// the sources hand over into one ordered stream of changes (Mux).
+// folder or file (File) and from a URL (HTTP), follows the pods that the API
+// server gives the node (API), and merges the full sets that the sources hand
+// over into one ordered stream of changes (Mux).
 //
 // A source that cannot be read never gives fewer pods than before: a bad
 // manifest leaves the pods that it gave running, and says so once.

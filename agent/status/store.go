@@ -15,6 +15,9 @@ import (
 type Entry struct {
 	Pod    *v1.Pod
 	Status *v1.PodStatus
+	// Observed says that somebody has looked at what the runtime holds of the
+	// pod. Before that the status is what a new pod's would be.
+	Observed bool
 }
 
 // Store keeps the newest status of each pod in memory. It is safe for
@@ -31,23 +34,38 @@ func NewStore() *Store {
 	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]Entry)}
 }
 
-// Set keeps the pod and its status, neither of which the caller changes any
-// more, and says whether the status is another one than before. A status that
-// says the same keeps the earlier one.
+// Set keeps the pod and the status that was observed of it, neither of which
+// the caller changes any more, and says whether the status is another one than
+// before. A status that says the same keeps the earlier one.
 func (s *Store) Set(p *v1.Pod, status v1.PodStatus) (changed bool) {
 	s.mu.Lock()
 	old, known := s.entries[p.UID]
 	changed = !known || !equality.Semantic.DeepEqual(old.Status, &status)
-	e := Entry{Pod: p, Status: old.Status}
+	e := Entry{Pod: p, Status: old.Status, Observed: true}
 	if changed {
 		e.Status = &status
 	}
 	s.entries[p.UID] = e
 	s.mu.Unlock()
-	if changed {
+	if changed || !old.Observed {
 		s.wake()
 	}
 	return changed
+}
+
+// Submit keeps the pod. Of one that is known the status stays as it is; that
+// of another is first, until it is observed.
+func (s *Store) Submit(p *v1.Pod, first v1.PodStatus) {
+	s.mu.Lock()
+	e, known := s.entries[p.UID]
+	if e.Pod = p; !known {
+		e.Status = &first
+	}
+	s.entries[p.UID] = e
+	s.mu.Unlock()
+	if !known {
+		s.wake()
+	}
 }
 
 // Get is the pod and its newest status, both shared and not to be changed;

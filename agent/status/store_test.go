@@ -74,6 +74,34 @@ func TestStoreKeepsNewestPod(t *testing.T) {
 	}
 }
 
+// TestStoreSubmit knows a status that was observed from one that a new pod's
+// would be.
+func TestStoreSubmit(t *testing.T) {
+	s := NewStore()
+	check := func(what string, phase v1.PodPhase, observed, woken bool) {
+		t.Helper()
+		e := s.List()[0]
+		got := false
+		select {
+		case <-s.Changed():
+			got = true
+		default:
+		}
+		if e.Status.Phase != phase || e.Observed != observed || got != woken {
+			t.Errorf("%s: phase %s, observed %v, woken %v, want %s, %v, %v", what, e.Status.Phase, e.Observed, got, phase, observed, woken)
+		}
+	}
+	p := named("x", "a")
+	s.Submit(p, v1.PodStatus{Phase: v1.PodPending})
+	check("a new pod", v1.PodPending, false, true)
+	s.Submit(named("x", "a"), v1.PodStatus{Phase: v1.PodFailed})
+	check("a new version", v1.PodPending, false, false)
+	s.Set(p, v1.PodStatus{Phase: v1.PodPending})
+	check("observed to be so", v1.PodPending, true, true)
+	s.Submit(p, v1.PodStatus{Phase: v1.PodFailed})
+	check("the next version", v1.PodPending, true, false)
+}
+
 func TestStoreConcurrently(t *testing.T) {
 	s := NewStore()
 	var wg sync.WaitGroup

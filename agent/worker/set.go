@@ -178,6 +178,17 @@ func (s *Set) Remove(ctx context.Context, ref pod.Ref) {
 	w.signal() // a terminated pod is to be forgotten
 }
 
+// End has a pod stop within at most grace, though a source wants it, and not
+// start again. A pod that is stopping already stops sooner, if grace is
+// shorter. An unknown UID is ignored.
+func (s *Set) End(uid types.UID, grace time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.workers[uid]; w != nil {
+		s.stop(w, grace)
+	}
+}
+
 // Wake makes the pod's worker look again because the runtime reported a
 // change. An unknown UID is ignored, and so is a pod that is about to repeat
 // a failed step: it looks again then.

@@ -24,6 +24,17 @@ const patience = 4 * time.Minute
 
 const name = "edge-one"
 
+// arch is the board that this run tests.
+func arch() board.Arch {
+	if a := os.Getenv("BOARD_ARCH"); a != "" {
+		return board.Arch(a)
+	}
+	return board.ARM64
+}
+
+// binary is the agent that is tested.
+func binary() string { return filepath.Join("..", "..", "bin", "tinylet-"+string(arch())) }
+
 // lab is a control plane with one board.
 type lab struct {
 	*testing.T
@@ -60,7 +71,7 @@ func newLab(t *testing.T) lab {
 func prepareLab(t *testing.T) lab {
 	t.Helper()
 	l := lab{T: t, c: cluster.Start(t, cluster.Options{})}
-	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
+	im, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Progress: lines{t}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +115,12 @@ current-context: x
 // it is partitioned.
 func (l lab) boot(bootstrap []byte) *board.VM {
 	l.Helper()
+	return l.bootWith(l.joinFiles(bootstrap))
+}
+
+// joinFiles are the files of a board that is to join, with a bootstrap
+// kubeconfig unless it has joined already.
+func (l lab) joinFiles(bootstrap []byte) []board.File {
 	files := []board.File{
 		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config)},
 		{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte(arguments)},
@@ -112,13 +129,13 @@ func (l lab) boot(bootstrap []byte) *board.VM {
 	if bootstrap != nil {
 		files = append(files, board.File{Path: "/etc/kubernetes/bootstrap-kubelet.conf", Mode: 0o600, Data: bootstrap})
 	}
-	return l.bootWith(files)
+	return files
 }
 
 // bootWith starts the board with tinylet and more files.
 func (l lab) bootWith(files []board.File) *board.VM {
 	l.Helper()
-	files = slices.Concat(board.TinyletFiles(filepath.Join("..", "..", "bin", "tinylet-arm64")), files)
+	files = slices.Concat(board.TinyletFiles(binary()), files)
 	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
 		MemoryMB: 512, Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name), Date: l.date,
 	})

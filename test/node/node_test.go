@@ -80,6 +80,13 @@ func (l lab) joins() {
 		}
 		return ""
 	})
+	l.until("renewals bring no managed fields back", func() string {
+		raw := l.c.Must(l.T, "get", "--raw", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+name)
+		if strings.Contains(raw, "managedFields") {
+			return raw
+		}
+		return ""
+	})
 	l.until("events of the node", func() string {
 		if got := l.c.Must(l.T, "get", "events", "--field-selector=involvedObject.kind=Node", "--output=jsonpath={.items[*].reason}"); !strings.Contains(got, "Starting") {
 			return got

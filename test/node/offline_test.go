@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -152,7 +151,6 @@ func TestOffline(t *testing.T) {
 		}
 		return ""
 	})
-	time.Sleep(time.Second)
 }
 
 func sorted(m map[string]string) []string {

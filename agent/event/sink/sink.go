@@ -75,7 +75,7 @@ type Sink struct {
 	limiter flowcontrol.RateLimiter // nil is no limit
 	known   map[key]*known
 	wait    apiclient.Backoff
-	down    bool // an outage was logged
+	outage  *apiclient.Outage
 	refused bool // a refusal was logged, and nothing was sent since
 }
 
@@ -87,7 +87,11 @@ func New(config Config) (*Sink, error) {
 	if config.Coalesce <= 0 {
 		config.Coalesce = defaultCoalesce
 	}
-	s := &Sink{config: config, known: make(map[key]*known), wait: apiclient.Backoff{Max: maxWait}}
+	s := &Sink{
+		config: config, known: make(map[key]*known), wait: apiclient.Backoff{Max: maxWait},
+		outage: apiclient.NewOutage(config.Log,
+			"events cannot be sent to the API server; the last are kept", "events are sent to the API server again"),
+	}
 	if config.QPS > 0 {
 		s.limiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, max(config.Burst, 1))
 	}
@@ -109,7 +113,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		again := s.config.Recovered.Next()
 		var failure *outage
 		if errors.As(s.watch(ctx), &failure) {
-			s.fell(failure.err)
+			s.outage.Note(failure.err)
 			s.wait.Wait(ctx, again)
 		}
 	}
@@ -149,21 +153,11 @@ type outage struct{ err error }
 func (o *outage) Error() string { return o.err.Error() }
 func (o *outage) Unwrap() error { return o.err }
 
-// fell logs the begin of an outage, rose its end.
-func (s *Sink) fell(err error) {
-	if !s.down {
-		s.down = true
-		s.config.Log.Warn("events cannot be sent to the API server; the last are kept", "error", err)
-	}
-}
-
+// rose notes that the server took an event.
 func (s *Sink) rose() {
 	s.wait.Reset()
 	s.refused = false
-	if s.down {
-		s.down = false
-		s.config.Log.Info("events are sent to the API server again")
-	}
+	s.outage.Note(nil)
 }
 
 // drop logs that the server does not want an event: as a warning only the

@@ -1,7 +1,7 @@
 // Package cli is the commands of someone at the board: ps, describe, logs,
-// events, status, check and join. They ask the running agent over its socket and
-// print tables for people or, with -o json, documents for programs; logs, check
-// and join work without an agent too.
+// events, status, metrics, drain-local, check and join. They ask the running
+// agent over its socket and print tables for people or, with -o json, documents
+// for programs; logs, check and join work without an agent too.
 //
 // The JSON documents are the types whose names end in Document. Fields are
 // added to them, never renamed or removed.
@@ -64,7 +64,7 @@ func Commands() []*cobra.Command {
 }
 
 func (s *system) commands() []*cobra.Command {
-	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.events(), s.status(), s.check(), s.join()}
+	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.events(), s.status(), s.metrics(), s.drainLocal(), s.check(), s.join()}
 }
 
 // system is what the commands take from around them.

@@ -20,7 +20,7 @@ func (s *system) status() *cobra.Command {
 		Short: "show how the agent does",
 		Long: `Show which agent runs, since when, whether it is healthy, how often it has called
 the container runtime, and, on a node of a cluster, how it does with the API
-server. The exit code is 1 if it is not healthy.`,
+server: the bytes are those of tinylet metrics, summed. The exit code is 1 if it is not healthy.`,
 		Example: `  tinylet status
   tinylet status -o json`,
 		Args: cobra.NoArgs,
@@ -76,7 +76,11 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 		server += ", and fails now: " + clean(c.Failure)
 	}
 	t.add("API SERVER", server)
-	t.add("BYTES", fmt.Sprintf("%s sent, %s received", memory(c.Sent), memory(c.Received)))
+	spent := fmt.Sprintf("%s sent, %s received since the start", memory(c.Sent), memory(c.Received))
+	if c.Metered {
+		spent += " (metered)"
+	}
+	t.add("BYTES", spent)
 	if c.Expires != nil {
 		t.add("CERTIFICATE", "expires "+c.Expires.UTC().Format(time.RFC3339))
 	}

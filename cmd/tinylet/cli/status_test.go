@@ -21,7 +21,7 @@ func TestStatusTable(t *testing.T) {
 	joined, new := alone, alone
 	joined.Cluster = &local.Cluster{
 		Registered: true, Answered: &answered, Failure: "dial tcp 10.0.0.1:6443:\nno route to host", Expires: &expires,
-		Problem: "put a new token into the file", Sent: 2 << 20, Received: 5000,
+		Problem: "put a new token into the file", Sent: 2 << 20, Received: 5000, Metered: true,
 	}
 	new.Cluster = &local.Cluster{}
 	new.Health = map[string]string{"runtime": "silent"}
@@ -38,14 +38,14 @@ RUNTIME CALLS  42
 		{"alone", alone, head + "HEALTH         ok\n"},
 		{"joined, and the link is gone", joined, head + `NODE           registered
 API SERVER     answered 90s ago, and fails now: dial tcp 10.0.0.1:6443: no route to host
-BYTES          2.0Mi sent, 5Ki received
+BYTES          2.0Mi sent, 5Ki received since the start (metered)
 CERTIFICATE    expires 2027-03-01T12:00:00Z
 TO DO          put a new token into the file
 HEALTH         ok
 `},
 		{"not joined yet", new, head + `NODE           not registered yet
 API SERVER     has never answered
-BYTES          - sent, - received
+BYTES          - sent, - received since the start
 HEALTH         runtime: silent
 `},
 	} {

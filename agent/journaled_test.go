@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source"
+)
+
+// TestEndIsKeptBeforeItIsTold is a power cut between the two: what the API
+// server has as ended must not run again on a board that starts without it.
+func TestEndIsKeptBeforeItIsTold(t *testing.T) {
+	for _, row := range []struct {
+		name, policy, script string
+		deadline             int64
+		want                 v1.PodPhase
+	}{
+		{"succeeds", "OnFailure", "sleep 5", 0, v1.PodSucceeded},
+		{"fails", "Never", "sleep 5; exit 1", 0, v1.PodFailed},
+		{"meets its deadline", "Always", "sleep 100000", 20, v1.PodFailed},
+		{"is refused", "Always", "sleep 100000", 0, v1.PodFailed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, l *lab) {
+				l.join(t.TempDir())
+				p := shell(t, "once", row.policy, row.script)
+				delete(p.Annotations, pod.AnnotationSource)
+				if row.deadline > 0 {
+					p.Spec.ActiveDeadlineSeconds = &row.deadline
+				}
+				if row.name == "is refused" {
+					p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "gate"}}
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				l.done.Go(func() {
+					for {
+						for _, e := range l.agent.reportable() {
+							if e.Status == nil || !terminal(e.Status.Phase) {
+								continue
+							}
+							if s, ok := l.agent.cluster.journal.Ended(p.UID); !ok || s.Phase != e.Status.Phase {
+								t.Errorf("the API server would hear that the pod is %s, and the journal has %v", e.Status.Phase, s)
+							}
+						}
+						select {
+						case <-l.agent.statuses.Changed():
+						case <-ctx.Done():
+							return
+						}
+					}
+				})
+				l.done.Go(func() { l.agent.mux.Set(ctx, pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+				l.settle(2 * time.Minute)
+				if e := l.agent.reportable(); len(e) != 1 || e[0].Status == nil || e[0].Status.Phase != row.want {
+					t.Errorf("the API server would hear %+v, want %s", e, row.want)
+				}
+				stop()
+				l.leave()
+			})
+		})
+	}
+}
+
+// join starts an agent that has a journal and an API server that does not
+// answer.
+func (l *lab) join(dir string) {
+	l.t.Helper()
+	l.cfg.Kubeconfig, l.cfg.Paths.State, l.cfg.Paths.PKI = dir+"/none.conf", dir, dir
+	l.start()
+	l.agent.syncer.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
+}
+
+// leave ends such an agent, so that the next can have its journal.
+func (l *lab) leave() {
+	l.t.Helper()
+	l.kill()
+	if err := l.agent.cluster.journal.Close(); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// TestNothingIsToldBeforeTheRuntimeAnswers is a board that has started again:
+// its agent meets the API server first.
+func TestNothingIsToldBeforeTheRuntimeAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		dir := t.TempDir()
+		l.join(dir)
+		p := shell(t, "web", "Always", "sleep 100000")
+		delete(p.Annotations, pod.AnnotationSource)
+		set := func() {
+			l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+		}
+		set()
+		l.settle(time.Minute)
+		running := func(want int32) {
+			t.Helper()
+			e := l.agent.reportable()
+			if len(e) != 1 || e[0].Status == nil || e[0].Status.Phase != v1.PodRunning || e[0].Status.ContainerStatuses[0].RestartCount != want {
+				t.Errorf("the API server would hear %+v, want a pod that runs after %d restarts", e, want)
+			}
+		}
+		running(0)
+		l.leave()
+		l.runtime.Reboot()
+		l.runtime.Stop()
+		l.join(dir)
+		set()
+		l.settle(time.Minute)
+		if e := l.agent.reportable(); len(e) != 1 || e[0].Status != nil {
+			t.Errorf("the API server would hear %+v", e)
+		}
+		if phase := l.status(p.UID).Phase; phase != v1.PodPending {
+			t.Errorf("the board shows the pod as %q", phase)
+		}
+		l.runtime.Start()
+		l.settle(2 * time.Minute)
+		running(1)
+		l.leave()
+	})
+}

@@ -1,0 +1,69 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTurnsComeInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := make(turns, 2)
+		var order []int
+		for i := range 6 {
+			go func() {
+				var mine turn
+				if err := all.take(t.Context(), &mine); err != nil {
+					t.Error(err)
+				}
+				if err := all.take(t.Context(), &mine); err != nil { // has it already
+					t.Error(err)
+				}
+				order = append(order, i)
+				time.Sleep(time.Duration(i+1) * time.Millisecond)
+				mine.leave()
+				mine.leave()
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		if !slices.Equal(order, []int{0, 1, 2, 3, 4, 5}) {
+			t.Errorf("turns were taken by %v", order)
+		}
+		if len(all) != 0 {
+			t.Errorf("%d turns are not given back", len(all))
+		}
+	})
+}
+
+func TestATurnThatHangsPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := make(turns, 1)
+		var hangs, next turn
+		begun := time.Now()
+		if err := all.take(t.Context(), &hangs); err != nil {
+			t.Fatal(err)
+		}
+		if err := all.take(t.Context(), &next); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(begun); waited != turnLimit {
+			t.Errorf("the next waited %v", waited)
+		}
+		hangs.leave() // what it gave up is not its own any more
+		var third turn
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("stopped"))
+		defer cancel()
+		if err := all.take(ctx, &third); err == nil || err.Error() != "stopped" {
+			t.Errorf("a third got in: %v", err)
+		}
+		third.leave()
+		next.leave()
+		if len(all) != 0 {
+			t.Errorf("%d turns are not given back", len(all))
+		}
+	})
+}

@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/tinylet/tinylet/agent/local"
+)
+
+func (s *system) metrics() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "metrics [flags]",
+		Short: "Print what Prometheus can be told",
+		Long: `Print the running agent's metrics in the text format of Prometheus. All are counted
+from the agent's start; a board alone has none.`,
+		Example: `  # How many bytes went to the API server, and for what?
+  tinylet metrics | grep tinylet_api_bytes_total
+
+  # Hand them to the textfile collector of a node exporter.
+  tinylet metrics > /var/lib/node_exporter/tinylet.prom.new &&
+      mv /var/lib/node_exporter/tinylet.prom.new /var/lib/node_exporter/tinylet.prom`,
+		Args: cobra.NoArgs,
+	}
+	socket := addSocket(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return local.NewClient(*socket).Metrics(cmd.Context(), cmd.OutOrStdout())
+	}
+	return command(cmd)
+}

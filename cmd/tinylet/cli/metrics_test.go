@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/metric"
+)
+
+func TestMetricsPrintsWhatTheAgentTells(t *testing.T) {
+	n := newNode(t, samplePods(), nil, func(c *local.Config) {
+		c.Metrics = func() []*metric.Family {
+			f := metric.Counter("tinylet_api_bytes_total", "Bytes.", "direction")
+			f.Add(5, "sent")
+			return []*metric.Family{f}
+		}
+	})
+	out, _, err := n.run(t, "metrics")
+	want := "# HELP tinylet_api_bytes_total Bytes.\n# TYPE tinylet_api_bytes_total counter\ntinylet_api_bytes_total{direction=\"sent\"} 5\n"
+	if err != nil || out != want {
+		t.Errorf("printed %q, %v", out, err)
+	}
+	var e *ExitError
+	if _, _, err := newNode(t, nil, nil).run(t, "metrics"); !errors.As(err, &e) || e.Code != codeNoAgent {
+		t.Errorf("without an agent: %v", err)
+	}
+}

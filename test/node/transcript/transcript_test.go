@@ -1,0 +1,46 @@
+package transcript
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestFaults(t *testing.T) {
+	for _, tt := range []struct {
+		line string
+		bad  bool
+	}{
+		{`time=2026-01-01T00:00:00Z level=INFO msg="pods are restored from the journal" pods=3`, false},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="torn tail of journal dropped" journal=/j/journal offset=12 bytes=4`, false},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="pod step failed, will be repeated" failures=1`, false},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="damaged part of journal is lost" offset=12 bytes=4`, true},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="a value in the journal of pods cannot be used and is left as it is" key=pod/x`, true},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="a pod in the journal is not run" podUID=x`, true},
+		{`time=2026-01-01T00:00:00Z level=ERROR msg="journal of the cluster's pods cannot be used"`, true},
+		{`time=2026-01-01T00:00:00Z level=WARN msg=event reason=FailedJournal`, true},
+		{`~ # panic: runtime error: index out of range [3] with length 3`, true},
+		{`fatal error: all goroutines are asleep - deadlock!`, true},
+		{`goroutine 17 [running]:`, true},
+		{`supervise: tinylet ended with status 2 after 3 s, starts again in 1 s`, true},
+		{`[   12.3] EXT4-fs error (device vda): ext4_lookup:1855: inode #12: bad entry`, true},
+		{`[   12.3] EXT4-fs (vda): error count since last fsck: 1`, true},
+		{`[   12.3] EXT4-fs (vda): recovery complete`, false},
+		{`[   12.3] Kernel panic - not syncing: Attempted to kill init!`, true},
+		{`[   12.3] Internal error: Oops: 0000000096000004 [#1] SMP`, true},
+	} {
+		var s Transcript
+		fmt.Fprintf(&s, "before\r\n%s\r\nafter", tt.line)
+		if got := s.Faults(); (len(got) > 0) != tt.bad || tt.bad && got[0] != tt.line {
+			t.Errorf("faults of %q: %q, want it to be one: %v", tt.line, got, tt.bad)
+		}
+	}
+}
+
+func TestTranscript(t *testing.T) {
+	var s Transcript
+	fmt.Fprint(&s, "a\r\nlevel=WARN msg=\"torn tail of journal ")
+	fmt.Fprint(&s, "dropped\" x=1\r\nend")
+	if s.Torn() != 1 || s.Tail(3) != "end" || s.Tail(1000) != s.String() {
+		t.Errorf("torn %d, tail %q of %q", s.Torn(), s.Tail(3), s.String())
+	}
+}
