@@ -24,10 +24,10 @@ const (
 	jobsPath = "/apis/batch/v1" + namespace + "jobs"
 )
 
-// Bounds of how many pods there are at a time.
+// Bounds of how many pods there are at a time beside the two that stay.
 const (
-	fewPods  = 4
-	manyPods = 7
+	fewPods  = 2
+	manyPods = 4
 	manyJobs = 2
 )
 
@@ -180,10 +180,10 @@ func (s *soak) change() string {
 	victims := s.victims()
 	pick := func() *corev1.Pod { return victims[s.IntN(len(victims))] }
 	what := s.IntN(100)
-	switch live := len(s.ledger.Live()); {
-	case live < fewPods:
+	switch n := len(victims); {
+	case n < fewPods:
 		what = 0
-	case live > manyPods && len(victims) > 0:
+	case n > manyPods:
 		what = 30
 	}
 	switch {
@@ -239,7 +239,7 @@ func (s *soak) awaitEvent() string {
 	var what string
 	var over func(p *corev1.Pod) bool // nil pod: it is gone
 	switch victims := s.victims(); {
-	case len(victims) > fewPods || len(victims) > 0 && s.IntN(3) == 0:
+	case len(victims) > manyPods || len(victims) > 0 && s.IntN(3) == 0:
 		p := victims[s.IntN(len(victims))]
 		s.deletePod(p, false)
 		uid := p.UID
