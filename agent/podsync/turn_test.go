@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,11 @@ import (
 func TestTurnsComeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := make(turns, 2)
+		var mu sync.Mutex
+		var wg sync.WaitGroup
 		var order []int
 		for i := range 6 {
-			go func() {
+			wg.Go(func() {
 				var mine turn
 				if err := all.take(t.Context(), &mine); err != nil {
 					t.Error(err)
@@ -22,14 +25,16 @@ func TestTurnsComeInOrder(t *testing.T) {
 				if err := all.take(t.Context(), &mine); err != nil { // has it already
 					t.Error(err)
 				}
+				mu.Lock()
 				order = append(order, i)
+				mu.Unlock()
 				time.Sleep(time.Duration(i+1) * time.Millisecond)
 				mine.leave()
 				mine.leave()
-			}()
+			})
 			synctest.Wait()
 		}
-		time.Sleep(time.Minute)
+		wg.Wait()
 		if !slices.Equal(order, []int{0, 1, 2, 3, 4, 5}) {
 			t.Errorf("turns were taken by %v", order)
 		}
