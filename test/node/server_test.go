@@ -30,7 +30,11 @@ func (l lab) compacted() {
 			pods.turn()
 		}
 		pods.converges()
+		// The kernel would bring what a connection still holds, when the link
+		// is whole again.
+		l.c.StopAPIServer(l.T)
 		l.c.Partition(l.T, name)
+		l.c.StartAPIServer(l.T)
 		for range 6 {
 			pods.turn()
 		}
