@@ -179,8 +179,8 @@ spec:
 // with a list of all its pods.
 func (b *badLink) slow(l lab) {
 	l.untouched(func() {
-		l.c.Apply(l.T, strings.Replace(web, "replicas: 10", "replicas: 6", 1))
-		l.until("six replicas run", func() string { return l.running("app=web", 6) })
+		l.c.Apply(l.T, strings.Replace(web, "replicas: 10", "replicas: 4", 1))
+		l.until("four replicas run", func() string { return l.running("app=web", 4) })
 		lapses := l.lapses()
 		b.link.SetMode(cluster.Slow)
 		b.link.Cut()
@@ -193,7 +193,7 @@ func (b *badLink) slow(l lab) {
 		l.c.Must(l.T, "delete", "pod/thin", "--wait=false")
 		l.gone("app=thin")
 		l.Logf("an agent that begins on a slow link with %d pods hears of a deletion after %.0f s", len(l.pods("")), time.Since(began).Seconds())
-		time.Sleep(time.Minute)
+		time.Sleep(30 * time.Second)
 		l.Logf("the cluster missed the node %d times in %.0f s over a slow link", l.lapses()-lapses, time.Since(began).Seconds())
 		b.passes(l)
 		l.c.Must(l.T, "delete", "deployment/web", "--wait=false")
