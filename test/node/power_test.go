@@ -291,6 +291,9 @@ func (s *soak) census() *census.Census {
 func (s *soak) restored() {
 	s.Helper()
 	due := s.ledger.Due()
+	for start := time.Now(); !s.started(due) && time.Since(start) < patience; {
+		time.Sleep(100 * time.Millisecond)
+	}
 	s.await("pods back", func() string {
 		if missing := s.ledger.Missing(s.census()); len(missing) > 0 {
 			return strings.Join(missing, "; ")
@@ -309,6 +312,25 @@ func (s *soak) restored() {
 	s.usual = (s.usual + took) / 2
 }
 
+// started says whether the agent says on the console that it has started
+// containers of all these pods. To ask costs the board nothing, while a census
+// takes a second of its time.
+func (s *soak) started(pods []string) bool {
+	said := make(map[string]bool)
+	for line := range strings.Lines(s.console.String()) {
+		if _, rest, ok := strings.Cut(line, " pod=default/"); ok && strings.Contains(rest, " reason=Started ") {
+			name, _, _ := strings.Cut(rest, " ")
+			said[name] = true
+		}
+	}
+	for _, name := range pods {
+		if !said[name] {
+			return false
+		}
+	}
+	return true
+}
+
 // settled waits until board and API server have come to rest and agree.
 func (s *soak) settled() {
 	s.Helper()
@@ -323,7 +345,7 @@ func (s *soak) settled() {
 // await is until without a word where all is well.
 func (s *soak) await(what string, missing func() string) {
 	s.Helper()
-	for start := time.Now(); ; time.Sleep(300 * time.Millisecond) {
+	for start := time.Now(); ; time.Sleep(time.Second) {
 		m := missing()
 		if m == "" {
 			return
