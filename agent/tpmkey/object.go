@@ -1,0 +1,74 @@
+package tpmkey
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// public is the template of the object that holds a key. Unique is empty.
+func public(pcrs []pcr) tpm2.TPMTPublic {
+	return tpm2.TPMTPublic{
+		Type:    tpm2.TPMAlgKeyedHash,
+		NameAlg: tpm2.TPMAlgSHA256,
+		ObjectAttributes: tpm2.TPMAObject{
+			FixedTPM: true, FixedParent: true,
+			// With PCRs their policy is the only way to the key.
+			UserWithAuth: len(pcrs) == 0,
+			// There is no password that somebody could guess.
+			NoDA: true,
+		},
+		AuthPolicy: tpm2.TPM2BDigest{Buffer: policy(pcrs)},
+	}
+}
+
+// policy is the digest of TPM2_PolicyPCR for these values, or empty. It is
+// computed here, so that the values in the file are those that count.
+func policy(pcrs []pcr) []byte {
+	if len(pcrs) == 0 {
+		return nil
+	}
+	values := sha256.New()
+	for _, p := range pcrs {
+		values.Write(p.value[:])
+	}
+	code := tpm2.TPMCCPolicyPCR
+	digest := sha256.New()
+	digest.Write(make([]byte, sha256.Size))
+	digest.Write([]byte{byte(code >> 24), byte(code >> 16), byte(code >> 8), byte(code)})
+	digest.Write(tpm2.Marshal(selection(pcrs)))
+	digest.Write(values.Sum(nil))
+	return digest.Sum(nil)
+}
+
+// selection names PCRs of the SHA-256 bank.
+func selection(pcrs []pcr) tpm2.TPMLPCRSelection {
+	indexes := make([]uint, 0, len(pcrs))
+	for _, p := range pcrs {
+		indexes = append(indexes, uint(p.index))
+	}
+	return tpm2.TPMLPCRSelection{PCRSelections: []tpm2.TPMSPCRSelection{{
+		Hash: tpm2.TPMAlgSHA256, PCRSelect: tpm2.PCClientCompatible.PCRs(indexes...),
+	}}}
+}
+
+// checkPublic holds the public part against the template: what is loaded is
+// an object that cannot leave its TPM, with the policy of the PCRs in the file.
+func (s *Sealed) checkPublic() error {
+	want := public(s.pcrs)
+	if len(s.public) >= sha256.Size {
+		want.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgKeyedHash, &tpm2.TPM2BDigest{Buffer: s.public[len(s.public)-sha256.Size:]})
+	}
+	want.Parameters = noScheme()
+	if len(s.public) < sha256.Size || !bytes.Equal(tpm2.Marshal(want), s.public) {
+		return errors.New("its public part is not one that tinylet makes")
+	}
+	return nil
+}
+
+// noScheme is of an object that only holds data.
+func noScheme() tpm2.TPMUPublicParms {
+	return tpm2.NewTPMUPublicParms(tpm2.TPMAlgKeyedHash, &tpm2.TPMSKeyedHashParms{})
+}

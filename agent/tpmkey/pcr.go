@@ -1,0 +1,83 @@
+package tpmkey
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+)
+
+// readPCRs reads PCRs of the SHA-256 bank. A TPM answers as many at a time as
+// it likes, from the lowest on.
+func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
+	var wanted, out []pcr
+	for _, index := range indexes {
+		wanted = append(wanted, pcr{index: index})
+	}
+	for len(wanted) > 0 {
+		read, err := tpm2.PCRRead{PCRSelectionIn: selection(wanted)}.Execute(t)
+		if err != nil {
+			return nil, &stepError{stepPCRs, err}
+		}
+		values := read.PCRValues.Digests
+		if len(values) == 0 {
+			return nil, fmt.Errorf("the TPM has no PCR %d in a SHA-256 bank: turn the bank on in the firmware (tpm2_pcrallocate), or seal without PCRs", wanted[0].index)
+		}
+		if len(values) > len(wanted) || count(read.PCRSelectionOut) != len(values) {
+			return nil, errors.New("the TPM answers PCRs that it was not asked for")
+		}
+		for i, value := range values {
+			if len(value.Buffer) != sha256.Size || !selects(read.PCRSelectionOut, wanted[i].index) {
+				return nil, errors.New("the TPM answers PCRs that it was not asked for")
+			}
+			out = append(out, pcr{wanted[i].index, [sha256.Size]byte(value.Buffer)})
+		}
+		wanted = wanted[len(values):]
+	}
+	return out, nil
+}
+
+func count(list tpm2.TPMLPCRSelection) (n int) {
+	for _, bank := range list.PCRSelections {
+		for _, b := range bank.PCRSelect {
+			n += bits.OnesCount8(b)
+		}
+	}
+	return n
+}
+
+func selects(list tpm2.TPMLPCRSelection, index int) bool {
+	for _, bank := range list.PCRSelections {
+		if bank.Hash == tpm2.TPMAlgSHA256 && index/8 < len(bank.PCRSelect) && bank.PCRSelect[index/8]&(1<<(index%8)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// changed says which PCRs are not what they were.
+func (s *Sealed) changed(t transport.TPM) error {
+	indexes := make([]int, 0, len(s.pcrs))
+	for _, p := range s.pcrs {
+		indexes = append(indexes, p.index)
+	}
+	now, err := readPCRs(t, indexes)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for i := range now {
+		if now[i] != s.pcrs[i] {
+			names = append(names, strconv.Itoa(now[i].index))
+		}
+	}
+	if len(names) == 0 {
+		return errors.New("the TPM refuses the key's policy although no PCR differs: it changed meanwhile, or the file is not this TPM's")
+	}
+	return fmt.Errorf("%w: PCR %s", ErrPCRs, strings.Join(names, ", "))
+}

@@ -1,0 +1,216 @@
+package tpmkey
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+)
+
+// Source answers a source of a key for restore.Config.Key: a file that was
+// sealed by this board's TPM. The source blocks on the TPM, for seconds.
+func Source(path, device string) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		s, err := ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read the sealed key of the journal: %w", err)
+		}
+		key, err := s.Unseal(device)
+		if err != nil {
+			return nil, fmt.Errorf("unseal the key of the journal in %q: %w", path, err)
+		}
+		return key, nil
+	}
+}
+
+// Seal seals a key with the TPM at device, bound to what the PCRs have now. It
+// has unsealed it once when it returns.
+func Seal(device string, key []byte, pcrs []int) (*Sealed, error) {
+	if len(key) != KeySize {
+		return nil, fmt.Errorf("seal a key with the TPM: it has %d bytes, not %d", len(key), KeySize)
+	}
+	pcrs = slices.Clone(pcrs)
+	slices.Sort(pcrs)
+	for _, index := range pcrs {
+		if index < 0 || index > MaxPCR {
+			return nil, fmt.Errorf("seal a key with the TPM: there is no PCR %d, only 0 to %d", index, MaxPCR)
+		}
+	}
+	var s *Sealed
+	err := withTPM(device, patience, func(t transport.TPM) (err error) {
+		s, err = seal(t, key, slices.Compact(pcrs))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("seal a key with the TPM %s: %w", device, err)
+	}
+	again, err := s.Unseal(device)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(again)
+	if !bytes.Equal(again, key) {
+		return nil, fmt.Errorf("seal a key with the TPM %s: it unseals another one", device)
+	}
+	return s, nil
+}
+
+// Unseal answers the key.
+func (s *Sealed) Unseal(device string) ([]byte, error) {
+	var key []byte
+	err := withTPM(device, patience, func(t transport.TPM) (err error) {
+		key, err = s.unseal(t)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask the TPM %s: %w", device, err)
+	}
+	return key, nil
+}
+
+// withTPM opens a TPM for do and says of errors what to do about them.
+func withTPM(path string, patience time.Duration, do func(transport.TPM) error) (err error) {
+	d, err := openDevice(path, patience)
+	if err != nil {
+		return explainOpen(err, sysfs)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			// The library takes some answers apart without a look at their
+			// length, and what a broken TPM says must not end the agent.
+			err = fmt.Errorf("the TPM's answer makes no sense: %v", p)
+		}
+		if closeErr := d.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	return explain(do(d))
+}
+
+// nonceSize is that of sessions, the least that the TCG takes for them.
+const nonceSize = 16
+
+// root is the storage root key while it is loaded.
+type root struct {
+	handle tpm2.TPMHandle
+	name   tpm2.TPM2BName
+	public tpm2.TPMTPublic
+}
+
+// loadRoot has the TPM make its storage root key. Who calls it flushes it.
+func loadRoot(t transport.TPM) (*root, error) {
+	made, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}.Execute(t)
+	if err != nil {
+		return nil, &stepError{stepRoot, err}
+	}
+	public, err := made.OutPublic.Contents()
+	if err != nil {
+		flush(t, made.ObjectHandle)
+		return nil, &stepError{stepRoot, err}
+	}
+	// The name is computed, not believed: it stands for the key that sessions
+	// are salted with.
+	name, err := tpm2.ObjectName(public)
+	if err != nil {
+		flush(t, made.ObjectHandle)
+		return nil, &stepError{stepRoot, err}
+	}
+	return &root{handle: made.ObjectHandle, name: *name, public: *public}, nil
+}
+
+// auth uses the storage root key with a session that encrypts what goes in.
+func (r *root) auth() tpm2.AuthHandle {
+	return tpm2.AuthHandle{Handle: r.handle, Name: r.name, Auth: tpm2.HMAC(tpm2.TPMAlgSHA256, nonceSize,
+		tpm2.AESEncryption(128, tpm2.EncryptIn), tpm2.Salted(r.handle, r.public))}
+}
+
+func flush(t transport.TPM, handle tpm2.TPMHandle) {
+	// The kernel flushes what is left when the device is closed.
+	_, _ = tpm2.FlushContext{FlushHandle: handle}.Execute(t)
+}
+
+func seal(t transport.TPM, key []byte, indexes []int) (*Sealed, error) {
+	r, err := loadRoot(t)
+	if err != nil {
+		return nil, err
+	}
+	defer flush(t, r.handle)
+	pcrs, err := readPCRs(t, indexes)
+	if err != nil {
+		return nil, err
+	}
+	made, err := tpm2.Create{
+		ParentHandle: r.auth(),
+		InSensitive:  tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{Data: tpm2.NewTPMUSensitiveCreate(&tpm2.TPM2BSensitiveData{Buffer: key})}},
+		InPublic:     tpm2.New2B(public(pcrs)),
+	}.Execute(t)
+	if err != nil {
+		return nil, &stepError{stepSeal, err}
+	}
+	s := &Sealed{parent: r.name.Buffer, public: made.OutPublic.Bytes(), private: made.OutPrivate.Buffer, pcrs: pcrs}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("the TPM has made what was not asked for: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Sealed) unseal(t transport.TPM) ([]byte, error) {
+	r, err := loadRoot(t)
+	if err != nil {
+		return nil, err
+	}
+	defer flush(t, r.handle)
+	if !bytes.Equal(r.name.Buffer, s.parent) {
+		return nil, errOtherTPM
+	}
+	object, err := tpm2.Load{
+		ParentHandle: tpm2.AuthHandle{Handle: r.handle, Name: r.name, Auth: tpm2.PasswordAuth(nil)},
+		InPrivate:    tpm2.TPM2BPrivate{Buffer: s.private},
+		InPublic:     tpm2.BytesAs2B[tpm2.TPMTPublic](s.public),
+	}.Execute(t)
+	if err != nil {
+		return nil, &stepError{stepLoad, err}
+	}
+	defer flush(t, object.ObjectHandle)
+	session, done, err := s.session(t, r)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out, err := tpm2.Unseal{ItemHandle: tpm2.AuthHandle{Handle: object.ObjectHandle, Name: object.Name, Auth: session}}.Execute(t)
+	if errors.Is(err, tpm2.TPMRCPolicyFail) {
+		return nil, s.changed(t)
+	}
+	if err != nil {
+		return nil, &stepError{stepUnseal, err}
+	}
+	if len(out.OutData.Buffer) != KeySize {
+		clear(out.OutData.Buffer)
+		return nil, fmt.Errorf("it has sealed %d bytes, which are no key", len(out.OutData.Buffer))
+	}
+	return out.OutData.Buffer, nil
+}
+
+// session begins one that may unseal and encrypts what comes out.
+func (s *Sealed) session(t transport.TPM, r *root) (tpm2.Session, func(), error) {
+	begin := tpm2.HMACSession
+	if len(s.pcrs) > 0 {
+		begin = tpm2.PolicySession
+	}
+	session, end, err := begin(t, tpm2.TPMAlgSHA256, nonceSize, tpm2.AESEncryption(128, tpm2.EncryptOut), tpm2.Salted(r.handle, r.public))
+	if err != nil {
+		return nil, nil, &stepError{stepSession, err}
+	}
+	done := func() { _ = end() } // the kernel ends what is left when the device is closed
+	if len(s.pcrs) > 0 {
+		if _, err := (tpm2.PolicyPCR{PolicySession: session.Handle(), Pcrs: selection(s.pcrs)}).Execute(t); err != nil {
+			done()
+			return nil, nil, &stepError{stepSession, err}
+		}
+	}
+	return session, done, nil
+}
