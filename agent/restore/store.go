@@ -185,7 +185,7 @@ func openJournal(c *Config) (*journal.Journal, error) {
 		return j, err
 	}
 	if !c.Quarantine {
-		return nil, fmt.Errorf("%w: %s, or have it put aside (quarantine) to begin a new one", err, remedy)
+		return nil, fmt.Errorf("%w: %s, or move the folder %q away to begin a new one", err, remedy, c.Dir)
 	}
 	aside, moveErr := quarantine(c.Dir)
 	if moveErr != nil {
