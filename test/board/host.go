@@ -27,22 +27,35 @@ var hostTools = map[string]string{
 	"ip":                  "iproute2",
 }
 
-// HostPackages returns the distribution packages that boards need, sorted.
+// testTools are those that tests need beside boards; where one is missing, they
+// are skipped.
+var testTools = map[string]string{
+	"swtpm": "swtpm",
+}
+
+// HostPackages returns the distribution packages that boards and tests need,
+// sorted.
 func HostPackages() []string {
 	names := []string{"debian-archive-keyring"}
-	for _, p := range hostTools {
-		names = append(names, p)
+	for _, tools := range []map[string]string{hostTools, testTools} {
+		for _, p := range tools {
+			names = append(names, p)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
 // MissingPackages returns those of HostPackages that are not installed, sorted.
-func MissingPackages() []string {
+func MissingPackages() []string { return missingPackages(hostTools, testTools) }
+
+func missingPackages(lists ...map[string]string) []string {
 	var names []string
-	for tool, p := range hostTools {
-		if _, err := lookTool(tool); err != nil {
-			names = append(names, p)
+	for _, tools := range lists {
+		for tool, p := range tools {
+			if _, err := lookTool(tool); err != nil {
+				names = append(names, p)
+			}
 		}
 	}
 	if _, err := os.Stat(keyring); err != nil {
@@ -54,7 +67,7 @@ func MissingPackages() []string {
 
 // checkHost returns an error that tells what to install, if anything.
 func checkHost() error {
-	missing := MissingPackages()
+	missing := missingPackages(hostTools)
 	if len(missing) == 0 {
 		return nil
 	}
