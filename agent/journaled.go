@@ -18,6 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/tpmkey"
 	"github.com/tinylet/tinylet/agent/worker"
 )
 
@@ -31,6 +32,7 @@ func (p *parts) openJournal(cfg *config.Config, met func() bool, log *slog.Logge
 	store, err := restore.Open(restore.Config{
 		Dir:     filepath.Join(cfg.Paths.State, "journal"),
 		KeyFile: cfg.Tinylet.JournalKeyFile,
+		Key:     journalKey(&cfg.Tinylet),
 		Met:     met,
 		Started: func(uid types.UID) *metav1.Time {
 			if _, s, ok := p.statuses.Get(uid); ok {
@@ -46,6 +48,18 @@ func (p *parts) openJournal(cfg *config.Config, met func() bool, log *slog.Logge
 		return nil
 	}
 	return store
+}
+
+// journalKey is where the key of the journal comes from if not from a file as
+// it is; nil is nowhere.
+func journalKey(tc *config.TinyletConfiguration) func() ([]byte, error) {
+	switch {
+	case tc.JournalKeyTPMFile != "":
+		return tpmkey.Source(tc.JournalKeyTPMFile, tpmkey.Device)
+	case tc.JournalKeyring != "":
+		return restore.Keyring(tc.JournalKeyring)
+	}
+	return nil
 }
 
 // journaled is a Syncer that has the API server's pods on the disk before

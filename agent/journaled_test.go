@@ -2,12 +2,18 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/source"
 )
 
@@ -122,4 +128,65 @@ func TestNothingIsToldBeforeTheRuntimeAnswers(t *testing.T) {
 		running(1)
 		l.leave()
 	})
+}
+
+// TestJournalWithoutItsKey is a board whose TPM is broken, or whose key was
+// not put into the keyring: pods run, somebody is told, and the journal stays
+// on the disk as it is.
+func TestJournalWithoutItsKey(t *testing.T) {
+	for _, row := range []struct {
+		name, want string
+		configure  func(tc *config.TinyletConfiguration, dir string)
+	}{
+		{"no sealed file", "sealed key", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyTPMFile = dir + "/none" }},
+		{"torn sealed file", "torn", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyTPMFile = dir + "/torn" }},
+		{"nothing in the keyring", "keyring", func(tc *config.TinyletConfiguration, _ string) { tc.JournalKeyring = "tinylet:none" }},
+		{"no key", "key", func(*config.TinyletConfiguration, string) {}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, l *lab) {
+				dir := t.TempDir()
+				if err := os.WriteFile(dir+"/torn", []byte("tinylet-tpm-key 1\nparent 00"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				log := slog.New(slog.DiscardHandler)
+				store, err := restore.Open(restore.Config{Dir: dir + "/journal", Log: log, Key: func() ([]byte, error) { return []byte("0123456789abcdef0123456789abcdef"), nil }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := shell(t, "once", "Always", "sleep 100000")
+				delete(p.Annotations, pod.AnnotationSource)
+				if err := errors.Join(store.Admit(t.Context(), p), store.Close()); err != nil {
+					t.Fatal(err)
+				}
+				before, err := os.ReadFile(dir + "/journal/journal")
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.cfg.Kubeconfig, l.cfg.Paths.State, l.cfg.Paths.PKI = dir+"/none.conf", dir, dir
+				row.configure(&l.cfg.Tinylet, dir)
+				l.start()
+				if l.agent.cluster.journal != nil {
+					t.Error("there is a journal")
+				}
+				told := false
+				for _, e := range l.agent.events.Recent() {
+					told = told || e.Reason == reasonNotJournaled && strings.Contains(e.Message, row.want)
+				}
+				if !told {
+					t.Errorf("events %+v", l.agent.events.Recent())
+				}
+				l.agent.syncer.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
+				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+				l.settle(time.Minute)
+				if _, s, ok := l.agent.statuses.Get(p.UID); !ok || s.Phase != v1.PodRunning {
+					t.Errorf("the pod: %v", s)
+				}
+				l.kill()
+				if after, err := os.ReadFile(dir + "/journal/journal"); err != nil || string(after) != string(before) {
+					t.Errorf("the journal has changed: %v", err)
+				}
+			})
+		})
+	}
 }

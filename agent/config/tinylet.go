@@ -43,6 +43,20 @@ type TinyletConfiguration struct {
 	//
 	// Default: none
 	JournalKeyFile string `json:"journalKeyFile,omitempty"`
+	// JournalKeyTPMFile holds such a key as this board's TPM 2.0 has sealed it
+	// (`tinylet journal-key --tpm` makes the file): who has the disk without
+	// the board cannot read the journal. It excludes journalKeyFile and
+	// journalKeyring.
+	//
+	// Default: none
+	JournalKeyTPMFile string `json:"journalKeyTPMFile,omitempty"`
+	// JournalKeyring is the description of such a key of type "user" in a
+	// kernel keyring of root (keyrings(7)), such as tinylet:journal, which
+	// something puts there before the agent starts. It excludes journalKeyFile
+	// and journalKeyTPMFile.
+	//
+	// Default: none
+	JournalKeyring string `json:"journalKeyring,omitempty"`
 	// Metered is for a board whose every byte costs: its lease is renewed at
 	// half of its duration in place of a quarter, what nobody waits for is
 	// held back and sent together (statuses of pods, repeated events), and a

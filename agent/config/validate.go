@@ -273,12 +273,34 @@ func (c *checker) tinylet(tc *TinyletConfiguration) {
 			c.invalid(tinyletKind+folder.name, folder.path, "an absolute path")
 		}
 	}
-	for _, file := range []struct{ name, path string }{{".enrolKubeconfig", tc.EnrolKubeconfig}, {".journalKeyFile", tc.JournalKeyFile}} {
+	for _, file := range []struct{ name, path string }{{".enrolKubeconfig", tc.EnrolKubeconfig}, {".journalKeyFile", tc.JournalKeyFile}, {".journalKeyTPMFile", tc.JournalKeyTPMFile}} {
 		if file.path != "" && !filepath.IsAbs(file.path) {
 			c.invalid(tinyletKind+file.name, file.path, "an absolute path")
 		}
 	}
+	c.journalKey(tc)
 	if !filepath.IsAbs(tc.SocketPath) || len(tc.SocketPath) > maxSocketPath {
 		c.invalid(tinyletKind+".socketPath", tc.SocketPath, "an absolute path of at most 107 bytes")
+	}
+}
+
+// maxKeyring is the longest description of a key (add_key(2)).
+const maxKeyring = 4095
+
+func (c *checker) journalKey(tc *TinyletConfiguration) {
+	if len(tc.JournalKeyring) > maxKeyring || strings.ContainsRune(tc.JournalKeyring, 0) {
+		c.invalid(tinyletKind+".journalKeyring", tc.JournalKeyring, "a key's description of at most 4095 bytes")
+	}
+	first := ""
+	for _, key := range []struct{ name, value string }{
+		{".journalKeyFile", tc.JournalKeyFile}, {".journalKeyTPMFile", tc.JournalKeyTPMFile}, {".journalKeyring", tc.JournalKeyring},
+	} {
+		switch {
+		case key.value == "":
+		case first == "":
+			first = key.name
+		default:
+			c.invalid(tinyletKind+key.name, key.value, "empty where "+tinyletKind+first+" is set: the journal has one key")
+		}
 	}
 }

@@ -32,9 +32,8 @@
 //
 // Secrets and tokens are on the disk. Without a key everybody who can read
 // the card can read them, though no other user of the node can; with a key
-// (KeyFile, Keyring) the journal is sealed with AES-256-GCM, which is worth
-// as much as the place where the key is. Keys that a TPM has sealed are not
-// built: what unseals one at boot can put it in a keyring.
+// (KeyFile, Keyring, agent/tpmkey) the journal is sealed with AES-256-GCM,
+// which is worth as much as the place where the key is.
 //
 // # When it is written
 //

@@ -63,8 +63,7 @@ func KeyFile(path string, log *slog.Logger) func() ([]byte, error) {
 // Keyring answers a source of a key for Config.Key: the key of type "user"
 // with a description, such as KeyDescription, in the session's, the user
 // session's or the user's kernel keyring (keyrings(7)). Its payload is what a
-// file of KeyFile has. Whatever unseals a key at boot, such as with a TPM, can
-// put it there.
+// file of KeyFile has. Whatever has a key at boot can put it there.
 func Keyring(description string) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		text, err := readKeyring(description)
