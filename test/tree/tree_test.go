@@ -62,7 +62,7 @@ func goList(t *testing.T, args ...string) []listed {
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/..."},
-	1: {"agent/pod", "agent/version", "agent/document", "agent/journal", "agent/strategic", "agent/metric"},
+	1: {"agent/pod", "agent/version", "agent/document", "agent/journal", "agent/strategic", "agent/metric", "agent/tpmkey"},
 	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock"},
 	3: {"agent/criconfig", "agent/action", "agent/node", "agent/identity"},
 	4: {

@@ -1,7 +1,8 @@
 // Package cli is the commands of someone at the board: ps, describe, logs,
-// events, status, metrics, drain-local, check and join. They ask the running
-// agent over its socket and print tables for people or, with -o json, documents
-// for programs; logs, check and join work without an agent too.
+// events, status, metrics, drain-local, check, join and journal-key. They ask the
+// running agent over its socket and print tables for people or, with -o json,
+// documents for programs; logs, check, join and journal-key work without an agent
+// too.
 //
 // The JSON documents are the types whose names end in Document. Fields are
 // added to them, never renamed or removed.
@@ -22,6 +23,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/podlogs"
+	"github.com/tinylet/tinylet/agent/tpmkey"
 )
 
 // ExitError ends the program with a code. Err is to be printed; nil prints
@@ -59,12 +61,13 @@ func Commands() []*cobra.Command {
 		uptime:  uptime,
 		logRoot: podlogs.Root,
 		root:    "/",
+		tpm:     tpmkey.Device,
 	}
 	return s.commands()
 }
 
 func (s *system) commands() []*cobra.Command {
-	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.events(), s.status(), s.metrics(), s.drainLocal(), s.check(), s.join()}
+	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.events(), s.status(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey()}
 }
 
 // system is what the commands take from around them.
@@ -73,6 +76,7 @@ type system struct {
 	uptime  func() time.Duration // 0 where it is not known
 	logRoot string
 	root    string // of the file system that check looks at
+	tpm     string // that seals keys
 }
 
 // uptime counts the time that the board slept, too.

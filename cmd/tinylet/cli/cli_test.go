@@ -241,6 +241,7 @@ func TestOutputs(t *testing.T) {
 		{"help-logs.txt", []string{"logs", "--help"}},
 		{"help-events.txt", []string{"events", "--help"}},
 		{"help-check.txt", []string{"check", "--help"}},
+		{"help-journal-key.txt", []string{"journal-key", "--help"}},
 		{"help-metrics.txt", []string{"metrics", "--help"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
