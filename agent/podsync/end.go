@@ -13,6 +13,7 @@ import (
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // errStillRuns says that a termination has to be repeated.
@@ -58,8 +59,8 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	}
 	if s.managesCgroups(node) {
 		for _, path := range criconfig.PodCgroups(ref.UID, node) {
-			if err := s.Cgroups.Delete(path); err != nil {
-				return fmt.Errorf("remove cgroup of pod %s: %w", ref, err)
+			if err := s.dropCgroup(ref, path); err != nil {
+				return err
 			}
 		}
 	}
@@ -75,6 +76,23 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 		return err
 	}
 	s.report(p, o, f)
+	return nil
+}
+
+// dropCgroup removes a cgroup of a pod of which the runtime has stopped all.
+// What still lives there has slipped from it: a start that was broken off in
+// the middle can leave a process behind. It is killed, as the kubelet does
+// (pkg/kubelet/cm/pod_container_manager_linux.go: Destroy), and the group goes
+// with the next try.
+func (s *Syncer) dropCgroup(ref pod.Ref, path string) error {
+	err := s.Cgroups.Delete(path)
+	if errors.Is(err, cgroups.ErrBusy) {
+		s.Log.Warn("processes that the container runtime has lost are killed", "pod", ref.String(), "podUID", ref.UID, "cgroup", path)
+		err = errors.Join(err, s.Cgroups.Kill(path))
+	}
+	if err != nil {
+		return fmt.Errorf("remove cgroup of pod %s: %w", ref, err)
+	}
 	return nil
 }
 
