@@ -34,6 +34,7 @@ type lab struct {
 	bootID  string // in place of the machine's, if not empty
 
 	agent *parts
+	ctx   context.Context // the agent's, while it runs
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 }
@@ -80,7 +81,7 @@ func (l *lab) start() {
 		agent.syncer.BootID = l.bootID
 	}
 	ctx, cancel := context.WithCancel(l.t.Context())
-	l.stop = cancel
+	l.ctx, l.stop = ctx, cancel
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
@@ -103,8 +104,8 @@ func (l *lab) want(pods ...*v1.Pod) {
 	if l.stop == nil {
 		return
 	}
-	mux := l.agent.mux
-	l.done.Go(func() { mux.Set(l.t.Context(), pod.SourceFile, source.Wanted{Pods: pods}) })
+	mux, ctx := l.agent.mux, l.ctx
+	l.done.Go(func() { mux.Set(ctx, pod.SourceFile, source.Wanted{Pods: pods}) })
 }
 
 // settle lets virtual time pass.

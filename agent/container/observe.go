@@ -20,9 +20,9 @@ type observer interface {
 }
 
 // Observe asks the runtime for everything it knows of one pod: two lists
-// filtered by UID, and one status call for each object. An object that
-// disappears meanwhile is left out. A pod that the runtime does not know
-// gives an empty Observed.
+// filtered by UID, and one status call for each container and each sandbox
+// that is ready. An object that disappears meanwhile is left out. A pod that
+// the runtime does not know gives an empty Observed.
 func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error) {
 	selector := map[string]string{LabelPodUID: string(uid)}
 	sandboxes, err := rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
@@ -35,6 +35,11 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 	}
 	o := &Observed{UID: uid}
 	for _, s := range sandboxes {
+		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+			o.identify(s.GetLabels())
+			o.Sandboxes = append(o.Sandboxes, stoppedSandboxOf(s))
+			continue
+		}
 		status, err := rt.PodSandboxStatus(ctx, s.GetId())
 		if errors.Is(err, ErrNotFound) {
 			continue
@@ -58,6 +63,35 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 	}
 	o.sort()
 	return o, nil
+}
+
+// WithSandbox is o and a sandbox that was made since, as the runtime tells it
+// now. It costs one call, where Observe looks at all of the pod.
+func (o *Observed) WithSandbox(ctx context.Context, rt Sandboxes, id string) (*Observed, error) {
+	status, err := rt.PodSandboxStatus(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("status of sandbox %q: %w", id, err)
+	}
+	out := *o
+	out.identify(status.GetLabels())
+	out.Sandboxes = append(slices.Clone(o.Sandboxes), sandboxOf(status))
+	out.sort()
+	return &out, nil
+}
+
+// WithContainer is o with one container of a sandbox as the runtime tells it
+// now, whether o has it already or it was made since. It costs one call.
+func (o *Observed) WithContainer(ctx context.Context, rt Containers, sandboxID, id string) (*Observed, error) {
+	status, err := rt.ContainerStatus(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("status of container %q: %w", id, err)
+	}
+	out := *o
+	out.identify(status.GetLabels())
+	out.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Container) bool { return c.ID == id })
+	out.Containers = append(out.Containers, containerOf(sandboxID, status))
+	out.sort()
+	return &out, nil
 }
 
 func (o *Observed) identify(labels map[string]string) {
@@ -93,6 +127,17 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) Sandbox {
 		}
 	}
 	return out
+}
+
+// stoppedSandboxOf is a sandbox that is not ready: it has no address any more,
+// so a list tells all of it that counts.
+func stoppedSandboxOf(s *runtimeapi.PodSandbox) Sandbox {
+	return Sandbox{
+		ID:        s.GetId(),
+		Attempt:   s.GetMetadata().GetAttempt(),
+		CreatedAt: timeOf(s.GetCreatedAt()),
+		BootID:    s.GetAnnotations()[AnnotationBoot],
+	}
 }
 
 func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {

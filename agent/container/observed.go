@@ -42,6 +42,7 @@ type Sandbox struct {
 	// network and for a sandbox that is not ready.
 	IPs []string
 	// HostNetwork says that the sandbox has no network namespace of its own.
+	// It is not known of one that is not ready.
 	HostNetwork bool
 	// BootID is the kernel's boot ID when it was made; empty where that is not
 	// known (a kubelet's sandbox).

@@ -132,7 +132,8 @@ func secret(name, registry, user, password string) *v1.Secret {
 func (b *bench) ensureWith(uid, image string, secrets ...*v1.Secret) (string, error) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: "default", Name: uid}}
 	c := &v1.Container{Name: "main", Image: image, ImagePullPolicy: v1.PullAlways}
-	return b.puller.Ensure(b.Context(), p, c, Options{Secrets: secrets})
+	ref, _, err := b.puller.Ensure(b.Context(), p, c, Options{Secrets: secrets})
+	return ref, err
 }
 
 // accept makes an image that takes one password, and notes what was tried.

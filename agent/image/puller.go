@@ -94,35 +94,37 @@ type Options struct {
 }
 
 // Ensure makes the image of container c present by its pull policy and
-// answers the reference to create the container with. It blocks while a pull
-// runs or waits for its turn, which only ctx limits. It fails with *Error,
-// or with ctx's end.
-func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o Options) (imageRef string, err error) {
+// answers the reference to create the container with. img is what the runtime
+// says of it, nil after a pull: the runtime was not asked since. It blocks
+// while a pull runs or waits for its turn, which only ctx limits. It fails
+// with *Error, or with ctx's end.
+func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o Options) (imageRef string, img *runtimeapi.Image, err error) {
 	ref := pod.RefOf(owner)
 	name, err := ParseName(c.Image)
 	if err != nil {
 		message := fmt.Sprintf("image name %q of container %s is not valid: %v", c.Image, c.Name, err)
 		p.cfg.Events.Warning(ref, eventInspect, message)
-		return "", &Error{Reason: ReasonInvalidName, Message: message, Err: err}
+		return "", nil, &Error{Reason: ReasonInvalidName, Message: message, Err: err}
 	}
 	// The annotations are the runtime's to read, as from a kubelet.
 	spec := &runtimeapi.ImageSpec{Image: withTag(c.Image, name), Annotations: owner.Annotations}
 
 	if policy := policyOf(c, name); policy != v1.PullAlways {
-		id, err := p.local(ctx, ref, c, name, spec, o)
-		if id != "" || err != nil {
-			return id, err
+		img, err := p.local(ctx, ref, c, name, spec, o)
+		if img != nil || err != nil {
+			return img.GetId(), img, err
 		}
 		if policy == v1.PullNever {
 			message := fmt.Sprintf("image %q is not on this node and the pull policy is Never", c.Image)
 			p.cfg.Events.Warning(ref, eventNeverPull, message)
-			return "", &Error{Reason: ReasonNeverPull, Message: message}
+			return "", nil, &Error{Reason: ReasonNeverPull, Message: message}
 		}
 	}
 	o.slow()
 	credentials, problems := p.credentials(name, o.Secrets)
 	r := &request{pod: ref, image: c.Image, spec: spec, sandbox: o.Sandbox, credentials: credentials}
-	return p.fetch(ctx, name, r, problems)
+	imageRef, err = p.fetch(ctx, name, r, problems)
+	return imageRef, nil, err
 }
 
 func (o *Options) slow() {
@@ -132,18 +134,18 @@ func (o *Options) slow() {
 }
 
 // local finds the image on the node, if need be after an archive with it has
-// been imported. It answers "" if there is none.
-func (p *Puller) local(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec, o Options) (string, error) {
-	id, err := p.present(ctx, ref, c, spec)
-	if id != "" || err != nil || p.cfg.Preloaded == nil {
-		return id, err
+// been imported. It answers nil if there is none.
+func (p *Puller) local(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec, o Options) (*runtimeapi.Image, error) {
+	img, err := p.present(ctx, ref, c, spec)
+	if img != nil || err != nil || p.cfg.Preloaded == nil {
+		return img, err
 	}
 	o.slow()
 	if !p.cfg.Preloaded(ctx, name.String()) {
-		return "", nil
+		return nil, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return "", fmt.Errorf("wait for the archive of image %q: %w", c.Image, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for the archive of image %q: %w", c.Image, context.Cause(ctx))
 	}
 	return p.present(ctx, ref, c, spec)
 }
@@ -160,22 +162,22 @@ func policyOf(c *v1.Container, n Name) v1.PullPolicy {
 	return v1.PullIfNotPresent
 }
 
-// present answers the image's ID, or "" if it is not there.
-func (p *Puller) present(ctx context.Context, ref pod.Ref, c *v1.Container, spec *runtimeapi.ImageSpec) (string, error) {
+// present answers the image, or nil if it is not there.
+func (p *Puller) present(ctx context.Context, ref pod.Ref, c *v1.Container, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	found, err := p.cfg.Images.ImageStatus(ctx, spec)
 	if err != nil {
 		if ctx.Err() != nil {
-			return "", err
+			return nil, err
 		}
 		message := fmt.Sprintf("image %q cannot be inspected: %v", c.Image, err)
 		p.cfg.Events.Warning(ref, eventInspect, message)
-		return "", &Error{Reason: ReasonInspect, Message: message, Err: err}
+		return nil, &Error{Reason: ReasonInspect, Message: message, Err: err}
 	}
 	if found == nil {
-		return "", nil
+		return nil, nil
 	}
 	p.cfg.Events.Normal(ref, eventPulled, fmt.Sprintf("Image %q is present already", c.Image))
-	return found.GetId(), nil
+	return found, nil
 }
 
 // fetch pulls unless the last failure was too recent.

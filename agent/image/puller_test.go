@@ -43,7 +43,8 @@ func newBench(t *testing.T, c Config) *bench {
 
 func (b *bench) ensure(ctx context.Context, uid, image string, policy v1.PullPolicy) (string, error) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: "default", Name: uid}}
-	return b.puller.Ensure(ctx, p, &v1.Container{Name: "main", Image: image, ImagePullPolicy: policy}, Options{})
+	ref, _, err := b.puller.Ensure(ctx, p, &v1.Container{Name: "main", Image: image, ImagePullPolicy: policy}, Options{})
+	return ref, err
 }
 
 // fails wants an error with the reason, and answers it.

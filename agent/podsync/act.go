@@ -14,11 +14,13 @@ import (
 )
 
 // act executes one plan in the order that package plan gives. retry is when
-// to try again what could not be done yet without being a fault.
-func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (retry time.Time, err error) {
+// to try again what could not be done yet without being a fault. seen is how
+// the pod looks then, if that is known: it is where all that was done is that
+// something was started, and nil otherwise.
+func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (seen *container.Observed, retry time.Time, err error) {
 	if a.KillPod {
 		if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).all(ctx, plan.Terminate(p, o)); err != nil {
-			return time.Time{}, err
+			return nil, time.Time{}, err
 		}
 	}
 	if a.CreateSandbox && !a.KillPod {
@@ -28,15 +30,20 @@ func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *p
 		}
 	}
 	if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).kill(ctx, a.Kill); err != nil {
-		return time.Time{}, err
+		return nil, time.Time{}, err
 	}
 	if err := s.prune(ctx, p, o, a); err != nil {
-		return time.Time{}, err
+		return nil, time.Time{}, err
 	}
-	if !a.CreateSandbox && len(a.Start) == 0 {
-		return time.Time{}, nil
+	if a.CreateSandbox || len(a.Start) > 0 {
+		if seen, retry, err = s.start(ctx, p, o, a, f); err != nil {
+			return nil, retry, err
+		}
 	}
-	return s.start(ctx, p, o, a, f)
+	if a.KillPod || len(a.Kill)+len(a.StopSandboxes)+len(a.Remove)+len(a.RemoveSandboxes) > 0 {
+		seen = nil
+	}
+	return seen, retry, nil
 }
 
 // stopOld stops sandboxes of an earlier boot, after the pods that wait for

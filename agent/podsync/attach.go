@@ -65,7 +65,7 @@ func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[strin
 		if source == nil || out[name] != nil {
 			continue
 		}
-		ref, err := st.pull(ctx, c.Name, &v1.Container{Name: name, Image: source.Reference, ImagePullPolicy: source.PullPolicy})
+		ref, _, err := st.pull(ctx, c.Name, &v1.Container{Name: name, Image: source.Reference, ImagePullPolicy: source.PullPolicy})
 		if err != nil {
 			return nil, err
 		}
@@ -78,15 +78,16 @@ func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[strin
 }
 
 // pull makes the image of c present; container is the one that waits for it.
-func (st *starter) pull(ctx context.Context, container string, c *v1.Container) (ref string, err error) {
-	ref, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx), Slow: st.facts.turn.leave})
+// img is nil after a pull.
+func (st *starter) pull(ctx context.Context, container string, c *v1.Container) (ref string, img *runtimeapi.Image, err error) {
+	ref, img, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx), Slow: st.facts.turn.leave})
 	if err != nil {
 		if bad := new(image.Error); errors.As(err, &bad) {
 			st.facts.wait(container, bad.Reason, bad.Message)
 		}
-		return "", inContainer(container, err)
+		return "", nil, inContainer(container, err)
 	}
-	return ref, nil
+	return ref, img, nil
 }
 
 // target is the container whose processes an ephemeral one is to see, or "".

@@ -20,9 +20,14 @@ import (
 var errStillRuns = errors.New("something of the pod still runs")
 
 // Terminate implements worker.Syncer.
-func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
+func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) (err error) {
 	f := s.factsOf(ref.UID)
 	f.terminating = true
+	defer func() {
+		if err != nil {
+			f.turn.leave()
+		}
+	}()
 	s.Probes.Terminating(ref.UID)
 	o, err := container.Observe(ctx, s.Runtime, ref.UID)
 	if err != nil {
@@ -44,12 +49,15 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	if p != nil {
 		s.report(p, o, f)
 	}
+	f.ended = o
 	return nil
 }
 
 // Finish implements worker.Syncer: it takes the volumes and the cgroup down.
 // The stopped containers and their logs stay, and tell of the end.
 func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
+	f := s.factsOf(ref.UID)
+	defer f.turn.leave()
 	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
 		return err
 	}
@@ -66,16 +74,18 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	}
 	s.Probes.Forget(ref.UID)
 	s.placeFree(s.admission.end(ref.UID))
-	f := s.factsOf(ref.UID)
 	f.terminated = true
 	if p == nil {
 		return nil
 	}
-	o, err := container.Observe(ctx, s.Runtime, ref.UID)
-	if err != nil {
-		return err
+	o := f.ended
+	if o == nil { // this is repeated
+		if o, err = container.Observe(ctx, s.Runtime, ref.UID); err != nil {
+			return err
+		}
 	}
 	s.report(p, o, f)
+	f.ended = nil
 	return nil
 }
 

@@ -126,8 +126,12 @@ type facts struct {
 	next, due time.Time
 	// backoffs are the waits that had their event, by container name.
 	backoffs map[string]time.Time
-	// turn is held from the making of a sandbox to the start of what is in it.
+	// turn is held from the making of a sandbox to the start of what is in it,
+	// and from the stop of one until nothing of the pod is left to take down.
 	turn turn
+	// ended is how the pod was seen when it had been stopped, until it is
+	// taken down.
+	ended *container.Observed
 	// old are sandboxes of an earlier boot that are still to be stopped.
 	old []string
 	// handler is the runtime's that the pod's sandbox was asked of.
@@ -186,10 +190,13 @@ const maxRounds = 16
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	f := s.factsOf(p.UID)
 	defer f.turn.leave()
+	var o *container.Observed
 	for range maxRounds {
-		o, err := container.Observe(ctx, s.Runtime, p.UID)
-		if err != nil {
-			return worker.Result{}, err
+		if o == nil {
+			var err error
+			if o, err = container.Observe(ctx, s.Runtime, p.UID); err != nil {
+				return worker.Result{}, err
+			}
 		}
 		if err := s.confirm(ctx, p, f); err != nil {
 			return worker.Result{}, err
@@ -222,7 +229,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 			}
 			return worker.Result{Next: next}, nil
 		}
-		retry, err := s.act(ctx, p, o, &actions, f)
+		seen, retry, err := s.act(ctx, p, o, &actions, f)
 		if err != nil || !retry.IsZero() {
 			// What else the plan waits for, such as another container's
 			// backoff, may be due before the retry.
@@ -231,6 +238,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 			}
 			return s.leave(ctx, p, f, f.schedule(s.now(), retry), err)
 		}
+		o = seen
 	}
 	return worker.Result{Next: s.now().Add(time.Second)}, nil
 }

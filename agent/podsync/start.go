@@ -54,11 +54,12 @@ type starter struct {
 }
 
 // start makes the sandbox if the plan says so, and starts the containers that
-// are due. One container's failure does not hold up the next.
-func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (retry time.Time, err error) {
+// are due. One container's failure does not hold up the next. seen is o with
+// what was made, or nil where the runtime did not tell of it.
+func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (seen *container.Observed, retry time.Time, err error) {
 	node, err := s.Node(ctx)
 	if err != nil {
-		return time.Time{}, err
+		return nil, time.Time{}, err
 	}
 	st := &starter{Syncer: s, pod: p, ref: pod.RefOf(p), observed: o, facts: f, node: node, sandboxID: a.SandboxID}
 	if newest := o.Sandbox(); newest != nil && !a.CreateSandbox {
@@ -66,7 +67,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	}
 	st.logs = s.logsOf(st.ref, node)
 	if err := st.prepare(ctx); err != nil {
-		return time.Time{}, err
+		return nil, time.Time{}, err
 	}
 	st.sandbox, err = criconfig.SandboxOf(criconfig.SandboxInput{
 		Pod: p, Attempt: a.Attempt, Node: node, Userns: st.users, ExtraGroups: st.volumes.Groups,
@@ -74,34 +75,40 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	})
 	if err != nil {
 		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
-		return time.Time{}, fmt.Errorf("make sandbox config: %w", err)
+		return nil, time.Time{}, fmt.Errorf("make sandbox config: %w", err)
 	}
 	if a.CreateSandbox {
 		if len(o.Sandboxes) > 0 {
 			s.Events.Normal(st.ref, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
 		}
-		return time.Time{}, st.createSandbox(ctx)
+		seen, err = st.createSandbox(ctx)
+		return seen, time.Time{}, err
 	}
 	if err := st.writeHosts(); err != nil {
 		s.Events.Warning(st.ref, reasonFailedMount, err.Error())
-		return time.Time{}, err
+		return nil, time.Time{}, err
 	}
+	seen = o
 	var errs []error
 	for i := range a.Start {
 		var bad *image.Error
-		switch err := st.startContainer(ctx, &a.Start[i]); {
+		id, err := st.startContainer(ctx, &a.Start[i])
+		switch {
 		case errors.As(err, &bad):
 			retry = sooner(retry, s.now().Add(retryImage(bad)))
 		case err != nil:
 			errs = append(errs, err)
 		default:
 			delete(f.waiting, a.Start[i].Container.Name)
+			if seen != nil {
+				seen, _ = seen.WithContainer(ctx, s.Runtime, st.sandboxID, id)
+			}
 		}
 		if ctx.Err() != nil {
-			return time.Time{}, context.Cause(ctx)
+			return nil, time.Time{}, context.Cause(ctx)
 		}
 	}
-	return retry, errors.Join(errs...)
+	return seen, retry, errors.Join(errs...)
 }
 
 // When a container is tried again that has no image: soon where the next pull
@@ -196,49 +203,50 @@ func (st *starter) writeHosts() error {
 	return err
 }
 
-// createSandbox runs the sandbox. The containers are planned from the next
-// observation, which tells the sandbox's addresses.
-func (st *starter) createSandbox(ctx context.Context) error {
+// createSandbox runs the sandbox. The containers are planned from what is seen
+// of it, which tells the pod's addresses; nil where the runtime did not.
+func (st *starter) createSandbox(ctx context.Context) (seen *container.Observed, err error) {
 	if err := st.logs.prepare(""); err != nil {
 		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
-		return err
+		return nil, err
 	}
 	for _, w := range criconfig.SandboxWarnings(st.pod, st.node) {
 		st.Events.Warning(st.ref, w.Reason, w.Message)
 	}
 	if err := st.turns.take(ctx, &st.facts.turn); err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, st.facts.handler); err != nil {
+	id, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, st.facts.handler)
+	if err != nil {
 		if ctx.Err() == nil {
 			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
 		}
-		return err
+		return nil, err
 	}
-	return nil
+	seen, _ = st.observed.WithSandbox(ctx, st.Runtime, id)
+	return seen, nil
 }
 
 // startContainer brings one container to run, from wherever it stands.
-func (st *starter) startContainer(ctx context.Context, what *plan.Start) error {
-	id := what.Existing
+func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id string, err error) {
+	id = what.Existing
 	count := what.RestartCount
 	if id == "" {
 		count = st.logs.nextCount(what.Container.Name, max(count, st.leastCount(what.Container.Name)))
-		var err error
 		if id, err = st.create(ctx, what, count); err != nil {
-			return err
+			return "", err
 		}
 	}
 	name := what.Container.Name
 	if err := st.Runtime.StartContainer(ctx, id); err != nil {
-		return st.failed(ctx, name, reasonRunError, inContainer(name, err))
+		return "", st.failed(ctx, name, reasonRunError, inContainer(name, err))
 	}
 	st.Events.Normal(st.ref, reasonStarted, "Started container "+name)
 	if err := st.logs.link(name, id, count); err != nil {
 		st.Log.Warn("log link not made, the container runs", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
 	}
 	st.Started()
-	return st.postStart(ctx, what.Container, id)
+	return id, st.postStart(ctx, what.Container, id)
 }
 
 // postStart runs the container's hook, and stops a container whose hook
@@ -286,13 +294,14 @@ func (st *starter) leastCount(name string) int {
 // create pulls the image and creates the container.
 func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id string, err error) {
 	c := what.Container
-	ref, err := st.pull(ctx, c.Name, c)
+	ref, img, err := st.pull(ctx, c.Name, c)
 	if err != nil {
 		return "", err
 	}
-	img, err := st.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref})
-	if err != nil {
-		return "", st.failed(ctx, c.Name, reasonInspectError, inContainer(c.Name, err))
+	if img == nil {
+		if img, err = st.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref}); err != nil {
+			return "", st.failed(ctx, c.Name, reasonInspectError, inContainer(c.Name, err))
+		}
 	}
 	in := criconfig.ContainerInput{
 		Pod: st.pod, Container: c, Node: st.node, Image: img, RestartCount: count, Backoff: what.Backoff,
