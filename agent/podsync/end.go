@@ -20,14 +20,9 @@ import (
 var errStillRuns = errors.New("something of the pod still runs")
 
 // Terminate implements worker.Syncer.
-func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) (err error) {
+func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
 	f := s.factsOf(ref.UID)
 	f.terminating = true
-	defer func() {
-		if err != nil {
-			f.turn.leave()
-		}
-	}()
 	s.Probes.Terminating(ref.UID)
 	o, err := container.Observe(ctx, s.Runtime, ref.UID)
 	if err != nil {
@@ -56,8 +51,6 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 // Finish implements worker.Syncer: it takes the volumes and the cgroup down.
 // The stopped containers and their logs stay, and tell of the end.
 func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
-	f := s.factsOf(ref.UID)
-	defer f.turn.leave()
 	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
 		return err
 	}
@@ -74,6 +67,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	}
 	s.Probes.Forget(ref.UID)
 	s.placeFree(s.admission.end(ref.UID))
+	f := s.factsOf(ref.UID)
 	f.terminated = true
 	if p == nil {
 		return nil

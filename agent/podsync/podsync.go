@@ -126,8 +126,7 @@ type facts struct {
 	next, due time.Time
 	// backoffs are the waits that had their event, by container name.
 	backoffs map[string]time.Time
-	// turn is held from the making of a sandbox to the start of what is in it,
-	// and from the stop of one until nothing of the pod is left to take down.
+	// turn is held from the making of a sandbox to the start of what is in it.
 	turn turn
 	// ended is how the pod was seen when it had been stopped, until it is
 	// taken down.

@@ -77,12 +77,6 @@ func (st *stopper) all(ctx context.Context, t plan.Termination) error {
 			return s.err
 		}
 	}
-	if len(t.Sandboxes) > 0 {
-		// The containers have had their signals, which must not wait.
-		if err := st.turns.take(ctx, &st.facts.turn); err != nil {
-			return err
-		}
-	}
 	for _, id := range t.Sandboxes {
 		if err := st.Runtime.StopPodSandbox(ctx, id); err != nil {
 			return err
