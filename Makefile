@@ -33,7 +33,7 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 .PHONY: test
 # A board alone leaves almost half of two processors idle: two at a time.
 test: host lint test-unit build size image ## everything that CI runs, the boards included
-	@$(MAKE) --no-print-directory -j2 test-board-arm64 test-board-armv7
+	@$(MAKE) --no-print-directory -j2 test-board-arm64 test-board-armv7 test-cluster-power
 
 .PHONY: test-unit
 test-unit: ## unit tests with the race detector
@@ -78,7 +78,7 @@ test-cluster: host build-arm64 control-plane ## boards beside a real control pla
 	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
 
 POWER := go test -tags cluster -count=1 -v -run '^TestPowerCuts$$'
-test-cluster-power: host build-armv7 control-plane-servers ## ten power cuts of an armv7 board that is a node (root, slow, not in test yet)
+test-cluster-power: host build-armv7 control-plane-servers ## ten power cuts of an armv7 board that is a node (root, a part of test)
 	BOARD_ARCH=armv7 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | sed -u 's/^/cluster: /'
 soak-power: host build-arm64 control-plane-servers ## CYCLES (200) power cuts of an arm64 board that is a node; SEED=n repeats a run (root, slow)
 	BOARD_ARCH=arm64 POWER_CYCLES=$(or $(CYCLES),200) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
@@ -396,6 +397,34 @@ spec:
 
 // TestLogOfTheRunningContainer sees that the status names the log that the
 // running container writes to, whatever containers and logs a power cut took.
+// TestCallsOfALife holds what one pod's start and end ask of the runtime: on a
+// board, who waits for a pod waits for each of these calls.
+func TestCallsOfALife(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		calls := func(until string, want ...string) {
+			t.Helper()
+			before := len(l.runtime.Calls())
+			l.settle(20 * time.Second)
+			var got []string
+			for _, c := range l.runtime.Calls()[before:] {
+				got = append(got, c.Method)
+			}
+			got = got[:slices.Index(got, until)+1] // then come looks at what the runtime tells
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		}
+		l.want(shell(t, "first", "Always", "sleep 100000"))
+		l.start()
+		l.settle(time.Minute)
+		l.want(l.wanted[0], shell(t, "web", "Always", "sleep 100000"))
+		calls("ContainerStatus", "ListPodSandbox", "ListContainers", "RunPodSandbox", "PodSandboxStatus",
+			"ImageStatus", "CreateContainer", "StartContainer", "ContainerStatus")
+		l.want(l.wanted[0])
+		calls("ContainerStatus", "StopContainer", "StopPodSandbox", "ListPodSandbox", "ListContainers", "ContainerStatus")
+	})
+}
+
 func TestLogOfTheRunningContainer(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
 		p := shell(t, "cut", "Always", "sleep infinity")

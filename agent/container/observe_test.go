@@ -290,6 +290,67 @@ func TestObserveMeetsRemoval(t *testing.T) {
 	}
 }
 
+// TestOneMore holds what is seen with one look at what was made against what
+// is seen with a look at all.
+func TestOneMore(t *testing.T) {
+	rt := fake.New(fake.Config{})
+	rt.AddImage("app", fake.Program{})
+	before := observe(t, rt, "u")
+	sandboxID, containerID := startPod(t, rt)
+
+	seen, err := before.WithSandbox(t.Context(), rt, sandboxID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen, err = seen.WithContainer(t.Context(), rt, sandboxID, containerID); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(observe(t, rt, "u"), seen); d != "" {
+		t.Errorf("created (-all +one):\n%s", d)
+	}
+
+	if err := rt.StartContainer(t.Context(), containerID); err != nil {
+		t.Fatal(err)
+	}
+	running, err := seen.WithContainer(t.Context(), rt, sandboxID, containerID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(observe(t, rt, "u"), running); d != "" {
+		t.Errorf("started (-all +one):\n%s", d)
+	}
+	if seen.Containers[0].State != container.StateCreated || len(before.Sandboxes) != 0 {
+		t.Error("what was seen before has changed")
+	}
+
+	if _, err := seen.WithContainer(t.Context(), rt, sandboxID, "another"); !errors.Is(err, container.ErrNotFound) {
+		t.Errorf("an unknown container: %v", err)
+	}
+	if _, err := seen.WithSandbox(t.Context(), rt, "another"); !errors.Is(err, container.ErrNotFound) {
+		t.Errorf("an unknown sandbox: %v", err)
+	}
+}
+
+// TestStoppedSandbox is one call less: the list tells all of it.
+func TestStoppedSandbox(t *testing.T) {
+	rt := fake.New(fake.Config{})
+	rt.AddImage("app", fake.Program{})
+	sandboxID, _ := startPod(t, rt)
+	ready := observe(t, rt, "u").Sandboxes[0]
+	if err := rt.StopPodSandbox(t.Context(), sandboxID); err != nil {
+		t.Fatal(err)
+	}
+	calls := rt.Count("PodSandboxStatus")
+	o := observe(t, rt, "u")
+	ready.Ready, ready.IPs = false, nil
+	if d := cmp.Diff([]container.Sandbox{ready}, o.Sandboxes); d != "" || o.Name != "pod" {
+		t.Errorf("pod %q (-want +got):\n%s", o.Name, d)
+	}
+	if n := rt.Count("PodSandboxStatus") - calls; n != 0 {
+		t.Errorf("%d looks at a sandbox that is not ready", n)
+	}
+}
+
 func TestObserveFails(t *testing.T) {
 	for _, method := range []string{"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus"} {
 		t.Run(method, func(t *testing.T) {

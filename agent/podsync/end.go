@@ -24,7 +24,8 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	f := s.factsOf(ref.UID)
 	f.terminating = true
 	s.Probes.Terminating(ref.UID)
-	o, err := container.Observe(ctx, s.Runtime, ref.UID)
+	// What has ended since is stopped once more, which does no harm.
+	o, err := s.lastSeen(ctx, f, ref)
 	if err != nil {
 		return err
 	}
@@ -44,8 +45,17 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	if p != nil {
 		s.report(p, o, f)
 	}
-	f.ended = o
+	f.seen = o
 	return nil
+}
+
+// lastSeen takes what was last seen of the pod, or looks anew.
+func (s *Syncer) lastSeen(ctx context.Context, f *facts, ref pod.Ref) (*container.Observed, error) {
+	if o := f.seen; o != nil {
+		f.seen = nil
+		return o, nil
+	}
+	return container.Observe(ctx, s.Runtime, ref.UID)
 }
 
 // Finish implements worker.Syncer: it takes the volumes and the cgroup down.
@@ -72,14 +82,11 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if p == nil {
 		return nil
 	}
-	o := f.ended
-	if o == nil { // this is repeated
-		if o, err = container.Observe(ctx, s.Runtime, ref.UID); err != nil {
-			return err
-		}
+	o, err := s.lastSeen(ctx, f, ref)
+	if err != nil {
+		return err
 	}
 	s.report(p, o, f)
-	f.ended = nil
 	return nil
 }
 

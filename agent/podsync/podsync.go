@@ -128,9 +128,9 @@ type facts struct {
 	backoffs map[string]time.Time
 	// turn is held from the making of a sandbox to the start of what is in it.
 	turn turn
-	// ended is how the pod was seen when it had been stopped, until it is
-	// taken down.
-	ended *container.Observed
+	// seen is the pod when there was last nothing to do for it, and, once it is
+	// stopped, how it ended; nil while that may have changed by our doing.
+	seen *container.Observed
 	// old are sandboxes of an earlier boot that are still to be stopped.
 	old []string
 	// handler is the runtime's that the pod's sandbox was asked of.
@@ -188,6 +188,7 @@ const maxRounds = 16
 // Sync implements worker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	f := s.factsOf(p.UID)
+	f.seen = nil
 	defer f.turn.leave()
 	var o *container.Observed
 	for range maxRounds {
@@ -222,6 +223,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 			if err := s.stopOld(ctx, f); err != nil {
 				return worker.Result{}, err
 			}
+			f.seen = o
 			next := f.schedule(s.now(), actions.Next)
 			if look := s.refresh(ctx, p, o); !look.IsZero() {
 				next = sooner(next, look)

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -51,8 +52,26 @@ type action struct {
 	verb   verb
 	patch  []byte
 	urgent bool
+	// after is how long an urgent action waits all the same: another one is
+	// about to take its place.
+	after time.Duration
 	// refused is why nothing is done although something should be.
 	refused error
+}
+
+// endingLimit is far more than the agent needs to take down what is left of a
+// pod whose containers have ended, and little to who waits for that news where
+// it takes longer.
+const endingLimit = 250 * time.Millisecond
+
+// ending says that the API's pod is to be deleted and its containers have
+// ended: the agent is about to say that it is over.
+func (v *view) ending() bool {
+	if v.done || v.api.DeletionTimestamp == nil || v.ours == nil {
+		return false
+	}
+	running := func(c v1.ContainerStatus) bool { return c.State.Running != nil }
+	return !slices.ContainsFunc(v.ours.ContainerStatuses, running) && !slices.ContainsFunc(v.ours.InitContainerStatuses, running)
 }
 
 // ended says that the API's pod waits only for its deletion.
@@ -118,6 +137,9 @@ func (v *view) regular(residue []byte, now time.Time) action {
 		if a, err = v.report(v.ours, residue, now); err != nil && !v.ended() {
 			return action{refused: err}
 		}
+	}
+	if a.verb == patching && v.ending() {
+		a.after = endingLimit
 	}
 	if a.verb == nothing && v.ended() {
 		// Whatever cannot be told any more, the phase has to be that of an end.

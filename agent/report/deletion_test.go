@@ -201,3 +201,31 @@ func TestDeletedByForceUnseen(t *testing.T) {
 		l.wants(0, "patch p")
 	})
 }
+
+// TestEndInOneRequest is about what a pod's containers ended with, which is
+// told together with the pod's end: unless that is long in coming.
+func TestEndInOneRequest(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		takes time.Duration
+		want  []string
+	}{
+		{"at once", 10 * time.Millisecond, []string{"patch p", "delete p"}},
+		{"later", 10 * time.Second, []string{"patch p", "patch p", "delete p"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inLab(t, func(t *testing.T, l *lab) {
+				p := l.put(deleted(l.put(apiPod("p"))))
+				l.start()
+				ended := over()
+				ended.Phase = v1.PodRunning // not over before all is taken down
+				l.set(p, ended)
+				after(row.takes)
+				l.with(func() { l.done[p.UID] = true })
+				l.set(p, over())
+				after(time.Second)
+				l.wants(0, row.want...)
+			})
+		})
+	}
+}

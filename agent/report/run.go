@@ -245,7 +245,7 @@ func (l *loop) judge(o *object, v view, now time.Time) {
 
 // due is when an action may begin.
 func (l *loop) due(o *object) time.Time {
-	due := o.since
+	due := o.since.Add(o.plan.after)
 	if !o.plan.urgent {
 		due = due.Add(l.Coalesce)
 	}
