@@ -34,7 +34,7 @@ type lab struct {
 	bootID  string // in place of the machine's, if not empty
 
 	agent *parts
-	ctx   context.Context // the agent's, while it runs
+	tell  func(pods []*v1.Pod) // as the agent's source, until stop
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 }
@@ -81,7 +81,8 @@ func (l *lab) start() {
 		agent.syncer.BootID = l.bootID
 	}
 	ctx, cancel := context.WithCancel(l.t.Context())
-	l.ctx, l.stop = ctx, cancel
+	l.stop = cancel
+	l.tell = func(pods []*v1.Pod) { agent.mux.Set(ctx, pod.SourceFile, source.Wanted{Pods: pods}) }
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
@@ -104,8 +105,8 @@ func (l *lab) want(pods ...*v1.Pod) {
 	if l.stop == nil {
 		return
 	}
-	mux, ctx := l.agent.mux, l.ctx
-	l.done.Go(func() { mux.Set(ctx, pod.SourceFile, source.Wanted{Pods: pods}) })
+	tell := l.tell
+	l.done.Go(func() { tell(pods) })
 }
 
 // settle lets virtual time pass.
