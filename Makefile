@@ -33,7 +33,7 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 .PHONY: test
 # A board alone leaves almost half of two processors idle: two at a time.
 test: host lint test-unit build size image ## everything that CI runs, the boards included
-	@$(MAKE) --no-print-directory -j2 test-board-arm64 test-board-armv7 test-cluster-power
+	@$(MAKE) --no-print-directory -j2 test-board-arm64 test-board-armv7
 
 .PHONY: test-unit
 test-unit: ## unit tests with the race detector
@@ -64,7 +64,7 @@ stock-kubelet: # the stock kubelet for arm64; minutes the first time, then cache
 test-adopt: host build-arm64 stock-kubelet ## a stock kubelet and tinylet take over from each other on a board (slow, not in test)
 	go test -tags adopt -count=1 -timeout 25m -v ./test/adopt
 
-.PHONY: control-plane control-plane-servers test-cluster test-cluster-power soak-power
+.PHONY: control-plane control-plane-servers test-cluster test-cluster-power soak-power soak-power-arm64 soak-power-armv7
 KUBERNETES := k8s.io/component-base/version
 KUBERNETES_STAMP := -s -w -X $(KUBERNETES).gitVersion=v1.36.3 -X $(KUBERNETES).gitMajor=1 -X $(KUBERNETES).gitMinor=36
 control-plane: control-plane-servers # and kubeadm for a board
@@ -78,10 +78,12 @@ test-cluster: host build-arm64 control-plane ## boards beside a real control pla
 	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
 
 POWER := go test -tags cluster -count=1 -v -run '^TestPowerCuts$$'
-test-cluster-power: host build-armv7 control-plane-servers ## ten power cuts of an armv7 board that is a node (root, a part of test)
+test-cluster-power: host build-armv7 control-plane-servers ## ten power cuts of an armv7 board that is a node (root, not in test yet)
 	BOARD_ARCH=armv7 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | sed -u 's/^/cluster: /'
-soak-power: host build-arm64 control-plane-servers ## CYCLES (200) power cuts of an arm64 board that is a node; SEED=n repeats a run (root, slow)
-	BOARD_ARCH=arm64 POWER_CYCLES=$(or $(CYCLES),200) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node
+soak-power: host build-arm64 build-armv7 control-plane-servers ## CYCLES (100) power cuts each of an arm64 and an armv7 board that are nodes, both at a time; SEED=n repeats a run (root, slow)
+	@$(MAKE) --no-print-directory -j2 soak-power-arm64 soak-power-armv7
+soak-power-arm64 soak-power-armv7: soak-power-%:
+	BOARD_ARCH=$* POWER_CYCLES=$(or $(CYCLES),100) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node 2>&1 | sed -u 's/^/$*: /'
 
 .PHONY: bench bench-code
 bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock kubelet on one board (root, half an hour, wants a quiet machine); writes test/bench/RESULTS.md

@@ -157,6 +157,9 @@ func (v *view) regular(residue []byte, now time.Time) action {
 func (v *view) report(ours *v1.PodStatus, residue []byte, now time.Time) (action, error) {
 	base := sorted(&v.api.Spec, v.api.Status)
 	merged := merge(&base, ours, v.ended(), now)
+	if base.Phase == v1.PodRunning && merged.Phase == v1.PodPending && !pod.MayRestartAll(&v.api.Spec) {
+		merged.Phase = v1.PodRunning // the journal of a pod does not tell that it ran
+	}
 	merged = sorted(&v.api.Spec, merged)
 	if err := transition(&v.api.Spec, &base, &merged); err != nil {
 		return action{}, err

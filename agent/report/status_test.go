@@ -298,6 +298,26 @@ func TestFinalPhaseAndContainers(t *testing.T) {
 	})
 }
 
+// TestPhaseNeverGoesBack is about a pod that came from the journal, where it
+// has not run yet.
+func TestPhaseNeverGoesBack(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		q := apiPod("p")
+		q.Status = *running()
+		p := l.put(q)
+		l.start()
+		s := running()
+		s.Phase = v1.PodPending
+		s.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "PodInitializing"}}
+		l.set(p, s)
+		after(time.Minute)
+		l.wants(0, "patch p")
+		if got := l.get("p").Status; got.Phase != v1.PodRunning || got.ContainerStatuses[0].State.Waiting == nil {
+			t.Errorf("phase %s, %+v", got.Phase, got.ContainerStatuses[0].State)
+		}
+	})
+}
+
 func TestServerThatKeepsNotAll(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))

@@ -10,7 +10,9 @@ import (
 )
 
 // phase decides the phase with its reason and message. A terminal phase is
-// never left (generateAPIPodStatus in pkg/kubelet/kubelet_pods.go).
+// never left (generateAPIPodStatus in pkg/kubelet/kubelet_pods.go), and what
+// ran is not pending again, of which a power cut can leave no trace: unless
+// all of the pod may start over.
 func (g *generator) phase(s *v1.PodStatus) {
 	s.Phase = g.computedPhase(s)
 	if r := g.Failed; r != nil {
@@ -23,6 +25,8 @@ func (g *generator) phase(s *v1.PodStatus) {
 		s.Phase = g.api.Phase
 	case g.Terminated && !pod.IsStatic(g.Pod) && !terminal(s.Phase):
 		s.Phase = v1.PodFailed
+	case s.Phase == v1.PodPending && (g.old.Phase == v1.PodRunning || g.api.Phase == v1.PodRunning) && !pod.MayRestartAll(&g.Pod.Spec):
+		s.Phase = v1.PodRunning
 	}
 	for _, earlier := range []*v1.PodStatus{g.api, g.old} {
 		if s.Phase == earlier.Phase {
