@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +70,7 @@ func TestComparison(t *testing.T) {
 		date: time.Now(), settle: p.settle, settlePods: p.settlePods, idleWindow: p.idle, shortWindow: p.short, rounds: p.rounds, load: load(t),
 	}
 	if c.load > busyLoad {
-		t.Logf("the machine has other work, load %.1f: the figures will not be of use", c.load)
+		t.Logf("the machine has other work, on %.1f of its processors: the figures will not be of use", c.load)
 	}
 	cl := cluster.Start(t, cluster.Options{})
 	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
@@ -132,19 +131,24 @@ func TestComparison(t *testing.T) {
 	t.Logf("written to %s", filepath.Join("test", "bench", resultsFile))
 }
 
-// load is how many processes of the machine wanted to run in the last minute.
+// load is how many of the machine's processors are at work, over a few
+// seconds. The load average would still tell of what was built before.
 func load(t *testing.T) float64 {
 	t.Helper()
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		t.Fatal(err)
+	idle := func() (s sample) {
+		text, err := os.ReadFile("/proc/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.readStat(strings.Split(string(text), "\n")); err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
-	first, _, _ := strings.Cut(string(text), " ")
-	v, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	before, began := idle(), time.Now()
+	time.Sleep(5 * time.Second)
+	after, took := idle(), time.Since(began)
+	return float64(after.cpus) - (after.idle-before.idle).Seconds()/took.Seconds()
 }
 
 // tell fills in what a node tells of the board.

@@ -9,7 +9,7 @@ import (
 // machine is what all boards are.
 const machine = "QEMU virt, cortex-a72, 2 CPUs, 512 MB, software emulation"
 
-// busyLoad is the load of the machine from which on it has other work.
+// busyLoad is how many processors at work are other work.
 const busyLoad = 0.5
 
 // conditions are what a run's figures were measured under.
@@ -20,7 +20,7 @@ type conditions struct {
 	settle, settlePods          time.Duration // rest before a window
 	idleWindow, shortWindow     time.Duration
 	rounds                      int     // of one pod
-	load                        float64 // of the machine before the first board
+	load                        float64 // processors of the machine at work before the first board
 }
 
 // report is the file that make bench writes.
@@ -30,7 +30,7 @@ func report(c conditions, r results) string {
 	say("# What a node costs: the kubelet and tinylet on the same board\n")
 	say("Written by `make bench` on %s. One run: one control plane, and for each agent in turn a fresh board of the same image that joins it with the same bootstrap token, kubelet configuration and init script.\n", c.date.Format(time.DateOnly))
 	if c.load > busyLoad {
-		say("**The machine had other work (load %.1f before the first board): do not use these figures.**\n", c.load)
+		say("**The machine had other work (%.1f of its processors before the first board): do not use these figures.**\n", c.load)
 	}
 	say("- Board: %s; Linux %s.", machine, c.kernel)
 	say("- %s with %s and the configuration of the board's image (`buildroot/board/common/rootfs-overlay/etc/containerd/config.toml`), which turns off containerd's statistics of each second. The pods' network is the image's, too, in every column.", c.containerd, c.runtime)

@@ -81,7 +81,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("the report of a quiet machine:\n%s", quiet)
 	}
 	c.load = 2
-	if busy := report(c, results{}); !strings.Contains(busy, "load 2.0") {
+	if busy := report(c, results{}); !strings.Contains(busy, "2.0 of its processors") {
 		t.Error("the report hides that the machine was busy")
 	}
 }
