@@ -10,5 +10,7 @@
 // its file is now: a certificate that expires, or whose CA is taken from the
 // bundle, loses its rights on a connection that is kept open too. Tokens are
 // judged by the API server (TokenReview); its answers are kept for a while
-// under a keyed hash, never with the token.
+// under a keyed hash, never with the token. Unlike with a kubelet, a token
+// among the subprotocols of a WebSocket, which is how pages in a browser show
+// theirs, counts for nothing.
 package authn
