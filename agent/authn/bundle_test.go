@@ -42,7 +42,7 @@ func (l told) wait(t *testing.T, part string) {
 			t.Errorf("told %q, want %q", message, part)
 		case <-t.Context().Done():
 			t.Fatalf("nobody told %q", part)
-		case <-time.After(time.Minute):
+		case <-time.After(20 * time.Second):
 			t.Fatalf("nobody told %q", part)
 		}
 	}
@@ -207,6 +207,14 @@ func TestBundleInAVolume(t *testing.T) {
 		f.believes(next, nil)
 	}
 	f.believes(two, one)
+	// The folder that the link now leads to is watched, not the one before.
+	target := filepath.Join(dir, "..nextc", "ca.crt")
+	write(t, target+".new", one.PEM())
+	if err := os.Rename(target+".new", target); err != nil {
+		t.Fatal(err)
+	}
+	f.log.wait(t, isRead)
+	f.believes(one, two)
 }
 
 // TestBundleBeforeItIsFollowed: nobody is refused because Run has not begun.

@@ -214,6 +214,7 @@ func TestWhoIsWho(t *testing.T) {
 		{Name: "app", UID: "7", Groups: []string{"g", authn.Authenticated, "k"}, Extra: app.Extra},
 		{Name: "app", UID: "7", Groups: []string{"g" + authn.Authenticated}, Extra: app.Extra},
 		{Name: "app", UID: "7", Groups: app.Groups},
+		{Name: "app", UID: "7", Groups: append(slices.Clone(app.Groups), "k", "2", "v", "w")},
 		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"k": {"vw"}}},
 		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"k": {}, "v": {"w"}}},
 		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"l": {"v", "w"}}},
