@@ -137,7 +137,7 @@ func FuzzPath(f *testing.F) {
 	for _, path := range []string{
 		"//pods", "/pods/../exec/a/b/c", "/pods/%2e%2e/exec/a/b/c", "/pods%2f..%2fexec/a/b/c", "/%70ods", "/pods%2Fx", "/pods/..;/exec",
 		"/pods/.%2e/exec/", "/exec%2f..%2fpods", "/metrics/./", "/logs//etc", "///", "/%2e", "/..", "*", "/pods\\..\\exec", "http://h/pods/../exec", "//h/x",
-		"/" + strings.Repeat("a/", 3000), "/pods/%00", "/%c0%ae%c0%ae/exec", "/pods?/../exec", "/pods#/exec",
+		"/" + strings.Repeat("a/", 3000), "/pods/%00", "/%c0%ae%c0%ae/exec", "/pods?/../exec", "/pods#/exec", "/.?#",
 	} {
 		f.Add("GET", path)
 		f.Add("CONNECT", path)
@@ -161,7 +161,7 @@ func FuzzPath(f *testing.F) {
 		case len(asked) == 0: // not let through
 			if w.Code == http.StatusTemporaryRedirect {
 				to, err := url.Parse(w.Header().Get("Location"))
-				if err != nil || to.Host != "" || to.Scheme != "" || to.Path != clean(at.Path) || to.RawQuery != at.RawQuery {
+				if err != nil || to.Host != "" || to.Scheme != "" || to.Path != clean(at.Path) || to.RawQuery != strings.ReplaceAll(at.RawQuery, "#", "%23") {
 					t.Errorf("%q redirects to %q, %v", raw, w.Header().Get("Location"), err)
 				}
 			} else if w.Code != http.StatusRequestURITooLong {

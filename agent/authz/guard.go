@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/tinylet/tinylet/agent/authn"
 )
@@ -40,7 +41,8 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusRequestURITooLong, fmt.Sprintf("The path is longer than %d bytes\n", maxPath))
 		return
 	case path != clean(path):
-		w.Header().Set("Location", (&url.URL{Path: clean(path), RawQuery: r.URL.RawQuery}).String())
+		query := strings.ReplaceAll(r.URL.RawQuery, "#", "%23") // which would end it
+		w.Header().Set("Location", (&url.URL{Path: clean(path), RawQuery: query}).String())
 		refuse(w, http.StatusTemporaryRedirect, "The path is "+clean(path)+"\n")
 		return
 	}
