@@ -1,6 +1,6 @@
 // Package cgroups owns one cgroup v2 hierarchy, mounted anywhere: which
 // controllers it has, making groups with limits and delegating controllers
-// down to them, killing and deleting them, and reading their memory. It
+// down to them, killing and deleting them, and reading what they use. It
 // knows no Kubernetes and keeps no state beside the kernel's.
 //
 // It is written on the kernel's files themselves rather than on

@@ -1,0 +1,183 @@
+package metric
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Kind is the type of a family.
+type Kind string
+
+// The kinds that a Stream writes.
+const (
+	KindCounter   Kind = "counter"
+	KindGauge     Kind = "gauge"
+	KindHistogram Kind = "histogram"
+)
+
+// streamBuffer is how much text is gathered before it is written, in bytes.
+const streamBuffer = 8192
+
+// Stream writes samples while they are made, without keeping them: the
+// thousands that a node's containers have would be some megabytes as
+// Families. Samples belong to the family begun last; one family is told in
+// one go, and has no sample twice. It is for one goroutine. After an error it
+// writes nothing more, and Flush returns the error.
+type Stream struct {
+	w    io.Writer
+	buf  []byte
+	err  error
+	kind Kind
+	name string
+	help string
+	told bool // the family's header is written
+}
+
+// NewStream makes a Stream that writes to w in pieces of about 8 KB.
+func NewStream(w io.Writer) *Stream {
+	return &Stream{w: w, buf: make([]byte, 0, streamBuffer+1024)}
+}
+
+// Family begins a family. One without samples is left out.
+func (s *Stream) Family(kind Kind, name, help string) {
+	s.kind, s.name, s.help, s.told = kind, name, help, false
+}
+
+// Sample adds a sample at the time of the scrape. Each of labels is what
+// AppendLabel has made, so that labels which many samples share are escaped
+// once; empty ones are passed over.
+func (s *Stream) Sample(value float64, labels ...[]byte) {
+	s.header()
+	s.series("", labels)
+	s.number(value)
+	s.end()
+}
+
+// SampleAt is Sample with a time, in milliseconds since 1970.
+func (s *Stream) SampleAt(at int64, value float64, labels ...[]byte) {
+	s.header()
+	s.series("", labels)
+	s.number(value)
+	s.buf = append(s.buf, ' ')
+	s.buf = strconv.AppendInt(s.buf, at, 10)
+	s.end()
+}
+
+// Histogram adds the samples of h.
+func (s *Stream) Histogram(h *Histogram, labels ...[]byte) {
+	s.header()
+	var count uint64
+	for i, n := range h.counts {
+		count += n
+		s.series("_bucket", labels)
+		// A label behind the others: the brace is taken back for it.
+		s.buf = s.buf[:len(s.buf)-1]
+		if s.buf[len(s.buf)-1] == '}' {
+			s.buf[len(s.buf)-1] = ','
+		} else {
+			s.buf = append(s.buf, '{')
+		}
+		s.buf = append(s.buf, `le="`...)
+		if i < len(bounds) {
+			s.number(bounds[i])
+		} else {
+			s.buf = append(s.buf, "+Inf"...)
+		}
+		s.buf = append(s.buf, `"} `...)
+		s.number(float64(count))
+		s.end()
+	}
+	s.series("_sum", labels)
+	s.number(h.sum)
+	s.end()
+	s.series("_count", labels)
+	s.number(float64(count))
+	s.end()
+}
+
+// Flush writes what is left and returns the first error of all writes.
+func (s *Stream) Flush() error {
+	if s.err == nil && len(s.buf) > 0 {
+		if _, err := s.w.Write(s.buf); err != nil {
+			s.err = fmt.Errorf("write metric %s: %w", s.name, err)
+		}
+	}
+	s.buf = s.buf[:0]
+	return s.err
+}
+
+func (s *Stream) header() {
+	if s.told {
+		return
+	}
+	s.told = true
+	s.buf = append(append(append(s.buf, "# HELP "...), s.name...), ' ')
+	s.buf = appendEscaped(s.buf, s.help, false)
+	s.buf = append(append(append(s.buf, "\n# TYPE "...), s.name...), ' ')
+	s.buf = append(append(s.buf, s.kind...), '\n')
+}
+
+func (s *Stream) series(suffix string, labels [][]byte) {
+	s.buf = append(append(s.buf, s.name...), suffix...)
+	next := byte('{')
+	for _, l := range labels {
+		if len(l) > 0 {
+			s.buf = append(append(s.buf, next), l...)
+			next = ','
+		}
+	}
+	if next == ',' {
+		s.buf = append(s.buf, '}')
+	}
+	s.buf = append(s.buf, ' ')
+}
+
+// number writes what the value is read back as. Whole numbers, which most
+// are, take the short way.
+func (s *Stream) number(value float64) {
+	switch {
+	case value >= 0 && value < 1<<53 && value == math.Trunc(value):
+		s.buf = strconv.AppendUint(s.buf, uint64(value), 10)
+	case math.IsInf(value, 1):
+		s.buf = append(s.buf, "+Inf"...)
+	default:
+		s.buf = strconv.AppendFloat(s.buf, value, 'g', -1, 64)
+	}
+}
+
+func (s *Stream) end() {
+	s.buf = append(s.buf, '\n')
+	if len(s.buf) >= streamBuffer {
+		_ = s.Flush() // which keeps the error
+	}
+}
+
+// AppendLabel appends a label as the exposition has it to those that are in
+// dst already. What is not UTF-8 in the value is replaced, since a scraper
+// would refuse all for it.
+func AppendLabel(dst []byte, name, value string) []byte {
+	if len(dst) > 0 {
+		dst = append(dst, ',')
+	}
+	dst = append(append(dst, name...), '=', '"')
+	return append(appendEscaped(dst, value, true), '"')
+}
+
+func appendEscaped(dst []byte, text string, quoted bool) []byte {
+	for _, r := range text {
+		switch {
+		case r == '\\':
+			dst = append(dst, '\\', '\\')
+		case r == '\n':
+			dst = append(dst, '\\', 'n')
+		case r == '"' && quoted:
+			dst = append(dst, '\\', '"')
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return dst
+}

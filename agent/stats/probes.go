@@ -1,0 +1,54 @@
+package stats
+
+import (
+	"io"
+
+	"github.com/tinylet/tinylet/agent/metric"
+)
+
+// Probe is what has become of one probe of a container.
+type Probe struct {
+	// Kind is Startup, Liveness or Readiness.
+	Kind                              string
+	Namespace, Pod, PodUID, Container string
+	Successful, Failed, Unknown       uint64
+	// Durations are those of probes that gave an answer other than a failure,
+	// as upstream has it; nil is none.
+	Durations *metric.Histogram
+}
+
+// WriteProbes writes the text of /metrics/probes (prober_manager.go and
+// worker.go in pkg/kubelet/prober). A result that has not been had has no
+// sample. The probes must not change meanwhile.
+func WriteProbes(w io.Writer, probes []Probe) error {
+	out := metric.NewStream(w)
+	out.Family(metric.KindCounter, "prober_probe_total", "Probes of a container by their result.")
+	var labels []byte
+	for i := range probes {
+		p := &probes[i]
+		for _, r := range [...]struct {
+			name  string
+			count uint64
+		}{{"successful", p.Successful}, {"failed", p.Failed}, {"unknown", p.Unknown}} {
+			if r.count > 0 {
+				labels = metric.AppendLabel(p.labels(labels[:0]), "pod_uid", p.PodUID)
+				out.Sample(float64(r.count), metric.AppendLabel(labels, "result", r.name))
+			}
+		}
+	}
+	out.Family(metric.KindHistogram, "prober_probe_duration_seconds", "How long probes took.")
+	for i := range probes {
+		if p := &probes[i]; p.Durations != nil {
+			labels = p.labels(labels[:0])
+			out.Histogram(p.Durations, labels)
+		}
+	}
+	return out.Flush()
+}
+
+func (p *Probe) labels(to []byte) []byte {
+	to = metric.AppendLabel(to, "container", p.Container)
+	to = metric.AppendLabel(to, "namespace", p.Namespace)
+	to = metric.AppendLabel(to, "pod", p.Pod)
+	return metric.AppendLabel(to, "probe_type", p.Kind)
+}

@@ -1,0 +1,297 @@
+package stats
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// The parts that the Summary tells of; the limit is for what is available.
+const (
+	coreParts    = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartMemoryMax | cgroups.PartSwap | cgroups.PartPressure
+	summaryParts = coreParts | cgroups.PartPids
+)
+
+// defaultInterface is the one whose counters stand for a pod's
+// (defaultNetworkInterfaceName in pkg/kubelet/stats/helper.go).
+const defaultInterface = "eth0"
+
+// WriteSummary writes the answer of /stats/summary as JSON, or of
+// /stats/summary?only_cpu_and_memory=true. An error of what it reads comes
+// before anything is written; later there are only errors of w.
+func (s *Stats) WriteSummary(ctx context.Context, w io.Writer, onlyCPUAndMemory bool) error {
+	summary, err := s.Summary(ctx, onlyCPUAndMemory)
+	if err != nil {
+		return err
+	}
+	// Pod by pod, so that the text is never in memory as a whole.
+	if err := writePieces(w, summary); err != nil {
+		return fmt.Errorf("write summary: %w", err)
+	}
+	return nil
+}
+
+func writePieces(w io.Writer, summary *statsapi.Summary) error {
+	encoder := json.NewEncoder(w)
+	if _, err := io.WriteString(w, `{"node":`); err != nil {
+		return err
+	}
+	if err := encoder.Encode(&summary.Node); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, `,"pods":[`); err != nil {
+		return err
+	}
+	for i := range summary.Pods {
+		if i > 0 {
+			if _, err := io.WriteString(w, ","); err != nil {
+				return err
+			}
+		}
+		if err := encoder.Encode(&summary.Pods[i]); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, "]}\n")
+	return err
+}
+
+// Summary reads all figures, or those of CPU, memory and swap alone. What has
+// no group any more is left out; so is what Config's funcs fail to tell, which
+// is logged. It fails where the machine or the list of pods cannot be had.
+func (s *Stats) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
+	parts := summaryParts
+	if onlyCPUAndMemory {
+		parts = coreParts
+	}
+	g, err := s.gather(ctx, parts)
+	if err != nil {
+		return nil, err
+	}
+	full := !onlyCPUAndMemory
+	summary := &statsapi.Summary{Pods: make([]statsapi.PodStats, 0, len(g.pods))}
+	summary.Node.NodeName = s.cfg.Node
+	summary.Node.StartTime = metav1.NewTime(g.machine.Boot)
+	if full {
+		s.fillNode(ctx, g, &summary.Node)
+	}
+	for rows := g.rows; len(rows) > 0; {
+		r := &rows[0]
+		switch {
+		case r.isNode():
+			n, p := &summary.Node, r.pieces()
+			n.CPU, n.Memory, n.Swap = p.cpu, p.memory, p.swap
+			if full {
+				n.IO = p.io
+			}
+			rows = rows[1:]
+		case r.system != nil:
+			p := r.pieces()
+			c := statsapi.ContainerStats{Name: r.system.Name, StartTime: metav1.NewTime(r.system.Start), CPU: p.cpu, Memory: p.memory, Swap: p.swap}
+			if full {
+				c.IO = p.io
+			}
+			summary.Node.SystemContainers = append(summary.Node.SystemContainers, c)
+			rows = rows[1:]
+		default:
+			n := 1
+			for n < len(rows) && rows[n].pod == r.pod {
+				n++
+			}
+			stats := podStats(r.pod, rows[:n], full)
+			if full {
+				s.fillPod(ctx, r.pod, &stats, summary.Node.Fs)
+			}
+			summary.Pods = append(summary.Pods, stats)
+			rows = rows[n:]
+		}
+	}
+	return summary, nil
+}
+
+// podStats makes a pod's stats of its rows.
+func podStats(pod *Pod, rows []row, full bool) statsapi.PodStats {
+	out := statsapi.PodStats{
+		PodRef:     statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID},
+		StartTime:  metav1.NewTime(pod.Sandbox.Start),
+		Containers: make([]statsapi.ContainerStats, 0, len(rows)),
+	}
+	for i := range rows {
+		r := &rows[i]
+		p := r.pieces()
+		if r.container == nil {
+			out.CPU, out.Memory, out.Swap = p.cpu, p.memory, p.swap
+			if full {
+				out.IO = p.io
+				if r.figures.Pids.Known {
+					out.ProcessStats = &statsapi.ProcessStats{ProcessCount: known(&r.figures.Pids)}
+				}
+			}
+			continue
+		}
+		c := statsapi.ContainerStats{Name: r.container.Name, StartTime: metav1.NewTime(r.container.Start), CPU: p.cpu, Memory: p.memory, Swap: p.swap}
+		if full {
+			c.IO = p.io
+		}
+		out.Containers = append(out.Containers, c)
+	}
+	return out
+}
+
+// pieces are what the stats of every kind of group are made of.
+type pieces struct {
+	cpu    *statsapi.CPUStats
+	memory *statsapi.MemoryStats
+	swap   *statsapi.SwapStats
+	io     *statsapi.IOStats
+}
+
+// pieces makes the pieces of a row, whose figures they point at.
+func (r *row) pieces() pieces {
+	f, at := &r.figures, metav1.NewTime(r.at)
+	all := &struct {
+		cpu    statsapi.CPUStats
+		memory statsapi.MemoryStats
+		swap   statsapi.SwapStats
+		io     statsapi.IOStats
+	}{}
+	var p pieces
+	if r.nanoseconds.Known {
+		all.cpu = statsapi.CPUStats{
+			Time: at, UsageCoreNanoSeconds: known(&r.nanoseconds), UsageNanoCores: known(&r.rate), PSI: psi(&f.CPUPressure),
+		}
+		p.cpu = &all.cpu
+	}
+	if r.usage.Known || r.workingSet.Known {
+		all.memory = statsapi.MemoryStats{
+			Time: at, AvailableBytes: known(&r.available), UsageBytes: known(&r.usage), WorkingSetBytes: known(&r.workingSet),
+			RSSBytes: known(&f.Memory.Anon), PageFaults: known(&f.Memory.Faults), MajorPageFaults: known(&f.Memory.MajorFaults),
+			PSI: psi(&f.MemoryPressure),
+		}
+		p.memory = &all.memory
+	}
+	if f.Memory.SwapCurrent.Known {
+		all.swap = statsapi.SwapStats{Time: at, SwapUsageBytes: known(&f.Memory.SwapCurrent), SwapAvailableBytes: known(&r.swapAvailable)}
+		p.swap = &all.swap
+	}
+	if io := psi(&f.IOPressure); io != nil {
+		all.io = statsapi.IOStats{Time: at, PSI: io}
+		p.io = &all.io
+	}
+	return p
+}
+
+// known points at a figure that is known.
+func known(f *cgroups.Figure) *uint64 {
+	if !f.Known {
+		return nil
+	}
+	return &f.Value
+}
+
+// psi is a pressure as the stats API has it. Its totals are the kernel's
+// microseconds: the API's comment says nanoseconds, but what the kubelet fills
+// in are those (fs2/psi.go of opencontainers/cgroups, setPSIData of cAdvisor).
+func psi(p *cgroups.Pressure) *statsapi.PSIStats {
+	if !p.Some.Known && !p.Full.Known {
+		return nil
+	}
+	return &statsapi.PSIStats{Some: psiData(&p.Some), Full: psiData(&p.Full)}
+}
+
+func psiData(s *cgroups.Stall) statsapi.PSIData {
+	return statsapi.PSIData{Total: s.Total, Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+}
+
+// fillNode adds what is of the node alone.
+func (s *Stats) fillNode(ctx context.Context, g *gathered, n *statsapi.NodeStats) {
+	now := metav1.NewTime(time.Now())
+	n.Network = s.network(ctx, nil, now)
+	if g.machine.MaxTasks > 0 {
+		n.Rlimit = &statsapi.RlimitStats{Time: now, MaxPID: &g.machine.MaxTasks}
+		if g.machine.Tasks > 0 {
+			n.Rlimit.NumOfRunningProcesses = &g.machine.Tasks
+		}
+	}
+	if s.cfg.NodeDisk == nil {
+		return
+	}
+	disk, err := s.cfg.NodeDisk(ctx)
+	if err != nil {
+		s.cfg.Log.Warn("the node's filesystems are missing from the summary", "node", s.cfg.Node, "err", err)
+		return
+	}
+	n.Fs = disk.Fs
+	if disk.ImageFs != nil || disk.ContainerFs != nil {
+		n.Runtime = &statsapi.RuntimeStats{ImageFs: disk.ImageFs, ContainerFs: disk.ContainerFs}
+	}
+}
+
+// fillPod adds a pod's network and disks. nodeFs is where its ephemeral
+// storage lies; nil is not known.
+func (s *Stats) fillPod(ctx context.Context, pod *Pod, p *statsapi.PodStats, nodeFs *statsapi.FsStats) {
+	p.Network = s.network(ctx, pod, metav1.NewTime(time.Now()))
+	if s.cfg.PodDisk == nil {
+		return
+	}
+	disk, err := s.cfg.PodDisk(ctx, pod)
+	if err != nil {
+		s.cfg.Log.Warn("a pod's disks are missing from the summary", "namespace", pod.Namespace, "pod", pod.Name, "podUID", pod.UID, "err", err)
+		return
+	}
+	for i := range min(len(disk.Containers), len(pod.Containers)) {
+		for j := range p.Containers {
+			if p.Containers[j].Name == pod.Containers[i].Name {
+				p.Containers[j].Rootfs, p.Containers[j].Logs = disk.Containers[i].Rootfs, disk.Containers[i].Logs
+			}
+		}
+	}
+	for i := range disk.Volumes {
+		p.VolumeStats = append(p.VolumeStats, disk.Volumes[i].Stats)
+	}
+	p.EphemeralStorage = ephemeral(&disk, nodeFs)
+}
+
+// network makes the stats of a pod's or the node's interfaces.
+func (s *Stats) network(ctx context.Context, pod *Pod, at metav1.Time) *statsapi.NetworkStats {
+	interfaces := s.interfaces(ctx, pod, nil)
+	if len(interfaces) == 0 {
+		return nil
+	}
+	out := &statsapi.NetworkStats{Time: at, Interfaces: make([]statsapi.InterfaceStats, len(interfaces))}
+	for i := range interfaces {
+		n := &interfaces[i]
+		out.Interfaces[i] = statsapi.InterfaceStats{
+			Name: n.Name, RxBytes: &n.Rx.Bytes, RxErrors: &n.Rx.Errors, TxBytes: &n.Tx.Bytes, TxErrors: &n.Tx.Errors,
+		}
+		if n.Name == defaultInterface {
+			out.InterfaceStats = out.Interfaces[i]
+		}
+	}
+	return out
+}
+
+// interfaces appends those of a pod or, if it is nil, of the node; none where
+// they cannot be had.
+func (s *Stats) interfaces(ctx context.Context, pod *Pod, to []Interface) []Interface {
+	if s.cfg.Network == nil {
+		return to
+	}
+	out, err := s.cfg.Network(ctx, pod, to)
+	if err == nil {
+		return out
+	}
+	if pod == nil {
+		s.cfg.Log.Warn("the node's network counters are missing", "node", s.cfg.Node, "err", err)
+	} else {
+		s.cfg.Log.Warn("a pod's network counters are missing", "namespace", pod.Namespace, "pod", pod.Name, "podUID", pod.UID, "err", err)
+	}
+	return to
+}

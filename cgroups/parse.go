@@ -1,0 +1,209 @@
+package cgroups
+
+import (
+	"bytes"
+	"math"
+)
+
+// The parsers take a file's content and say whether all that they know of it
+// could be read; what they do not know they pass over, as kernels add lines
+// and keys. None allocates.
+
+// keyed are figures that stand in lines of "key value".
+type keyed interface {
+	// slot is where the key's value belongs, nil if nobody wants it.
+	slot(key []byte) *Figure
+}
+
+func (c *CPUFigures) slot(key []byte) *Figure {
+	switch string(key) {
+	case "usage_usec":
+		return &c.Usage
+	case "user_usec":
+		return &c.User
+	case "system_usec":
+		return &c.System
+	case "nr_periods":
+		return &c.Periods
+	case "nr_throttled":
+		return &c.ThrottledPeriods
+	case "throttled_usec":
+		return &c.Throttled
+	default:
+		return nil
+	}
+}
+
+func (m *MemoryFigures) slot(key []byte) *Figure {
+	switch string(key) {
+	case "anon":
+		return &m.Anon
+	case "file":
+		return &m.File
+	case "kernel":
+		return &m.Kernel
+	case "slab_reclaimable":
+		return &m.SlabReclaimable
+	case "active_file":
+		return &m.ActiveFile
+	case "inactive_file":
+		return &m.InactiveFile
+	case "pgfault":
+		return &m.Faults
+	case "pgmajfault":
+		return &m.MajorFaults
+	default:
+		return nil
+	}
+}
+
+func (e *EventFigures) slot(key []byte) *Figure {
+	switch string(key) {
+	case "oom":
+		return &e.OOM
+	case "oom_kill":
+		return &e.OOMKill
+	default:
+		return nil
+	}
+}
+
+func parseKeyed(data []byte, into keyed) bool {
+	for len(data) > 0 {
+		var line []byte
+		line, data = cut(data, '\n')
+		key, value := cut(line, ' ')
+		slot := into.slot(key)
+		if slot == nil {
+			continue
+		}
+		n, ok := number(value)
+		if !ok {
+			return false
+		}
+		*slot = Figure{n, true}
+	}
+	return true
+}
+
+// parseSingle is for a file of one number.
+func parseSingle(data []byte, into *Figure) bool {
+	n, ok := number(bytes.TrimSuffix(data, []byte{'\n'}))
+	if ok {
+		*into = Figure{n, true}
+	}
+	return ok
+}
+
+// parseLimit is for a file of one number or "max".
+func parseLimit(data []byte, into *Figure) bool {
+	if string(data) == "max\n" || string(data) == "max" {
+		*into = Figure{NoLimit, true}
+		return true
+	}
+	return parseSingle(data, into)
+}
+
+// parseIO sums io.stat. It goes by words, not by lines: kernels before 5.14
+// leave out the line's end after a device that did nothing.
+func parseIO(data []byte, into *IOFigures) bool {
+	sum := IOFigures{Figure{0, true}, Figure{0, true}, Figure{0, true}, Figure{0, true}}
+	for len(data) > 0 {
+		var line []byte
+		line, data = cut(data, '\n')
+		for len(line) > 0 {
+			var word []byte
+			word, line = cut(line, ' ')
+			key, value := cut(word, '=')
+			var slot *Figure
+			switch string(key) {
+			case "rbytes":
+				slot = &sum.ReadBytes
+			case "wbytes":
+				slot = &sum.WrittenBytes
+			case "rios":
+				slot = &sum.Reads
+			case "wios":
+				slot = &sum.Writes
+			default:
+				continue
+			}
+			n, ok := number(value)
+			if !ok || n > math.MaxUint64-slot.Value {
+				return false
+			}
+			slot.Value += n
+		}
+	}
+	*into = sum
+	return true
+}
+
+func parsePressure(data []byte, into *Pressure) bool {
+	for len(data) > 0 {
+		var line []byte
+		line, data = cut(data, '\n')
+		kind, line := cut(line, ' ')
+		var stall *Stall
+		switch string(kind) {
+		case "some":
+			stall = &into.Some
+		case "full":
+			stall = &into.Full
+		default:
+			continue
+		}
+		read := Stall{Known: true}
+		for len(line) > 0 {
+			var word []byte
+			word, line = cut(line, ' ')
+			key, value := cut(word, '=')
+			ok := true
+			switch string(key) {
+			case "avg10":
+				read.Avg10, ok = decimal(value)
+			case "avg60":
+				read.Avg60, ok = decimal(value)
+			case "avg300":
+				read.Avg300, ok = decimal(value)
+			case "total":
+				read.Total, ok = number(value)
+			}
+			if !ok {
+				return false
+			}
+		}
+		*stall = read
+	}
+	return true
+}
+
+// decimal reads an unsigned number with digits after a point. As whole
+// numbers up to 2^53 and powers of ten are exact, one division rounds as
+// strconv.ParseFloat does.
+func decimal(digits []byte) (float64, bool) {
+	whole, fraction := cut(digits, '.')
+	if len(whole) == 0 || len(whole)+len(fraction) > 15 || len(whole) < len(digits) && len(fraction) == 0 {
+		return 0, false
+	}
+	n, ok := number(whole)
+	if !ok {
+		return 0, false
+	}
+	scale := uint64(1)
+	for _, c := range fraction {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n, scale = n*10+uint64(c-'0'), scale*10
+	}
+	return float64(n) / float64(scale), true
+}
+
+// cut is bytes.Cut for one byte, without what it says about having found it.
+func cut(data []byte, at byte) (before, after []byte) {
+	if i := bytes.IndexByte(data, at); i >= 0 {
+		return data[:i], data[i+1:]
+	}
+	return data, nil
+}
