@@ -395,8 +395,6 @@ spec:
 	})
 }
 
-// TestLogOfTheRunningContainer sees that the status names the log that the
-// running container writes to, whatever containers and logs a power cut took.
 // TestCallsOfALife holds what one pod's start and end ask of the runtime: on a
 // board, who waits for a pod waits for each of these calls.
 func TestCallsOfALife(t *testing.T) {
@@ -425,6 +423,8 @@ func TestCallsOfALife(t *testing.T) {
 	})
 }
 
+// TestLogOfTheRunningContainer sees that the status names the log that the
+// running container writes to, whatever containers and logs a power cut took.
 func TestLogOfTheRunningContainer(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
 		p := shell(t, "cut", "Always", "sleep infinity")

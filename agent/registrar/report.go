@@ -63,8 +63,7 @@ func (r *Registrar) differs(ctx context.Context) bool {
 
 // send brings the server's node up to date. What the server has is known from
 // its last answer, and its next one tells of what others have changed: so it
-// is asked only where that may have missed much. An unasked node is 8 kB saved
-// in each report.
+// is asked only where that may have missed much.
 func (r *Registrar) send(ctx context.Context, anew bool) error {
 	if anew {
 		if err := r.read(ctx); err != nil {
