@@ -12,6 +12,11 @@ BOARD := go run ./test/board/cmd/board
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 
+# Lanes run beside each other; what failed in one is told again after all.
+LANES = rm -f bin/failed-*; $(MAKE) --no-print-directory -j2
+FAILED = || { cat bin/failed-* 2>/dev/null; exit 1; }
+VERDICT = bin/verdict -lane $(1) -keep bin/failed-$(1)
+
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## this list
@@ -33,7 +38,7 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 .PHONY: test
 # A board alone leaves almost half of two processors idle: two at a time.
 test: host lint test-unit build size image ## everything that CI runs, the boards included
-	@$(MAKE) --no-print-directory -j2 test-board-arm64 test-board-armv7
+	@$(LANES) test-board-arm64 test-board-armv7 $(FAILED)
 
 .PHONY: test-unit
 test-unit: ## unit tests with the race detector
@@ -43,12 +48,15 @@ test-unit: ## unit tests with the race detector
 
 .PHONY: test-board test-board-arm64 test-board-armv7
 test-board: image build-arm64 build-armv7 ## end to end on a simulated arm64 and a simulated armv7 board, both at a time
-	@$(MAKE) --no-print-directory -j2 test-board-arm64 test-board-armv7
-test-board-arm64: host build-arm64
-	BOARD_ARCH=arm64 go test -tags board -count=1 -timeout 50m -v ./test/e2e 2>&1 | sed -u 's/^/arm64: /'
-	BOARD_ARCH=arm64 go test -tags board -count=1 -timeout 20m -v -run TestRuntimeConformance ./test/board 2>&1 | sed -u 's/^/arm64: /'
-test-board-armv7: host build-armv7
-	BOARD_ARCH=armv7 go test -tags board -count=1 -timeout 40m -v ./test/e2e 2>&1 | sed -u 's/^/armv7: /'
+	@$(LANES) test-board-arm64 test-board-armv7 $(FAILED)
+test-board-arm64: host build-arm64 bin/verdict
+	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 50m ./test/e2e 2>&1 | $(call VERDICT,arm64)
+	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 20m -run TestRuntimeConformance ./test/board 2>&1 | $(call VERDICT,arm64)
+test-board-armv7: host build-armv7 bin/verdict
+	BOARD_ARCH=armv7 go test -json -tags board -count=1 -timeout 40m ./test/e2e 2>&1 | $(call VERDICT,armv7)
+
+bin/verdict: test/verdict/main.go test/verdict/follow.go
+	go build -o $@ ./test/verdict
 
 .PHONY: test-pod e2e-power
 test-pod: host build-arm64 ## all that a pod's spec can ask for, on a simulated arm64 board (a part of test-board-arm64), and what probes cost
@@ -77,13 +85,13 @@ control-plane-servers: # Kubernetes' servers and etcd for this machine; minutes 
 test-cluster: host build-arm64 control-plane ## boards beside a real control plane, on a network of their own (root, slow, not in test)
 	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
 
-POWER := go test -tags cluster -count=1 -v -run '^TestPowerCuts$$'
-test-cluster-power: host build-armv7 control-plane-servers ## ten power cuts of an armv7 board that is a node (root, not in test yet)
-	BOARD_ARCH=armv7 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | sed -u 's/^/cluster: /'
-soak-power: host build-arm64 build-armv7 control-plane-servers ## CYCLES (100) power cuts each of an arm64 and an armv7 board that are nodes, both at a time; SEED=n repeats a run (root, slow)
-	@$(MAKE) --no-print-directory -j2 soak-power-arm64 soak-power-armv7
+POWER := go test -json -tags cluster -count=1 -run '^TestPowerCuts$$'
+test-cluster-power: host build-armv7 control-plane-servers bin/verdict ## ten power cuts of an armv7 board that is a node (root, not in test yet)
+	BOARD_ARCH=armv7 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | $(call VERDICT,power)
+soak-power: host build-arm64 build-armv7 control-plane-servers bin/verdict ## CYCLES (100) power cuts each of an arm64 and an armv7 board that are nodes, both at a time; SEED=n repeats a run (root, slow)
+	@$(LANES) soak-power-arm64 soak-power-armv7 $(FAILED)
 soak-power-arm64 soak-power-armv7: soak-power-%:
-	BOARD_ARCH=$* POWER_CYCLES=$(or $(CYCLES),100) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node 2>&1 | sed -u 's/^/$*: /'
+	BOARD_ARCH=$* POWER_CYCLES=$(or $(CYCLES),100) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node 2>&1 | $(call VERDICT,power-$*)
 
 .PHONY: bench bench-code
 bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock kubelet on one board (root, half an hour, wants a quiet machine); writes test/bench/RESULTS.md
