@@ -118,7 +118,7 @@ func (s *soak) turn(cycles int) {
 	began := time.Now()
 	s.said = nil
 	offline := s.IntN(3) == 0
-	if s.IntN(10) < 3 {
+	if s.IntN(2) == 0 {
 		s.cutEarly(offline)
 	} else {
 		s.boot(offline)
