@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -137,7 +139,7 @@ func TestKeep(t *testing.T) {
 	if err := run(strings.NewReader(""), &bytes.Buffer{}, "x", keep); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(keep); !os.IsNotExist(err) {
+	if _, err := os.Stat(keep); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after a run without failures: %v", err)
 	}
 }

@@ -8,9 +8,11 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 )
 
@@ -28,7 +30,7 @@ func main() {
 // exit status of `go test` that says so.
 func run(in io.Reader, out io.Writer, lane, keep string) error {
 	if keep != "" {
-		if err := os.Remove(keep); err != nil && !os.IsNotExist(err) {
+		if err := os.Remove(keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
