@@ -146,6 +146,7 @@ func (n node) close() {
 	if err := n.vm.Close(); err != nil {
 		n.Error(err)
 	}
+	n.c.Gone(n.T, n.name)
 }
 
 // join waits until the node is Ready and returns what it tells of itself.

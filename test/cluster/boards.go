@@ -61,6 +61,17 @@ func (c *Cluster) addTap(ctx context.Context, n int) error {
 	return nil
 }
 
+// Gone tells the servers' network that a board is no longer there. They would
+// look for it for minutes, in broadcasts that reach and count at all others.
+// BoardNet must not be asked for it again.
+func (c *Cluster) Gone(t *testing.T, name string) {
+	t.Helper()
+	address := c.BoardNet(t, name).Address.Addr()
+	if err := c.ns.ip(context.WithoutCancel(t.Context()), "route", "add", "unreachable", address.String()); err != nil {
+		t.Errorf("tell that board %s is gone: %v", name, err)
+	}
+}
+
 // Partition cuts a board's link: nothing goes in or out any more, without a
 // sign of it at the board's network card.
 func (c *Cluster) Partition(t *testing.T, name string) {

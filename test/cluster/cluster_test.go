@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -282,6 +284,10 @@ func attached(t *testing.T, c *Cluster) {
 		}
 		return ""
 	})
+	c.Gone(t, "edge-two")
+	if _, err := c.ns.dial(t.Context(), "tcp", "10.77.0.11:10250"); !errors.Is(err, unix.EHOSTUNREACH) {
+		t.Errorf("a board that is gone is looked for: %v", err)
+	}
 }
 
 // fetch reads a URL from inside the cluster's network.
