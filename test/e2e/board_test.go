@@ -244,6 +244,9 @@ func (n node) settledTasks() map[string]string {
 // agentKilled kills the agent with SIGKILL ten times while six containers
 // start; what runs keeps its ID and its process, and nothing runs twice.
 func agentKilled(n node) {
+	if err := n.vm.WaitContainerd(n.ctx); err != nil {
+		n.Fatal(err)
+	}
 	n.sh("/etc/init.d/S50tinylet stop")
 	names := map[string]string{}
 	running := map[string]string{}
