@@ -49,6 +49,7 @@ func follow(in io.Reader, out io.Writer, prefix string) (string, error) {
 		return s
 	}
 	lines := bufio.NewReader(in)
+	start := true // of a line: a long one comes in several events
 	for {
 		line, err := lines.ReadString('\n')
 		if line != "" {
@@ -58,12 +59,15 @@ func follow(in io.Reader, out io.Writer, prefix string) (string, error) {
 			}
 			switch e.Action {
 			case "output", "build-output":
-				if _, err := io.WriteString(out, prefix+e.Output); err != nil {
+				printed := e.Output
+				if start {
+					printed = prefix + printed
+				}
+				if _, err := io.WriteString(out, printed); err != nil {
 					return "", fmt.Errorf("print: %w", err)
 				}
-				if s := of(e); s.name != "" {
-					s.lines = append(s.lines, e.Output)
-				}
+				start = strings.HasSuffix(e.Output, "\n")
+				of(e).add(e.Output)
 			case "fail", "build-fail":
 				of(e).failed = true
 				for name := e.Test; name != ""; {
@@ -82,15 +86,27 @@ func follow(in io.Reader, out io.Writer, prefix string) (string, error) {
 	}
 }
 
+// add adds a line, or what is left of the last one.
+func (s *said) add(text string) {
+	if n := len(s.lines); n > 0 && !strings.HasSuffix(s.lines[n-1], "\n") {
+		s.lines[n-1] += text
+		return
+	}
+	s.lines = append(s.lines, text)
+}
+
 // verdict is what those that failed have said, without what failed only for
-// one of its own parts.
+// one of its own parts. Their names stand once more at its end, where also
+// those see them who see no more.
 func verdict(all []*said, prefix string) string {
 	var b strings.Builder
+	var names []string
 	for _, s := range all {
 		lines := s.own()
 		if !s.failed || s.failedBelow && len(lines) == 0 {
 			continue
 		}
+		names = append(names, s.name)
 		fmt.Fprintf(&b, "%sFAILED: %s\n", prefix, s.name)
 		left := max(len(lines)-most, 0)
 		for _, line := range lines[:(len(lines)-left)/2] {
@@ -102,6 +118,9 @@ func verdict(all []*said, prefix string) string {
 		for _, line := range lines[(len(lines)-left)/2+left:] {
 			b.WriteString(prefix + line)
 		}
+	}
+	if len(names) > 1 {
+		fmt.Fprintf(&b, "%sFAILED: %s\n", prefix, strings.Join(names, ", "))
 	}
 	return b.String()
 }

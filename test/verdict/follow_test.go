@@ -64,7 +64,7 @@ func TestFollow(t *testing.T) {
 				`{"Action":"fail","Package":"p","Test":"TestA"}`,
 			},
 			printed: "x:     a_test.go:4: also bad\n",
-			verdict: "x: FAILED: p TestA/b\nx: FAILED: p TestA\nx:     a_test.go:4: also bad\n",
+			verdict: "x: FAILED: p TestA/b\nx: FAILED: p TestA\nx:     a_test.go:4: also bad\nx: FAILED: p TestA/b, p TestA\n",
 		},
 		{
 			name: "a package that is not built",
@@ -76,7 +76,17 @@ func TestFollow(t *testing.T) {
 				`{"Action":"fail","Package":"p","FailedBuild":"p [p.test]"}`,
 			},
 			printed: "x: # p\nx: ./a.go:1:1: no\nx: FAIL\tp [build failed]\n",
-			verdict: "x: FAILED: p [p.test]\nx: # p\nx: ./a.go:1:1: no\nx: FAILED: p\n",
+			verdict: "x: FAILED: p [p.test]\nx: # p\nx: ./a.go:1:1: no\nx: FAILED: p\nx: FAILED: p [p.test], p\n",
+		},
+		{
+			name: "a line in two events",
+			events: []string{
+				`{"Action":"output","Package":"p","Test":"TestA","Output":"    one"}`,
+				`{"Action":"output","Package":"p","Test":"TestA","Output":" line\n"}`,
+				`{"Action":"fail","Package":"p","Test":"TestA"}`,
+			},
+			printed: "x:     one line\n",
+			verdict: "x: FAILED: p TestA\nx:     one line\n",
 		},
 		{
 			name:    "no event: a word of go itself",
