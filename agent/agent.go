@@ -21,6 +21,7 @@ import (
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/logrotate"
+	"github.com/tinylet/tinylet/agent/lost"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pleg"
 	"github.com/tinylet/tinylet/agent/podsync"
@@ -53,17 +54,32 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w; `tinylet check` tells more", err), driver.Close())
 	}
-	store, err := containerd.New(cfg.Kubelet.ContainerRuntimeEndpoint, log)
+	below, err := newBelow(cfg.Kubelet.ContainerRuntimeEndpoint, log)
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
-	return errors.Join(run(ctx, cfg, driver, store, driver.Calls, tree, log), store.Close(), driver.Close())
+	return errors.Join(run(ctx, cfg, driver, below, driver.Calls, tree, log), below.Close(), driver.Close())
 }
 
-// run is Run on any runtime and any cgroup tree; importer, calls and tree may
-// be nil.
-func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, importer preload.Importer, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) error {
-	a, err := assemble(cfg, runtime, importer, calls, tree, log)
+// below is what is asked of containerd past CRI.
+type below struct {
+	*containerd.Store
+	*containerd.Tasks
+}
+
+func newBelow(endpoint string, log *slog.Logger) (*below, error) {
+	store, err := containerd.New(endpoint, log)
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := containerd.NewTasks(endpoint)
+	return &below{Store: store, Tasks: tasks}, err
+}
+
+// run is Run on any runtime and any cgroup tree; below, calls and tree may be
+// nil.
+func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) error {
+	a, err := assemble(cfg, runtime, below, calls, tree, log)
 	if err != nil {
 		return err
 	}
@@ -123,6 +139,7 @@ type parts struct {
 	rotator *logrotate.Rotator
 	images  *image.GC
 	preload *preload.Preloader // nil without an importer
+	lost    *lost.Finder       // nil without cgroups
 }
 
 // jobs are what runs beside the pods' way, each until its context ends.
@@ -131,6 +148,9 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 	if p.preload != nil {
 		jobs = append(jobs, p.preload.Run)
 	}
+	if p.lost != nil {
+		jobs = append(jobs, p.lost.Run)
+	}
 	if p.cluster != nil {
 		jobs = append(jobs, p.cluster.jobs()...)
 	}
@@ -138,7 +158,7 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 }
 
 // assemble builds everything and starts nothing.
-func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Importer, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
+func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
 	p := &parts{
 		pleg:     pleg.New(pleg.Config{Runtime: runtime, Log: log}),
 		statuses: status.NewStore(),
@@ -159,7 +179,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, importer preload.Im
 	}
 	p.assembleShutdown(cfg, log)
 	view := &view{statuses: p.statuses, tree: tree, node: node}
-	if err := p.assembleJobs(cfg, runtime, importer, node, view, log); err != nil {
+	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
 		return nil, err
 	}
 	p.syncer = p.assembleSyncer(cfg, runtime, tree, node, log)

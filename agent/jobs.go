@@ -10,8 +10,10 @@ import (
 	"github.com/tinylet/tinylet/agent/action"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/logrotate"
+	"github.com/tinylet/tinylet/agent/lost"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/preload"
@@ -19,7 +21,7 @@ import (
 )
 
 // assembleJobs builds what runs beside the pods' way.
-func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, importer preload.Importer, node *nodeFacts, view *view, log *slog.Logger) (err error) {
+func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *below, node *nodeFacts, view *view, log *slog.Logger) (err error) {
 	kubelet := &cfg.Kubelet
 	p.objects, err = object.NewFolder(object.Config{
 		Path:    cfg.Tinylet.ObjectsFolder,
@@ -45,11 +47,11 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, importer 
 	if err != nil {
 		return err
 	}
-	if importer != nil {
+	if below != nil {
 		p.preload, err = preload.New(preload.Config{
 			Dir:       cfg.Tinylet.ImagesFolder,
 			StateFile: filepath.Join(cfg.Paths.Root, "tinylet", "images.journal"),
-			Importer:  importer,
+			Importer:  below,
 			Images:    rt,
 			FullName:  fullName,
 			Events:    p.events,
@@ -58,6 +60,12 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, importer 
 		if err != nil {
 			return err
 		}
+	}
+	if below != nil && view.tree != nil {
+		p.lost = lost.New(lost.Config{
+			Running: view.running, Populated: view.tree.Populated, Containers: rt, Tasks: below,
+			Wake: p.wake, Events: p.events, Log: log,
+		})
 	}
 	p.images, err = image.NewGC(image.GCConfig{
 		Images: rt,
@@ -131,6 +139,30 @@ func (v *view) logs() []logrotate.Log {
 			if id := idOf(c); id != "" && c.State.Running != nil {
 				out = append(out, logrotate.Log{ID: id, Path: v.logPath(e.Pod, node, c)})
 			}
+		}
+	}
+	return out
+}
+
+// running are the containers that run by their pods' statuses, where it is
+// known which cgroups are theirs.
+func (v *view) running() []lost.Container {
+	node, ok := v.node.peek()
+	if !ok || node.CgroupDriver != criconfig.DriverCgroupfs {
+		return nil
+	}
+	var out []lost.Container
+	for _, e := range v.statuses.List() {
+		cgroup := ""
+		for c := range pod.Statuses(e.Status) {
+			id := idOf(c)
+			if id == "" || c.State.Running == nil {
+				continue
+			}
+			if cgroup == "" {
+				cgroup = criconfig.PodCgroup(e.Pod, node)
+			}
+			out = append(out, lost.Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: id, Cgroup: cgroup + "/" + id})
 		}
 	}
 	return out

@@ -30,6 +30,7 @@ const DefaultRoot = "/sys/fs/cgroup"
 const (
 	fileControllers = "cgroup.controllers"
 	fileSubtree     = "cgroup.subtree_control"
+	fileEvents      = "cgroup.events"
 	fileKill        = "cgroup.kill"
 	fileCPUWeight   = "cpu.weight"
 	fileCPUMax      = "cpu.max"

@@ -37,6 +37,7 @@ func TestBoard(t *testing.T) {
 		{"clock jumps", clockJumps, true},
 		{"disk full", diskFull, true},
 		{"containerd stopped, restarted, hung", containerdFaults, true},
+		{"a container that containerd has lost", lostContainer, true},
 	} {
 		if step.once && arch() != board.ARM64 {
 			continue

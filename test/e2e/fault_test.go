@@ -39,6 +39,44 @@ func containerdFaults(n node) {
 	}
 }
 
+// lostContainer has crun take longer to delete a container than containerd
+// waits: containerd holds the container for running from then on, though all
+// of it is gone. The agent has to notice.
+func lostContainer(n node) {
+	n.put("lost.yaml", strings.Replace(sleeper("lost", 2), "1000000", "20", 1))
+	n.eventually(patience, "both containers run", statuses(map[string]string{"lost": "Running"}))
+	n.sh(`mv /usr/bin/crun /usr/bin/crun.own
+cat > /usr/bin/crun <<'END'
+#!/bin/sh
+for word; do
+	if [ "$word" = delete ] && mkdir /run/crun-was-slow 2> /dev/null; then
+		/usr/bin/crun.own "$@"
+		exec sleep 30
+	fi
+done
+exec /usr/bin/crun.own "$@"
+END
+chmod 755 /usr/bin/crun`)
+	n.eventually(patience, "a container is lost: by its status it runs, and it has no process", func(pods map[string]cli.PodDocument) string {
+		for _, c := range pods["lost"].Containers {
+			if c.Name == "c0" && n.sh("ctr -n k8s.io t ls | grep -c '^%s .*STOPPED'; true", c.ID) == "1" && n.sh("ls -d /run/crun-was-slow 2> /dev/null; true") != "" {
+				return ""
+			}
+		}
+		return n.sh("ctr -n k8s.io t ls")
+	})
+	n.told("ContainerLost")
+	n.eventually(patience, "the pod runs again", func(pods map[string]cli.PodDocument) string {
+		for _, c := range pods["lost"].Containers {
+			if c.Name == "c0" && c.Restarts == 0 {
+				return "it was not started again"
+			}
+		}
+		return ""
+	})
+	n.sh("mv /usr/bin/crun.own /usr/bin/crun")
+}
+
 // diskFull fills the disk for state, then that for logs, while a pod is to
 // start.
 func diskFull(n node) {

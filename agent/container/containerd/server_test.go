@@ -85,6 +85,7 @@ type server struct {
 	ingests map[string][]byte
 	images  map[string]string // digests and media types by name
 	leases  map[string]bool
+	tasks   map[string]message // what is told of them
 	calls   []string
 	sent    int // bytes of content received
 	cut     int // ends a stream after so many bytes, once
@@ -129,6 +130,16 @@ func (s *server) handle(_ any, stream grpc.ServerStream) error {
 	var m message
 	if err := stream.RecvMsg(&m); err != nil {
 		return err
+	}
+	if method == "tasks.v1.Tasks/Get" {
+		id := decode(s.t, m).text(1)
+		s.mu.Lock()
+		answer, known := s.tasks[id]
+		s.mu.Unlock()
+		if !known {
+			return status.Errorf(codes.NotFound, "container %q: not found", id)
+		}
+		return stream.SendMsg(answer)
 	}
 	if err := s.one(stream.Context(), method, decode(s.t, m)); err != nil {
 		return err

@@ -1,7 +1,8 @@
-// Package containerd puts images into containerd's store from blobs, through
-// containerd's own gRPC API on the socket that serves CRI too: CRI has no
-// import. It owns the connection for that, the lease that keeps blobs from
-// containerd's garbage collector until an image names them, and the few
+// Package containerd does what CRI cannot, through containerd's own gRPC API
+// on the socket that serves CRI too: it puts images into containerd's store
+// from blobs, and tells and mends where CRI and containerd disagree about a
+// container's end. It owns the connection for that, the lease that keeps blobs
+// from containerd's garbage collector until an image names them, and the few
 // messages of the API that this needs. The namespace is CRI's, k8s.io.
 //
 // Unpacking is left to containerd: it does that when the first container of
@@ -47,14 +48,22 @@ type Store struct {
 // New takes the socket, as unix:///path, unix:/path or /path, and connects to
 // nothing.
 func New(endpoint string, log *slog.Logger) (*Store, error) {
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{path: path, log: log}, nil
+}
+
+func socketPath(endpoint string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix:")
 	if strings.HasPrefix(path, "//") {
 		path = path[1:]
 	}
 	if !strings.HasPrefix(path, "/") {
-		return nil, fmt.Errorf("endpoint %q of containerd is not unix:///path", endpoint)
+		return "", fmt.Errorf("endpoint %q of containerd is not unix:///path", endpoint)
 	}
-	return &Store{path: path, log: log}, nil
+	return path, nil
 }
 
 // Protect keeps what is put from now on until Release, also when containerd
@@ -127,7 +136,17 @@ func (s *Store) connect() error {
 	if s.conn != nil {
 		return nil
 	}
-	conn, err := grpc.NewClient("passthrough:///"+s.path,
+	conn, err := dial(s.path)
+	if err != nil {
+		return err
+	}
+	s.conn = conn
+	return nil
+}
+
+// dial prepares a connection, with small buffers.
+func dial(path string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
@@ -145,10 +164,9 @@ func (s *Store) connect() error {
 		grpc.WithNoProxy(),
 	)
 	if err != nil {
-		return fmt.Errorf("prepare connection to %q: %w", s.path, err)
+		return nil, fmt.Errorf("prepare connection to %q: %w", path, err)
 	}
-	s.conn = conn
-	return nil
+	return conn, nil
 }
 
 const service = "/containerd.services."

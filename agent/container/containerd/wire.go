@@ -10,7 +10,7 @@ import (
 )
 
 // message is an encoded protobuf message. The field numbers are those of
-// containerd's API (api/services/{content,images,leases}/v1, api/types).
+// containerd's API (api/services/{content,images,leases,tasks}/v1, api/types).
 //
 // containerd's generated types are left out: for the few fields that are
 // needed here they would add 0.6 MB to the binary and six modules.
@@ -86,27 +86,30 @@ func (r *writeRequest) encode(buf message) message {
 var errWire = errors.New("containerd's answer is no protobuf message")
 
 // writtenOffset reads the offset of a content.WriteContentResponse.
-func writtenOffset(m message) (offset int64, err error) {
+func writtenOffset(m message) (int64, error) {
+	value, err := field(m, 4, protowire.VarintType)
+	offset, _ := protowire.ConsumeVarint(value)
+	return int64(offset), err
+}
+
+// field is the encoded value of a message's field, nil where it has none. Of
+// several the last counts. The whole message is read.
+func field(m []byte, wanted protowire.Number, of protowire.Type) (value []byte, err error) {
 	for len(m) > 0 {
-		field, kind, n := protowire.ConsumeTag(m)
+		number, kind, n := protowire.ConsumeTag(m)
 		if n < 0 {
-			return 0, fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
+			return nil, fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
 		}
 		m = m[n:]
-		if field == 4 && kind == protowire.VarintType {
-			v, n := protowire.ConsumeVarint(m)
-			if n < 0 {
-				return 0, fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
-			}
-			offset, m = int64(v), m[n:]
-			continue
+		if n = protowire.ConsumeFieldValue(number, kind, m); n < 0 {
+			return nil, fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
 		}
-		if n = protowire.ConsumeFieldValue(field, kind, m); n < 0 {
-			return 0, fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
+		if number == wanted && kind == of {
+			value = m[:n]
 		}
 		m = m[n:]
 	}
-	return offset, nil
+	return value, nil
 }
 
 // codec hands encoded messages through gRPC as they are.

@@ -1,0 +1,58 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// taskStopped is task.Status STOPPED (api/types/task/task.proto).
+const taskStopped = 3
+
+// Tasks asks containerd for the processes of containers. It may be used by
+// several at once, and holds no connection between calls: they are rare.
+type Tasks struct {
+	path string
+	proc string // the kernel's list of processes
+}
+
+// NewTasks takes the socket as New does, and connects to nothing.
+func NewTasks(endpoint string) (*Tasks, error) {
+	path, err := socketPath(endpoint)
+	return &Tasks{path: path, proc: "/proc"}, err
+}
+
+// Ended says whether a container's task has stopped, or is gone. It blocks
+// for as long as containerd asks the shim, or until ctx ends.
+func (t *Tasks) Ended(ctx context.Context, containerID string) (bool, error) {
+	conn, err := dial(t.path)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	var request, answer message // tasks.GetRequest, tasks.GetResponse
+	request.text(1, containerID)
+	limited, cancel := context.WithTimeout(in(ctx), callTimeout)
+	defer cancel()
+	err = conn.Invoke(limited, service+"tasks.v1.Tasks/Get", request, &answer)
+	if status.Code(err) == codes.NotFound {
+		return true, nil
+	}
+	if err != nil {
+		return false, wrap(ctx, err, "ask for the task of container %q", containerID)
+	}
+	process, err := field(answer, 1, protowire.BytesType)
+	if err != nil {
+		return false, fmt.Errorf("ask for the task of container %q: %w", containerID, err)
+	}
+	body, _ := protowire.ConsumeBytes(process)
+	value, err := field(body, 4, protowire.VarintType)
+	if err != nil {
+		return false, fmt.Errorf("ask for the task of container %q: %w", containerID, err)
+	}
+	state, _ := protowire.ConsumeVarint(value)
+	return state == taskStopped, nil
+}

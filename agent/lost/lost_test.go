@@ -1,0 +1,164 @@
+package lost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// node is a runtime with one pod that has one container, and its kernel.
+type node struct {
+	statusRuns bool // by the pod's status
+	populated  bool
+	unreadable error
+	state      runtimeapi.ContainerState // by CRI
+	removed    bool
+	listFails  error
+	ended      bool // by the runtime's own record
+	endedFails error
+	shimless   bool
+	endFails   error
+
+	did []string
+}
+
+func (n *node) Running() []Container {
+	if !n.statusRuns {
+		return nil
+	}
+	return []Container{{Ref: pod.Ref{UID: "u", Namespace: "default", Name: "p"}, Name: "c", ID: "id", Cgroup: "/kubepods/podu/id"}}
+}
+
+func (n *node) Populated(path string) (bool, error) {
+	if path != "/kubepods/podu/id" {
+		return false, fmt.Errorf("asked for %s", path)
+	}
+	return n.populated, n.unreadable
+}
+
+func (n *node) ListContainers(_ context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	n.did = append(n.did, "list "+filter.GetId())
+	if n.listFails != nil || n.removed {
+		return nil, n.listFails
+	}
+	return []*runtimeapi.Container{{Id: "id", PodSandboxId: "sandbox", State: n.state}}, nil
+}
+
+func (n *node) Ended(_ context.Context, id string) (bool, error) {
+	n.did = append(n.did, "ask "+id)
+	return n.ended, n.endedFails
+}
+
+func (n *node) EndShim(sandbox string) (bool, error) {
+	n.did = append(n.did, "end "+sandbox)
+	return !n.shimless, n.endFails
+}
+
+func (n *node) Warning(ref pod.Ref, reason, _ string) {
+	n.did = append(n.did, reason+" "+ref.Name)
+}
+
+func (n *node) wake(uid types.UID) { n.did = append(n.did, "wake "+string(uid)) }
+
+const (
+	runs   = runtimeapi.ContainerState_CONTAINER_RUNNING
+	exited = runtimeapi.ContainerState_CONTAINER_EXITED
+)
+
+func TestFinder(t *testing.T) {
+	lost := node{statusRuns: true, state: runs, ended: true}
+	healed := []string{"list id", "ask id", "end sandbox", "ContainerLost p"}
+	for _, tc := range []struct {
+		name string
+		node node
+		// change happens between looks, before the one of that number.
+		change func(look int, n *node)
+		looks  int
+		want   []string
+	}{
+		{name: "a lost one is left alone at first", node: lost, looks: 1},
+		{name: "and then its shim is ended", node: lost, looks: 2, want: healed},
+		{name: "once", node: lost, looks: 5, want: healed},
+		{name: "one with processes is never asked for", node: node{statusRuns: true, state: runs, populated: true, ended: true}, looks: 5},
+		{name: "one that has ended by its status is not either", node: node{state: runs, ended: true}, looks: 5},
+		{
+			name: "one that had no process just then", node: lost, looks: 6,
+			change: func(look int, n *node) { n.populated = look%2 == 0 },
+		},
+		{
+			name: "whose group cannot be read", node: node{statusRuns: true, state: runs, ended: true, unreadable: errors.New("EIO")}, looks: 5,
+		},
+		{
+			name: "whose end was not heard of: the pod is looked at again", node: node{statusRuns: true, state: exited, ended: true},
+			looks: 5, want: []string{"list id", "wake u"},
+		},
+		{
+			name: "that is gone from the runtime", node: node{statusRuns: true, removed: true},
+			looks: 5, want: []string{"list id", "wake u"},
+		},
+		{
+			name: "whose processes are elsewhere is left alone", node: node{statusRuns: true, state: runs},
+			looks: 5, want: []string{"list id", "ask id"},
+		},
+		{
+			name: "of a runtime that has nothing below CRI", node: node{statusRuns: true, state: runs, endedFails: fmt.Errorf("get: %w", container.ErrUnsupported)},
+			looks: 5, want: []string{"list id", "ask id"},
+		},
+		{
+			name: "of a runtime that is away", node: node{statusRuns: true, state: runs, listFails: container.ErrUnavailable},
+			looks: 4, want: []string{"list id", "list id", "list id"},
+		},
+		{
+			name: "of a shim that hangs", node: node{statusRuns: true, state: runs, endedFails: container.ErrTimeout},
+			looks: 3, want: []string{"list id", "ask id", "list id", "ask id"},
+		},
+		{
+			name: "of a shim that cannot be ended", node: node{statusRuns: true, state: runs, ended: true, endFails: errors.New("EPERM")},
+			looks: 3, want: []string{"list id", "ask id", "end sandbox", "list id", "ask id", "end sandbox"},
+		},
+		{
+			name: "without a shim", node: node{statusRuns: true, state: runs, ended: true, shimless: true},
+			looks: 5, want: []string{"list id", "ask id", "end sandbox"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := tc.node
+				f := New(Config{
+					Running: n.Running, Populated: n.Populated, Containers: &n, Tasks: &n, Wake: n.wake, Events: &n,
+					Log: slog.New(slog.DiscardHandler),
+				})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- f.Run(ctx) }()
+				for i := range tc.looks {
+					if tc.change != nil {
+						tc.change(i, &n)
+					}
+					time.Sleep(look)
+					synctest.Wait()
+				}
+				over := errors.New("over")
+				cancel(over)
+				if err := <-done; !errors.Is(err, over) {
+					t.Errorf("Run ends with %v", err)
+				}
+				if diff := cmp.Diff(tc.want, slices.Clip(n.did)); diff != "" {
+					t.Errorf("did (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
