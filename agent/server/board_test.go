@@ -158,7 +158,10 @@ func (b *board) trust(c authn.Config) {
 	if err := os.WriteFile(c.ClientCAFile, b.ca.PEM(), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	c.Review, c.Log = b.cluster.TokenReview, slog.New(slog.DiscardHandler)
+	if c.Review == nil {
+		c.Review = b.cluster.TokenReview
+	}
+	c.Log = slog.New(slog.DiscardHandler)
 	var err error
 	if b.config.Authn, err = authn.New(c); err != nil {
 		b.t.Fatal(err)
@@ -246,6 +249,67 @@ func (b *board) run(s *Server, l net.Listener) (stop func()) {
 	return stop
 }
 
+// pipes is a network for virtual time: a board on it can be dialed as often
+// as wanted.
+type pipes struct {
+	b      *board
+	coming chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	stop   func()
+}
+
+// pipes has the board answer on a network of its own.
+func (b *board) pipes() *pipes {
+	b.t.Helper()
+	p := &pipes{b: b, coming: make(chan net.Conn), closed: make(chan struct{})}
+	b.url = "https://127.0.0.1"
+	p.stop = b.run(b.build(), p)
+	return p
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.coming:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return new(net.TCPAddr) }
+
+// dial is a connection before TLS.
+func (p *pipes) dial() net.Conn {
+	ours, theirs := newWired()
+	p.coming <- theirs
+	return ours
+}
+
+// shake is a connection after the handshake, with HTTP/1.1.
+func (p *pipes) shake(shown ...tls.Certificate) *tls.Conn {
+	p.b.t.Helper()
+	c := tls.Client(p.dial(), p.b.tls(shown...))
+	if err := c.Handshake(); err != nil {
+		p.b.t.Fatal(err)
+	}
+	return c
+}
+
+// client is one whose connections hold 64 kB of what it does not read.
+func (p *pipes) client(protocol string, shown ...tls.Certificate) *client {
+	c := p.b.over(protocol, shown...)
+	transport := c.http.Transport.(*http.Transport)
+	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 64 << 10}
+	transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil }
+	return c
+}
+
 // client is one that shows a certificate and a token, where there are any.
 type client struct {
 	http  http.Client
@@ -258,6 +322,17 @@ func (b *board) client(token string, shown ...tls.Certificate) *client {
 	transport := &http.Transport{TLSClientConfig: b.tls(shown...), ForceAttemptHTTP2: true, DisableCompression: true}
 	b.t.Cleanup(transport.CloseIdleConnections)
 	c.http = http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return c
+}
+
+// over is a client that speaks one version of HTTP.
+func (b *board) over(protocol string, shown ...tls.Certificate) *client {
+	b.t.Helper()
+	c := b.client("", shown...)
+	transport := c.http.Transport.(*http.Transport)
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
+	transport.Protocols.SetHTTP2(protocol == "HTTP/2.0")
 	return c
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // maxListed is how many entries of a folder are listed.
-const maxListed = 5000
+const maxListed = 1000
 
 // systemLogs answers /logs/: a folder as a list of links, a file as it is.
 // Links that lead out of the folder are not followed, and what is no regular
