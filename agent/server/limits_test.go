@@ -276,30 +276,31 @@ func TestAddressThatComesLate(t *testing.T) {
 		s := b.build()
 		begun := time.Now()
 		var at []time.Duration
-		p := &pipes{b: b, coming: make(chan net.Conn), closed: make(chan struct{})}
+		first := &pipes{b: b, coming: make(chan net.Conn), closed: make(chan struct{})}
+		second := &pipes{b: b, coming: make(chan net.Conn), closed: make(chan struct{})}
 		s.listen = func(context.Context) (net.Listener, error) {
 			at = append(at, time.Since(begun)/time.Second)
-			if len(at) < 7 {
+			switch {
+			case len(at) < 7:
 				return nil, errors.New("cannot assign requested address")
+			case len(at) == 7:
+				return first, nil
+			default:
+				return second, nil
 			}
-			return p, nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 		b.url = "https://127.0.0.1"
-		c := p.client("HTTP/1.1", b.adminCertificate())
-		if got := b.ask(c, "GET", "/healthz"); got.code != 200 {
-			t.Errorf("%d", got.code)
+		for _, p := range []*pipes{first, second} {
+			c := p.client("HTTP/1.1", b.adminCertificate())
+			if got := b.ask(c, "GET", "/healthz"); got.code != 200 {
+				t.Errorf("%d", got.code)
+			}
+			c.http.CloseIdleConnections()
+			first.Close() // accepting fails, and is begun anew
 		}
-		c.http.CloseIdleConnections()
-		p.Close() // accepting fails, and is begun anew
-		synctest.Wait()
-		p.closed = make(chan struct{})
-		if got := b.ask(c, "GET", "/healthz"); got.code != 200 {
-			t.Errorf("%d", got.code)
-		}
-		p.once = sync.Once{}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -396,6 +397,7 @@ func TestStrangersDisplaceStrangers(t *testing.T) {
 func TestStrangersRequests(t *testing.T) {
 	b := newBoard(t)
 	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
 	b.trust(authn.Config{CacheTTL: time.Minute, Review: func(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 		<-hold
 		return b.cluster.TokenReview(ctx, r)
@@ -417,9 +419,8 @@ func TestStrangersRequests(t *testing.T) {
 		}
 		out := map[int]int{}
 		for i := range n {
-			if i == n-strangersRequests && hold != nil {
-				close(hold) // those who waited
-				hold = nil
+			if i == n-strangersRequests {
+				release() // those who waited
 			}
 			out[<-codes]++
 		}

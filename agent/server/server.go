@@ -137,27 +137,25 @@ const (
 // board does not have yet, is logged and tried again.
 func (s *Server) Run(ctx context.Context) error {
 	log := s.config.Log.With("address", s.config.Kubelet.Address, "port", s.config.Kubelet.Port)
-	told := ""
-	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
+	told, wait := "", firstRetry
+	for ctx.Err() == nil {
 		l, err := s.listen(ctx)
 		if err == nil {
 			log.Info("answering the node's API")
 			told, wait = "", firstRetry
 			err = s.serve(ctx, l)
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if text := err.Error(); text != told {
+		if text := fmt.Sprint(err); ctx.Err() == nil && text != told {
 			told = text
 			log.Warn("the node's API cannot be answered, which is tried again until it can: the address or the port may be another's, or not there yet", "error", err)
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-			return nil
 		case <-timer.C:
 		}
+		timer.Stop()
+		wait = min(2*wait, longestRetry)
 	}
+	return nil
 }
