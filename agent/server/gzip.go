@@ -13,7 +13,7 @@ const (
 	// into one packet anyway.
 	worthGzip = 1400
 	// maxDeflaters is how many answers are compressed at a time. Each takes
-	// most of a megabyte; the others go out as they are.
+	// 1.2 MB; the others go out as they are.
 	maxDeflaters = 2
 )
 

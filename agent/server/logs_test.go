@@ -283,10 +283,12 @@ func TestFollow(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			c.http.CloseIdleConnections()
-			settled(t, before)
-			if len(b.server.slots.followed) != 0 || len(b.server.slots.requests) != 0 {
-				t.Error("places were not given back")
+			// Places are given back by whoever took them: the goroutines before
+			// may have been those of an earlier test.
+			for len(b.server.slots.followed)+len(b.server.slots.requests) > 0 && t.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
 			}
+			settled(t, before)
 		})
 	}
 }
