@@ -1,0 +1,80 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/metric"
+)
+
+// stats answers /stats/summary (pkg/kubelet/server/stats/handler.go).
+func (s *Server) stats(w *paced, r *http.Request, parts []string) {
+	if parts[0] != "summary" {
+		text(w, http.StatusNotFound, "404: Page Not Found")
+		return
+	}
+	if !slices.Contains(getPost, r.Method) {
+		w.Header().Set("Allow", "GET, POST")
+		text(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
+		return
+	}
+	if err := r.ParseForm(); err != nil {
+		text(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: parse form failed: %v", err))
+		return
+	}
+	// What is read from now on is the client's end.
+	_ = w.control.SetReadDeadline(time.Time{}) // both protocols have them
+	only := r.Form["only_cpu_and_memory"]
+	if !s.snapshot(w, r) {
+		return
+	}
+	defer s.slots.snapshots.free()
+	w.Header().Set("Content-Type", "application/json")
+	if err := s.config.Summary(r.Context(), w, len(only) == 1 && only[0] == "true"); err != nil {
+		s.broken(w, r, err)
+	}
+}
+
+// metrics answers with the text that write writes.
+func (s *Server) metrics(path string, write Text) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := w.(*paced) // what route hands over
+		if !s.snapshot(p, r) {
+			return
+		}
+		defer s.slots.snapshots.free()
+		p.Header().Set("Content-Type", metric.ContentType)
+		p.Header().Set("X-Content-Type-Options", "nosniff")
+		p.Header().Add("Vary", "Accept-Encoding")
+		if !wantsGzip(r.Header) {
+			if err := write(r.Context(), p); err != nil {
+				s.broken(p, r, err)
+			}
+			return
+		}
+		z := s.deflate.writer(p)
+		defer z.release()
+		err := write(r.Context(), z)
+		if err == nil {
+			err = z.finish()
+		}
+		if err != nil {
+			s.broken(p, r, err)
+		}
+	})
+}
+
+// broken tells of an answer that could not be made, where nothing of it has
+// gone out, and breaks the connection off where something has.
+func (s *Server) broken(w *paced, r *http.Request, err error) {
+	if r.Context().Err() == nil {
+		s.config.Log.Warn("a request could not be answered", "path", r.URL.Path, "error", err)
+	}
+	if w.wrote {
+		abort()
+	}
+	w.Header().Del("Content-Encoding")
+	text(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: %v", err))
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// addHealthz adds /healthz and /healthz/NAME, in the form of Kubernetes'
+// components (pkg/server/healthz of k8s.io/apiserver).
+func (s *Server) addHealthz(exact map[string]http.Handler) {
+	checks := append([]Check{{Name: "ping", Healthy: func(time.Time) error { return nil }}}, s.config.Checks...)
+	exact["/healthz"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		report, failed := examine(checks, query["exclude"], time.Now())
+		switch {
+		case len(failed) > 0:
+			s.config.Log.Info("the agent is not healthy", "failed", failed)
+			http.Error(w, report+"healthz check failed", http.StatusInternalServerError)
+		case query.Has("verbose"):
+			text(w, http.StatusOK, report+"healthz check passed\n")
+		default:
+			text(w, http.StatusOK, "ok")
+		}
+	})
+	for _, check := range checks {
+		exact["/healthz/"+check.Name] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if err := check.Healthy(time.Now()); err != nil {
+				http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+				return
+			}
+			text(w, http.StatusOK, "ok")
+		})
+	}
+}
+
+// examine runs the checks that are not excluded, and reports on each. Reasons
+// are for the checks' own paths.
+func examine(checks []Check, exclude []string, now time.Time) (report string, failed []string) {
+	var b strings.Builder
+	for _, check := range checks {
+		switch {
+		case slices.Contains(exclude, check.Name):
+			fmt.Fprintf(&b, "[+]%s excluded: ok\n", check.Name)
+		case check.Healthy(now) != nil:
+			fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", check.Name)
+			failed = append(failed, check.Name)
+		default:
+			fmt.Fprintf(&b, "[+]%s ok\n", check.Name)
+		}
+	}
+	var unknown []string
+	for _, name := range exclude {
+		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name }) {
+			unknown = append(unknown, fmt.Sprintf("%q", name))
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		fmt.Fprintf(&b, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(slices.Compact(unknown), ","))
+	}
+	return b.String(), failed
+}

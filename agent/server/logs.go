@@ -1,0 +1,220 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podlogs"
+)
+
+// LogQuery asks for the log of one container, running or not.
+type LogQuery struct {
+	// Pod has the container; it must not be changed.
+	Pod *v1.Pod
+	// Container is its name, and ID the runtime's, without a scheme.
+	Container, ID string
+	// Follow says that LogFile.Ended is of use.
+	Follow bool
+}
+
+// LogFile is where a container's log is.
+type LogFile struct {
+	Path string
+	// Ended is closed as soon as the container has ended and all its output
+	// is in the file, or is closed already. Whatever closes it has to end with
+	// the context that the file was asked for with. nil follows until the
+	// folder is removed.
+	Ended <-chan struct{}
+}
+
+// containerLogs answers /containerLogs/NAMESPACE/POD/CONTAINER.
+func (s *Server) containerLogs(w *paced, r *http.Request, parts []string) {
+	namespace, name, container := parts[0], parts[1], parts[2]
+	in, err := podLogOptions(r.URL.Query())
+	if err != nil {
+		text(w, http.StatusBadRequest, message("Unable to decode query.", err))
+		return
+	}
+	options, err := podlogs.FromPodLogOptions(in, time.Now())
+	if err != nil {
+		text(w, http.StatusUnprocessableEntity, message("Invalid request.", err))
+		return
+	}
+	p, status, ok := s.find(namespace, name)
+	if !ok {
+		text(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", name))
+		return
+	}
+	if c, _ := pod.Find(&p.Spec, container); c == nil {
+		text(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", container, name))
+		return
+	}
+	id, err := whose(name, status, container, in.Previous)
+	if err != nil {
+		text(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if options.Follow {
+		if !s.slots.followed.try() {
+			tooMany(w)
+			return
+		}
+		defer s.slots.followed.free()
+	}
+	s.sendLog(w, r, LogQuery{Pod: p, Container: container, ID: bare(id), Follow: options.Follow}, id, options)
+}
+
+// sendLog sends a log until its end, or until the client or the server goes.
+func (s *Server) sendLog(w *paced, r *http.Request, q LogQuery, id string, options podlogs.Options) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	file, err := s.config.ContainerLog(ctx, q)
+	if err != nil {
+		s.config.Log.Info("the log of a container cannot be found", "namespace", q.Pod.Namespace, "pod", q.Pod.Name, "container", q.Container, "id", q.ID, "error", err)
+		text(w, http.StatusBadRequest, "unable to retrieve container logs for "+id)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	out := io.Writer(w)
+	if options.Follow {
+		if ending, ok := r.Context().Value(endingKey{}).(context.Context); ok {
+			defer context.AfterFunc(ending, cancel)()
+		}
+		// The client hears that there is something to wait for.
+		if err := w.FlushError(); err != nil {
+			return
+		}
+		out = flushed{w}
+	}
+	damaged, err := podlogs.Read(ctx, podlogs.Source{Path: file.Path, Ended: file.Ended}, options, podlogs.Output{Stdout: out})
+	if damaged > 0 {
+		s.config.Log.Debug("lines of a log were left out that do not have its form", "path", file.Path, "lines", damaged)
+	}
+	switch {
+	case err == nil, ctx.Err() != nil:
+	case errors.Is(err, errGone):
+		abort()
+	case !w.wrote:
+		text(w, http.StatusBadRequest, err.Error())
+	default:
+		s.config.Log.Warn("a log broke off", "path", file.Path, "error", err)
+		abort()
+	}
+}
+
+// errGone says that the reader of an answer is gone.
+var errGone = errors.New("the client is gone")
+
+// flushed sends each piece at once.
+type flushed struct{ *paced }
+
+// Write implements io.Writer.
+func (f flushed) Write(data []byte) (int, error) {
+	n, err := f.paced.Write(data)
+	if err == nil {
+		err = f.FlushError()
+	}
+	if err != nil {
+		return n, fmt.Errorf("%w: %w", errGone, err)
+	}
+	return n, nil
+}
+
+// podLogOptions reads a query as the API does (the conversion from url.Values
+// in pkg/apis/core/v1), and tail, which is tailLines of old.
+func podLogOptions(query url.Values) (*v1.PodLogOptions, error) {
+	if tail := query.Get("tail"); tail != "" {
+		query["tailLines"] = []string{tail}
+		if tail == "all" {
+			delete(query, "tailLines")
+		}
+	}
+	o := new(v1.PodLogOptions)
+	for name, to := range map[string]*bool{"follow": &o.Follow, "previous": &o.Previous, "timestamps": &o.Timestamps} {
+		values := query[name]
+		if err := runtime.Convert_Slice_string_To_bool(&values, to, nil); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for name, to := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines, "limitBytes": &o.LimitBytes} {
+		values := query[name]
+		if err := runtime.Convert_Slice_string_To_Pointer_int64(&values, to, nil); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if values := query["sinceTime"]; len(values) > 0 {
+		if err := metav1.Convert_Slice_string_To_Pointer_v1_Time(&values, &o.SinceTime, nil); err != nil {
+			return nil, fmt.Errorf("sinceTime: %w", err)
+		}
+	}
+	if values := query["stream"]; len(values) > 0 {
+		o.Stream = &values[0]
+	}
+	return o, nil
+}
+
+// message is an error of the options in the kubelet's form, with its reason.
+func message(what string, err error) string {
+	data, _ := json.Marshal(what + " " + err.Error()) // a string always can be
+	return `{"message": ` + string(data) + `}`
+}
+
+// whose is the ID, with its scheme, of the container whose log is meant
+// (validateContainerLogStatus in pkg/kubelet/kubelet_pods.go): the one that
+// runs, or else the last that ran, or with previous the one before.
+func whose(podName string, status *v1.PodStatus, name string, previous bool) (string, error) {
+	c := pod.StatusOf(status, name)
+	if c == nil {
+		return "", fmt.Errorf("container %q in pod %q is not available", name, podName)
+	}
+	last := ""
+	if t := c.LastTerminationState.Terminated; t != nil {
+		last = t.ContainerID
+	}
+	switch {
+	case previous:
+		if last == "" {
+			return "", fmt.Errorf("previous terminated container %q in pod %q not found", name, podName)
+		}
+		return last, nil
+	case c.State.Running != nil:
+		return c.ContainerID, nil
+	case c.State.Terminated != nil && c.State.Terminated.ContainerID != "":
+		return c.State.Terminated.ContainerID, nil
+	case last != "":
+		return last, nil
+	case c.State.Terminated != nil, c.LastTerminationState.Terminated != nil:
+		return "", fmt.Errorf("container %q in pod %q is terminated", name, podName)
+	case c.State.Waiting == nil:
+		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, podName)
+	}
+	why := c.State.Waiting.Reason
+	switch why {
+	case "ErrImagePull":
+		why = "image can't be pulled"
+	case "ImagePullBackOff":
+		why = "trying and failing to pull image"
+	}
+	return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, podName, why)
+}
+
+// bare is an ID without its scheme.
+func bare(id string) string {
+	if _, after, ok := strings.Cut(id, "://"); ok {
+		return after
+	}
+	return id
+}

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"encoding/json"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// listHead begins a v1.PodList as the API's encoder writes it.
+const listHead = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`
+
+// pods answers /pods.
+func (s *Server) pods(w *paced, r *http.Request, _ []string) {
+	if !s.snapshot(w, r) {
+		return
+	}
+	defer s.slots.snapshots.free()
+	writePods(w, s.shown())
+}
+
+// shown are the pods with their newest statuses in them.
+func (s *Server) shown() iter.Seq[*v1.Pod] {
+	return func(yield func(*v1.Pod) bool) {
+		for p, status := range s.config.Pods() {
+			with := *p
+			with.Status = *status
+			if !yield(&with) {
+				return
+			}
+		}
+	}
+}
+
+// writePods writes a list pod by pod, so that it is never in memory as a
+// whole.
+func writePods(w *paced, pods iter.Seq[*v1.Pod]) {
+	w.Header().Set("Content-Type", "application/json")
+	if _, err := io.WriteString(w, listHead); err != nil {
+		return // who went away needs no answer
+	}
+	encoder := json.NewEncoder(w)
+	first := true
+	for p := range pods {
+		if !first {
+			if _, err := io.WriteString(w, ","); err != nil {
+				return
+			}
+		}
+		first = false
+		if encoder.Encode(p) != nil {
+			abort()
+		}
+	}
+	_, _ = io.WriteString(w, "]}\n")
+}
+
+// snapshot waits for its turn with an answer that is made of much at once,
+// and bounds how long the answer may take. It says whether to answer; then
+// the place has to be freed.
+func (s *Server) snapshot(w *paced, r *http.Request) bool {
+	if !s.slots.snapshots.wait(r.Context(), snapshotQueue) {
+		busy(w)
+		return false
+	}
+	w.last = time.Now().Add(snapshotTime)
+	return true
+}
+
+// find is the pod of a name with its newest status; ok is false if there is
+// none. A pod that takes the place of one that ends has its name too: what is
+// wanted is the newer.
+func (s *Server) find(namespace, name string) (found *v1.Pod, status *v1.PodStatus, ok bool) {
+	for p, st := range s.config.Pods() {
+		if p.Namespace == namespace && p.Name == name && (!ok || newer(p, found)) {
+			found, status, ok = p, st, true
+		}
+	}
+	return found, status, ok
+}
+
+func newer(p, than *v1.Pod) bool {
+	if (p.DeletionTimestamp == nil) != (than.DeletionTimestamp == nil) {
+		return p.DeletionTimestamp == nil
+	}
+	return than.CreationTimestamp.Time.Before(p.CreationTimestamp.Time)
+}

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// Runtime is what is asked of the container runtime; container.Runtime has
+// it.
+type Runtime interface {
+	ListPodSandbox(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+	ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+}
+
+// runningPods answers /runningpods/: what the runtime runs, whoever wants it.
+func (s *Server) runningPods(w *paced, r *http.Request, _ []string) {
+	if !s.snapshot(w, r) {
+		return
+	}
+	defer s.slots.snapshots.free()
+	pods, err := runningOf(r.Context(), s.config.Runtime)
+	if err != nil {
+		s.config.Log.Warn("what runs cannot be told", "error", err)
+		text(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	writePods(w, slices.Values(pods))
+}
+
+// runningOf makes pods of the sandboxes that are ready and the containers
+// that run (ToAPIPod in pkg/kubelet/container/runtime.go). They are ordered
+// by namespace, name and UID, and their containers by name.
+func runningOf(ctx context.Context, rt Runtime) ([]*v1.Pod, error) {
+	sandboxes, err := rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
+		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the sandboxes that run: %w", err)
+	}
+	containers, err := rt.ListContainers(ctx, &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the containers that run: %w", err)
+	}
+	pods := map[types.UID]*v1.Pod{}
+	of := func(labels map[string]string) *v1.Pod {
+		id, ok := container.IdentityOf(labels)
+		if !ok {
+			return nil
+		}
+		p := pods[id.UID]
+		if p == nil {
+			p = new(v1.Pod)
+			p.UID, p.Namespace, p.Name = id.UID, id.Namespace, id.Name
+			pods[id.UID] = p
+		}
+		return p
+	}
+	for _, sandbox := range sandboxes {
+		of(sandbox.GetLabels())
+	}
+	for _, c := range containers {
+		if p := of(c.GetLabels()); p != nil {
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.GetMetadata().GetName(), Image: c.GetImage().GetImage()})
+		}
+	}
+	out := make([]*v1.Pod, 0, len(pods))
+	for _, p := range pods {
+		slices.SortFunc(p.Spec.Containers, func(a, b v1.Container) int { return cmp.Compare(a.Name, b.Name) })
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return out, nil
+}

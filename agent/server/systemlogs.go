@@ -1,0 +1,120 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxListed is how many entries of a folder are listed.
+const maxListed = 1000
+
+// systemLogs answers /logs/: a folder as a list of links, a file as it is.
+// Links that lead out of the folder are not followed, and what is no regular
+// file is not opened for reading.
+func (s *Server) systemLogs(w *paced, r *http.Request, parts []string) {
+	name := strings.Join(parts, "/")
+	if name == "" {
+		name = "."
+	}
+	root, err := os.OpenRoot(s.config.SystemLogs)
+	if err != nil {
+		noFile(w, r, err)
+		return
+	}
+	defer root.Close()
+	// A pipe must not stop the reader.
+	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		noFile(w, r, err)
+		return
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	folder := strings.HasSuffix(r.URL.Path, "/")
+	switch {
+	case err != nil:
+		noFile(w, r, err)
+	case info.IsDir() && !folder:
+		redirect(w, r, r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]+"/")
+	case info.IsDir():
+		list(w, r, file)
+	case !info.Mode().IsRegular():
+		http.Error(w, "403 Forbidden", http.StatusForbidden)
+	case folder:
+		redirect(w, r, "../"+parts[len(parts)-1])
+	default:
+		content(w, r, file, info)
+	}
+}
+
+// noFile tells of a file that cannot be had (toHTTPError in net/http).
+func noFile(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, fs.ErrPermission) {
+		http.Error(w, "403 Forbidden", http.StatusForbidden)
+		return
+	}
+	http.NotFound(w, r) // also for names that cannot be, and links that lead out
+}
+
+// redirect sends the client to a path that is relative to its own, since it
+// may have come through the API server.
+func redirect(w http.ResponseWriter, r *http.Request, to string) {
+	w.Header().Set("Location", (&url.URL{Path: "./" + to, RawQuery: r.URL.RawQuery}).String())
+	w.WriteHeader(http.StatusMovedPermanently)
+}
+
+// content sends a file as far as it goes now.
+func content(w *paced, r *http.Request, file *os.File, info fs.FileInfo) {
+	head := make([]byte, 512)
+	n, err := io.ReadFull(file, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		http.Error(w, "500 Internal Server Error", http.StatusInternalServerError)
+		return
+	}
+	kind := "application/octet-stream"
+	if strings.HasPrefix(http.DetectContentType(head[:n]), "text/") {
+		kind = "text/plain; charset=utf-8" // no browser runs what somebody logged
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	http.ServeContent(w, r, "", info.ModTime(), file)
+}
+
+// list sends the entries of a folder in the form of http.FileServer.
+func list(w *paced, r *http.Request, folder *os.File) {
+	entries, err := folder.ReadDir(maxListed)
+	if err != nil && !errors.Is(err, io.EOF) {
+		http.Error(w, "Error reading directory", http.StatusInternalServerError)
+		return
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if _, err := io.WriteString(w, "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n"); err != nil {
+		return // who went away needs no answer
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if entry.IsDir() {
+			name += "/"
+		}
+		link := url.URL{Path: name}
+		if _, err := fmt.Fprintf(w, "<a href=\"%s\">%s</a>\n", html.EscapeString(link.String()), html.EscapeString(name)); err != nil {
+			return
+		}
+	}
+	if len(entries) == maxListed {
+		_, _ = fmt.Fprintf(w, "more than %d entries\n", maxListed-1)
+	}
+	_, _ = io.WriteString(w, "</pre>\n")
+}

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/authn"
+	"github.com/tinylet/tinylet/agent/authn/fake"
+	"github.com/tinylet/tinylet/agent/authz"
+)
+
+// TestWhoMayDoWhat asks for each path as everybody who calls a node, through
+// TLS, guard and routes. Whoever is not let through gets nothing of what is
+// behind; whoever is gets the route's own answer.
+func TestWhoMayDoWhat(t *testing.T) {
+	routes := []struct{ method, path string }{
+		{"GET", "/pods"}, {"GET", "/runningpods/"}, {"GET", "/healthz"}, {"GET", "/healthz/syncloop"}, {"GET", "/configz"},
+		{"GET", "/stats/summary"}, {"POST", "/stats/summary"}, {"GET", "/metrics"}, {"GET", "/metrics/resource"},
+		{"GET", "/metrics/cadvisor"}, {"GET", "/metrics/probes"}, {"GET", "/logs/"}, {"GET", "/logs/messages"},
+		{"GET", "/containerLogs/default/web/app"}, {"POST", "/exec/default/web/app"}, {"GET", "/exec/default/web/app"},
+		{"POST", "/run/default/web/app"}, {"POST", "/attach/default/web/app"}, {"POST", "/portForward/default/web"},
+		{"GET", "/debug/pprof/heap"}, {"PUT", "/debug/flags/v"}, {"POST", "/checkpoint/default/web/app"},
+		{"GET", "/statusz"}, {"GET", "/flagz"}, {"GET", "/nothing"}, {"DELETE", "/pods"}, {"HEAD", "/metrics"},
+	}
+	stranger := fake.NewAuthority(t, "kubernetes")
+	masters := []string{"system:masters"}
+	for _, tt := range []struct {
+		name      string
+		anonymous bool
+		token     string
+		shown     func(*board) tls.Certificate
+		grant     func(*fake.Server)
+		known     bool
+		may       map[string][]string // subresources by verb; "*" is every one
+	}{
+		{name: "nobody"},
+		{name: "anonymous, allowed and without rights", anonymous: true, known: true},
+		{
+			name: "anonymous, who may ask for health", anonymous: true, known: true, may: map[string][]string{"get": {"healthz"}},
+			grant: func(s *fake.Server) { s.Allow(authn.Unauthenticated, "get", "healthz") },
+		},
+		{
+			name: "another node", known: true,
+			shown: func(b *board) tls.Certificate { return b.ca.Client("system:node:other", []string{"system:nodes"}, nil) },
+		},
+		{
+			name: "service account without rights", known: true, token: "sa",
+			grant: func(s *fake.Server) { s.Grant("sa", "system:serviceaccount:ns:default") },
+		},
+		{
+			name: "metrics-server", known: true, token: "ms", may: map[string][]string{"get": {"metrics"}},
+			grant: func(s *fake.Server) {
+				s.Grant("ms", "system:serviceaccount:kube-system:metrics-server")
+				s.Allow("system:serviceaccount:kube-system:metrics-server", "get", "metrics")
+			},
+		},
+		{
+			name: "agent with finer rights", known: true, token: "agent", may: map[string][]string{"get": {"pods", "healthz", "configz", "stats", "log"}},
+			grant: func(s *fake.Server) {
+				s.Grant("agent", "agent")
+				s.Allow("agent", "get", "pods", "healthz", "configz", "stats", "log")
+			},
+		},
+		{
+			name: "operator who may proxy with GET", known: true, may: map[string][]string{"get": {"proxy"}},
+			shown: func(b *board) tls.Certificate { return b.ca.Client("operator", nil, nil) },
+			grant: func(s *fake.Server) { s.Allow("operator", "get", "proxy") },
+		},
+		{
+			name: "admin", known: true, may: map[string][]string{"*": {"*"}},
+			shown: func(b *board) tls.Certificate { return b.ca.Client("kubernetes-admin", masters, nil) },
+		},
+		{
+			name: "API server", known: true, may: map[string][]string{"*": {"*"}},
+			shown: func(b *board) tls.Certificate {
+				return b.ca.Client("kube-apiserver-kubelet-client", []string{"kubeadm:cluster-admins"}, nil)
+			},
+			grant: func(s *fake.Server) { s.Allow("kubeadm:cluster-admins", "*", "*") },
+		},
+		{
+			name: "admin of another CA", anonymous: true,
+			shown: func(*board) tls.Certificate { return stranger.Client("kubernetes-admin", masters, nil) },
+		},
+		{
+			name: "admin whose certificate has expired", anonymous: true,
+			shown: func(b *board) tls.Certificate {
+				return b.ca.Client("kubernetes-admin", masters, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) })
+			},
+		},
+		{name: "token that nobody has given", anonymous: true, token: "x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBoard(t)
+			b.trust(authn.Config{CacheTTL: time.Minute, Anonymous: tt.anonymous})
+			if tt.grant != nil {
+				tt.grant(b.cluster)
+			}
+			b.start()
+			var shown []tls.Certificate
+			if tt.shown != nil {
+				shown = append(shown, tt.shown(b))
+			}
+			c := b.client(tt.token, shown...)
+			admin := b.admin()
+			for _, route := range routes {
+				got := b.ask(c, route.method, route.path)
+				verb := authz.Verb(route.method)
+				may := slices.ContainsFunc(authz.Subresources(route.path), func(subresource string) bool {
+					all := slices.Concat(tt.may[verb], tt.may["*"])
+					return slices.Contains(all, subresource) || slices.Contains(all, "*")
+				})
+				switch {
+				case !tt.known:
+					if got.code != 401 || got.text != "Unauthorized" && route.method != "HEAD" {
+						t.Errorf("%s %s: %d %q, want 401", route.method, route.path, got.code, got.text)
+					}
+				case !may:
+					if got.code != 403 || !strings.HasPrefix(got.text, "Forbidden (user=") && route.method != "HEAD" {
+						t.Errorf("%s %s: %d %q, want 403", route.method, route.path, got.code, got.text)
+					}
+				default:
+					if want := b.ask(admin, route.method, route.path); got.code != want.code || got.text != want.text || got.code == 403 {
+						t.Errorf("%s %s: %d %q, but the admin gets %d %q", route.method, route.path, got.code, got.text, want.code, want.text)
+					}
+				}
+			}
+		})
+	}
+}
