@@ -55,8 +55,9 @@ func upgradeOf(r *http.Request) (*upgrade, error) {
 		return nil, errNoUpgrade
 	}
 	if r.ContentLength != 0 {
-		// It could not be told from what follows the upgrade.
-		return nil, invalid("a request for an upgrade has no body")
+		// It could not be told from what follows the upgrade. Whoever keeps
+		// the connection waits for it before he answers.
+		return nil, &refusal{code: http.StatusBadRequest, header: http.Header{"Connection": {"close"}}, text: "a request for an upgrade has no body"}
 	}
 	u.header = pick(r.Header, askedWith[u.webSocket])
 	withoutToken(u.header)
