@@ -133,6 +133,10 @@ func FuzzRequest(f *testing.F) {
 			if asked.tty && asked.stderr || !asked.stdin && !asked.stdout && !asked.stderr {
 				t.Errorf("%q asks for %+v", query, asked)
 			}
+		case verbRun:
+			if len(asked.cmd) == 0 {
+				t.Errorf("%q runs nothing", query)
+			}
 		case verbPortForward:
 			if webSocket && (len(asked.ports) == 0 || len(asked.ports) > maxPorts) {
 				t.Errorf("%q asks for %d ports", query, len(asked.ports))

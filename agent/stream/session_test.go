@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -140,13 +141,13 @@ func TestClientEndsItsSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tb := seat(0, "", "")
 		tb.client.CloseWrite()
-		if _, err := tb.runtime.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := tb.runtime.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Fatalf("the runtime reads %v, want the end", err)
 		}
 		time.Sleep(100 * time.Hour)
 		say(t, tb.runtime, tb.client, "late output")
 		tb.runtime.CloseWrite()
-		if _, err := tb.client.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := tb.client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Fatalf("the client reads %v, want the end", err)
 		}
 		if !tb.over() {
