@@ -77,6 +77,27 @@ type Containers interface {
 	ReopenContainerLog(ctx context.Context, containerID string) error
 }
 
+// Streams is CRI's part of exec, attach and port-forward. The runtime serves
+// the bytes itself, at the URL that it answers: HTTP/1.1 with an upgrade to
+// SPDY/3.1 or WebSocket, for one use, and only for a while (a minute in
+// containerd and CRI-O). It asks for no credentials, so it must listen on
+// the loopback address, as http://127.0.0.1:PORT/PATH, or on a unix socket,
+// as unix:/SOCKET:/PATH. The methods prepare and start nothing; they have the
+// promises of Sandboxes.
+type Streams interface {
+	// Exec prepares a command in a running container: an error for one that
+	// does not run, ErrNotFound for an unknown one. With a terminal there is
+	// no stderr, and at least one stream must be asked for.
+	Exec(ctx context.Context, request *runtimeapi.ExecRequest) (url string, err error)
+	// Attach prepares a connection to a running container's first process,
+	// with the rules of Exec.
+	Attach(ctx context.Context, request *runtimeapi.AttachRequest) (url string, err error)
+	// PortForward prepares connections to ports in a ready sandbox: an error
+	// for one that is not, ErrNotFound for an unknown one. The ports are named
+	// for WebSocket only; with SPDY each stream names its own.
+	PortForward(ctx context.Context, request *runtimeapi.PortForwardRequest) (url string, err error)
+}
+
 // Images is CRI's ImageService, with the same promises as Sandboxes.
 type Images interface {
 	// ImageStatus answers nil and no error when the image is not present.
@@ -119,6 +140,7 @@ type Node interface {
 type Runtime interface {
 	Sandboxes
 	Containers
+	Streams
 	Images
 	Events
 	Node

@@ -163,6 +163,21 @@ func (s *service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 	return &runtimeapi.ReopenContainerLogResponse{}, failure(s.rt.ReopenContainerLog(ctx, r.GetContainerId()))
 }
 
+func (s *service) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	url, err := s.rt.Exec(ctx, r)
+	return &runtimeapi.ExecResponse{Url: url}, failure(err)
+}
+
+func (s *service) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	url, err := s.rt.Attach(ctx, r)
+	return &runtimeapi.AttachResponse{Url: url}, failure(err)
+}
+
+func (s *service) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	url, err := s.rt.PortForward(ctx, r)
+	return &runtimeapi.PortForwardResponse{Url: url}, failure(err)
+}
+
 func (s *service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	v, err := s.rt.Version(ctx)
 	return v, failure(err)

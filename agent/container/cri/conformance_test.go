@@ -33,6 +33,11 @@ func TestConformanceOverFake(t *testing.T) {
 		rt := fake.New(fake.Config{WriteLogs: true})
 		rt.AddImage("localhost/busybox:1", fake.Program{})
 		rt.AddImage("localhost/spare:1", fake.Program{})
+		stop, err := rt.ServeStreams()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
 		server := conformance.Serve(t, rt)
 		return conformance.Env{
 			Runtime: newDriver(t, cri.Config{RuntimeEndpoint: server.Endpoint}),

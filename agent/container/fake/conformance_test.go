@@ -12,6 +12,11 @@ func TestConformance(t *testing.T) {
 		rt := fake.New(fake.Config{WriteLogs: true})
 		rt.AddImage("localhost/busybox:1", fake.Program{})
 		rt.AddImage("localhost/spare:1", fake.Program{})
+		stop, err := rt.ServeStreams()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
 		return conformance.Env{
 			Runtime: rt,
 			Image:   "localhost/busybox:1",

@@ -39,8 +39,15 @@ func openOutput(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 }
 
-// print writes a line to the log, if there is one.
+// print writes a line to the log, if there is one, and to whoever is
+// attached. The caller holds the lock.
 func (p *process) print(line string) error {
+	for follower := range p.attached {
+		select {
+		case follower <- line:
+		default: // as slow as this a test is not
+		}
+	}
 	if p.output == nil {
 		return nil
 	}

@@ -20,6 +20,8 @@ type process struct {
 	output  *os.File          // the log; nil if none is written
 	files   map[string]string // by path: what execs read and write
 	done    chan struct{}     // closed at the end
+
+	attached map[chan string]struct{} // who follows the output
 }
 
 // finish ends a running process: the caller holds the lock.

@@ -6,7 +6,8 @@
 // lost, a runtime that is stopped, restarted or hung, and a reboot.
 //
 // It works inside a testing/synctest bubble: it waits on channels and timers
-// only, and starts no goroutine but those of time.AfterFunc.
+// only, and starts no goroutine but those of time.AfterFunc, and of
+// ServeStreams where a test asks for streams.
 package fake
 
 import (
@@ -49,6 +50,7 @@ type Runtime struct {
 	programs   map[string]Program
 	execs      map[string]Exec
 	store      store
+	streams    *streams // nil unless they are served
 
 	calls  []Call
 	faults []*fault

@@ -1,0 +1,262 @@
+package conformance
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// The streams are spoken to over WebSocket (v4.channel.k8s.io): runtimes
+// serve it beside SPDY, and a client of it is a few lines. Each message
+// begins with the number of its channel.
+const (
+	channelStdin = iota
+	channelStdout
+	channelStderr
+	channelStatus
+)
+
+// session is a client of a runtime's streaming server.
+type session struct {
+	w    *world
+	conn *websocket.Conn
+	said map[byte]string // by channel, so far
+}
+
+// open uses the URL that a runtime has answered.
+func (w *world) open(raw string, err error) *session {
+	w.Helper()
+	w.ok("prepare the stream", err)
+	u, err := url.Parse(raw)
+	w.ok("the runtime's URL", err)
+	if ip := net.ParseIP(u.Hostname()); u.Scheme != "http" || !ip.IsLoopback() {
+		w.Fatalf("the runtime's URL is %s, want http on a loopback address", raw)
+	}
+	config, err := websocket.NewConfig("ws://"+u.Host+u.RequestURI(), raw)
+	w.ok("the runtime's URL", err)
+	config.Protocol = []string{"v4.channel.k8s.io"}
+	config.Dialer = &net.Dialer{Timeout: w.Patience}
+	conn, err := websocket.DialConfig(config)
+	w.ok("connect to "+raw, err)
+	w.Cleanup(func() { conn.Close() })
+	conn.PayloadType = websocket.BinaryFrame
+	w.ok("limit the session", conn.SetDeadline(time.Now().Add(3*w.Patience)))
+	return &session{w: w, conn: conn, said: make(map[byte]string)}
+}
+
+func (s *session) send(channel byte, text string) {
+	s.w.Helper()
+	if _, err := s.conn.Write(append([]byte{channel}, text...)); err != nil {
+		s.w.Fatalf("send %q: %v", text, err)
+	}
+}
+
+// until receives until the condition holds, or the session ends: false.
+func (s *session) until(holds func() bool) bool {
+	s.w.Helper()
+	for !holds() {
+		var message []byte
+		err := websocket.Message.Receive(s.conn, &message)
+		switch {
+		case errors.Is(err, io.EOF):
+			return false
+		case err != nil:
+			s.w.Fatalf("receive after %q: %v", s.said, err)
+		case len(message) > 0:
+			s.said[message[0]] += string(message[1:])
+		}
+	}
+	return true
+}
+
+// end receives everything and answers how the command ended.
+func (s *session) end() (code int32, err error) {
+	s.w.Helper()
+	s.until(func() bool { return false })
+	var status metav1.Status
+	if err := json.Unmarshal([]byte(s.said[channelStatus]), &status); err != nil {
+		s.w.Fatalf("the status is %q: %v", s.said[channelStatus], err)
+	}
+	if status.Status == metav1.StatusSuccess {
+		return 0, nil
+	}
+	if status.Details != nil {
+		for _, cause := range status.Details.Causes {
+			if cause.Type == "ExitCode" {
+				n, err := strconv.ParseInt(cause.Message, 10, 32)
+				return int32(n), err
+			}
+		}
+	}
+	return 0, fmt.Errorf("%s: %s", status.Reason, status.Message)
+}
+
+func testStreamExec(w *world) {
+	p := w.runPod()
+	id := p.start("main", scriptReady)
+	p.ready("main")
+	script := shell("echo out; echo err >&2; exit 3")
+	for _, tt := range []struct {
+		name               string
+		wantsOut, wantsErr bool
+		cmd                []string
+		stdout, stderr     string
+		code               int32
+	}{
+		{name: "apart", wantsOut: true, wantsErr: true, cmd: script, stdout: "out\n", stderr: "err\n", code: 3},
+		{name: "stdout only", wantsOut: true, cmd: script, stdout: "out\n", code: 3},
+		{name: "stderr only", wantsErr: true, cmd: script, stderr: "err\n", code: 3},
+		{name: "no output", wantsOut: true, wantsErr: true, cmd: []string{"/bin/true"}},
+	} {
+		s := w.open(w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{
+			ContainerId: id, Cmd: tt.cmd, Stdout: tt.wantsOut, Stderr: tt.wantsErr,
+		}))
+		code, err := s.end()
+		if err != nil || code != tt.code || s.said[channelStdout] != tt.stdout || s.said[channelStderr] != tt.stderr {
+			w.Errorf("%s: code %d, stdout %q, stderr %q, %v; want %d, %q, %q", tt.name,
+				code, s.said[channelStdout], s.said[channelStderr], err, tt.code, tt.stdout, tt.stderr)
+		}
+	}
+	s := w.open(w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"/no/such/program"}, Stdout: true}))
+	if code, err := s.end(); err == nil && code == 0 {
+		w.Error("a program that does not exist has succeeded")
+	}
+}
+
+func testStreamInput(w *world) {
+	p := w.runPod()
+	id := p.start("main", scriptReady)
+	p.ready("main")
+	s := w.open(w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{
+		ContainerId: id, Cmd: []string{"/bin/cat"}, Stdin: true, Stdout: true,
+	}))
+	for _, word := range []string{"first\n", "second\n"} {
+		before := s.said[channelStdout]
+		s.send(channelStdin, word)
+		if !s.until(func() bool { return s.said[channelStdout] == before+word }) {
+			w.Fatalf("the command ended after %q", s.said)
+		}
+	}
+}
+
+func testAttach(w *world) {
+	p := w.runPod()
+	id := p.start("main", scriptReady)
+	p.ready("main")
+	s := w.open(w.Runtime.Attach(w.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdout: true, Stderr: true}))
+	// Nothing tells when the runtime has begun to listen to the process, so
+	// it speaks until it is heard.
+	heard, told := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, shell("echo attached > /proc/1/fd/1"), w.Patience); err != nil || code != 0 {
+				told <- fmt.Errorf("write to the output: code %d, %w", code, err)
+				return
+			}
+			select {
+			case <-heard:
+				told <- nil
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	if !s.until(func() bool { return len(s.said[channelStdout]) >= len("attached\n") }) {
+		w.Errorf("the session ended after %q", s.said)
+	}
+	close(heard)
+	w.ok("the process speaks", <-told)
+	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, 0))
+	s.until(func() bool { return false }) // fails unless the session ends
+}
+
+func testPortForward(w *world) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	w.ok("listen", err)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.Copy(conn, conn)
+	}()
+	w.Cleanup(func() { l.Close(); <-served })
+
+	// The suite's sandboxes are on the host's network, as this listener is.
+	p := w.runPod()
+	port := l.Addr().(*net.TCPAddr).Port
+	s := w.open(w.Runtime.PortForward(w.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: p.id, Port: []int32{int32(port)}}))
+	const data, failure = 0, 1
+	number := string([]byte{byte(port), byte(port >> 8)}) // each channel begins with it
+	if !s.until(func() bool { return s.said[data] == number && s.said[failure] == number }) {
+		w.Fatalf("the session ended after %q", s.said)
+	}
+	s.send(data, "there and back")
+	if !s.until(func() bool { return s.said[data] == number+"there and back" || s.said[failure] != number }) || s.said[failure] != number {
+		w.Errorf("the port answered %q", s.said)
+	}
+	s.conn.Close()
+}
+
+func testStreamRefused(w *world) {
+	p := w.runPod()
+	created := p.create(p.containerConfig("created", scriptForever))
+	stopped := p.start("main", scriptForever)
+	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), stopped, 0))
+	w.exited(stopped)
+	running := p.start("running", scriptForever)
+	const nobody = "0000000000000000000000000000000000000000000000000000000000000000"
+
+	exec := func(id string) error {
+		_, err := w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"/bin/true"}, Stdout: true})
+		return err
+	}
+	attach := func(id string) error {
+		_, err := w.Runtime.Attach(w.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdout: true})
+		return err
+	}
+	forward := func(id string) error {
+		_, err := w.Runtime.PortForward(w.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: id, Port: []int32{80}})
+		return err
+	}
+	for name, call := range map[string]func(string) error{"Exec": exec, "Attach": attach} {
+		for _, id := range []string{created, stopped} {
+			if err := call(id); err == nil || errors.Is(err, container.ErrNotFound) {
+				w.Errorf("%s to a container that does not run: %v", name, err)
+			}
+		}
+		w.ok(name+" to a running container", call(running))
+	}
+	for name, call := range map[string]func(string) error{"Exec": exec, "Attach": attach, "PortForward": forward} {
+		if err := call(nobody); !errors.Is(err, container.ErrNotFound) {
+			w.Errorf("%s of what is unknown: %v, want ErrNotFound", name, err)
+		}
+	}
+	_, err := w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{ContainerId: running, Cmd: []string{"/bin/true"}})
+	if err == nil {
+		w.Error("Exec without any stream was prepared")
+	}
+	_, err = w.Runtime.Exec(w.Context(), &runtimeapi.ExecRequest{ContainerId: running, Cmd: []string{"/bin/true"}, Tty: true, Stdout: true, Stderr: true})
+	if err == nil {
+		w.Error("Exec with a terminal and stderr was prepared")
+	}
+	w.ok("PortForward to a ready sandbox", forward(p.id))
+	w.ok("StopPodSandbox", w.Runtime.StopPodSandbox(w.Context(), p.id))
+	if err := forward(p.id); err == nil || errors.Is(err, container.ErrNotFound) {
+		w.Errorf("PortForward to a stopped sandbox: %v", err)
+	}
+}
