@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,31 +133,42 @@ func TestFinder(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := tc.node
-				f := New(Config{
-					Running: n.Running, Populated: n.Populated, Containers: &n, Tasks: &n, Wake: n.wake, Events: &n,
-					Log: slog.New(slog.DiscardHandler),
-				})
-				ctx, cancel := context.WithCancelCause(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- f.Run(ctx) }()
-				for i := range tc.looks {
-					if tc.change != nil {
-						tc.change(i, &n)
-					}
-					time.Sleep(look)
-					synctest.Wait()
+			n := tc.node
+			f := finder(&n)
+			for i := range tc.looks {
+				if tc.change != nil {
+					tc.change(i, &n)
 				}
-				over := errors.New("over")
-				cancel(over)
-				if err := <-done; !errors.Is(err, over) {
-					t.Errorf("Run ends with %v", err)
-				}
-				if diff := cmp.Diff(tc.want, slices.Clip(n.did)); diff != "" {
-					t.Errorf("did (-want +got):\n%s", diff)
-				}
-			})
+				f.look(t.Context())
+			}
+			if diff := cmp.Diff(tc.want, n.did); diff != "" {
+				t.Errorf("did (-want +got):\n%s", diff)
+			}
 		})
 	}
+}
+
+func finder(n *node) *Finder {
+	return New(Config{
+		Running: n.Running, Populated: n.Populated, Containers: n, Tasks: n, Wake: n.wake, Events: n,
+		Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := node{statusRuns: true, state: runs, ended: true}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- finder(&n).Run(ctx) }()
+		time.Sleep(2*look + time.Second)
+		over := errors.New("over")
+		cancel(over)
+		if err := <-done; !errors.Is(err, over) {
+			t.Errorf("Run ends with %v", err)
+		}
+		if len(n.did) == 0 {
+			t.Error("nothing was done in two minutes")
+		}
+	})
 }
