@@ -41,11 +41,32 @@ func merge(base, ours *v1.PodStatus, ended bool, now time.Time) v1.PodStatus {
 	}
 	s.QOSClass = cmp.Or(base.QOSClass, s.QOSClass) // the API server lets nobody change it
 	s.ObservedGeneration = max(s.ObservedGeneration, base.ObservedGeneration)
+	s.InitContainerStatuses = atLeast(base.InitContainerStatuses, s.InitContainerStatuses)
+	s.ContainerStatuses = atLeast(base.ContainerStatuses, s.ContainerStatuses)
 	// What the scheduler and other controllers own.
 	s.ResourceClaimStatuses = base.ResourceClaimStatuses
 	s.ExtendedResourceClaimStatus = base.ExtendedResourceClaimStatus
 	s.NodeAllocatableResourceClaimStatuses = base.NodeAllocatableResourceClaimStatuses
 	return s
+}
+
+// atLeast is ours with no count of restarts below that of base: of a
+// container that started right before a power cut the disk may know nothing,
+// while the API server has heard of it.
+func atLeast(base, ours []v1.ContainerStatus) []v1.ContainerStatus {
+	copied := false
+	for i := range ours {
+		name := ours[i].Name
+		j := slices.IndexFunc(base, func(c v1.ContainerStatus) bool { return c.Name == name })
+		if j < 0 || base[j].RestartCount <= ours[i].RestartCount {
+			continue
+		}
+		if !copied {
+			ours, copied = slices.Clone(ours), true
+		}
+		ours[i].RestartCount = base[j].RestartCount
+	}
+	return ours
 }
 
 // owned says whether a condition is the node's to set and to take away

@@ -66,6 +66,20 @@ func TestMerge(t *testing.T) {
 			},
 		},
 		{
+			name: "a count of restarts never falls",
+			base: func(s *v1.PodStatus) {
+				s.ContainerStatuses = []v1.ContainerStatus{{Name: "gone", RestartCount: 9}, {Name: "b", RestartCount: 5}, {Name: "a", RestartCount: 1}}
+				s.InitContainerStatuses = []v1.ContainerStatus{{Name: "i", RestartCount: 2}}
+			},
+			ours: func(s *v1.PodStatus) {
+				s.ContainerStatuses = []v1.ContainerStatus{{Name: "a", RestartCount: 2}, {Name: "b", RestartCount: 4}, {Name: "new"}}
+				s.InitContainerStatuses = []v1.ContainerStatus{{Name: "i"}}
+			},
+			want: func(s *v1.PodStatus) {
+				s.ContainerStatuses[1].RestartCount, s.InitContainerStatuses[0].RestartCount = 5, 2
+			},
+		},
+		{
 			name: "a condition that turns",
 			ours: func(s *v1.PodStatus) {
 				s.Conditions[1].Status, s.Conditions[1].LastTransitionTime = "False", later
