@@ -399,9 +399,10 @@ spec:
 // board, who waits for a pod waits for each of these calls.
 func TestCallsOfALife(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
-		calls := func(until string, want ...string) {
+		calls := func(wanted []*v1.Pod, until string, want ...string) {
 			t.Helper()
 			before := len(l.runtime.Calls())
+			l.want(wanted...)
 			l.settle(20 * time.Second)
 			var got []string
 			for _, c := range l.runtime.Calls()[before:] {
@@ -415,11 +416,11 @@ func TestCallsOfALife(t *testing.T) {
 		l.want(shell(t, "first", "Always", "sleep 100000"))
 		l.start()
 		l.settle(time.Minute)
-		l.want(l.wanted[0], shell(t, "web", "Always", "sleep 100000"))
-		calls("ContainerStatus", "ListPodSandbox", "ListContainers", "RunPodSandbox", "PodSandboxStatus",
+		first := l.wanted[0]
+		calls([]*v1.Pod{first, shell(t, "web", "Always", "sleep 100000")}, "ContainerStatus",
+			"ListPodSandbox", "ListContainers", "RunPodSandbox", "PodSandboxStatus",
 			"ImageStatus", "CreateContainer", "StartContainer", "ContainerStatus")
-		l.want(l.wanted[0])
-		calls("ContainerStatus", "StopContainer", "StopPodSandbox", "ListPodSandbox", "ListContainers", "ContainerStatus")
+		calls([]*v1.Pod{first}, "ContainerStatus", "StopContainer", "StopPodSandbox", "ListPodSandbox", "ListContainers", "ContainerStatus")
 	})
 }
 
