@@ -2,13 +2,14 @@
 // them for running, and has the runtime find out.
 //
 // containerd gives itself 10 s to take down what is left of a container that
-// has ended (handleEventTimeout in internal/cri/server/events). Where a busy
-// board or a slow disk takes longer, the OCI runtime may be killed when it has
-// removed its own record of the container and nothing else; crun then fails
-// each repetition for the missing record, with words that containerd's shim
-// does not take for an end. The container runs for ever in the eyes of CRI: it
-// is never started again, and its pod cannot be deleted. Restarting containerd
-// changes nothing; ending the pod's shim does, and then the pod starts anew.
+// has ended (handleEventTimeout in its CRI server). Where a busy board or a
+// slow disk takes longer, the OCI runtime may be killed when it has removed its
+// own record of the container and nothing else; crun then fails each repetition
+// for the missing record, with words that containerd's shim does not take for
+// an end. The container runs for ever in the eyes of CRI: it is never started
+// again, and its pod cannot be deleted. After a restart of containerd its state
+// is unknown, and it still cannot be stopped. Ending the pod's shim helps, and
+// then the pod starts anew.
 //
 // What has no process shows in the kernel's files, which cost nothing to read;
 // the runtime is asked only of containers for which that holds at two looks.
