@@ -7,9 +7,9 @@
 // own record of the container and nothing else; crun then fails each repetition
 // for the missing record, with words that containerd's shim does not take for
 // an end. The container runs for ever in the eyes of CRI: it is never started
-// again, and its pod cannot be deleted. After a restart of containerd its state
-// is unknown, and it still cannot be stopped. Ending the pod's shim helps, and
-// then the pod starts anew.
+// again, and to kill it fails. After a restart of containerd its state is
+// unknown, and to stop it still fails. Ending the pod's shim helps, and then
+// the pod starts anew.
 //
 // What has no process shows in the kernel's files, which cost nothing to read;
 // the runtime is asked only of containers for which that holds at two looks.
