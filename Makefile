@@ -37,8 +37,8 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 
 .PHONY: test
 # A board alone leaves almost half of two processors idle: two at a time.
-test: host lint test-unit build size image ## everything that CI runs, the boards included
-	@$(LANES) test-board-arm64 test-board-armv7 $(FAILED)
+test: host lint test-unit build size image ## everything that CI runs, boards and power cuts included (root)
+	@$(LANES) test-board-arm64 test-board-armv7 test-cluster-power $(FAILED)
 
 .PHONY: test-unit
 test-unit: ## unit tests with the race detector
@@ -86,7 +86,7 @@ test-cluster: host build-arm64 control-plane ## boards beside a real control pla
 	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
 
 POWER := go test -json -tags cluster -count=1 -run '^TestPowerCuts$$'
-test-cluster-power: host build-armv7 control-plane-servers bin/verdict ## ten power cuts of an armv7 board that is a node (root, not in test yet)
+test-cluster-power: host build-armv7 control-plane-servers bin/verdict ## ten power cuts of an armv7 board that is a node of a real control plane (root)
 	BOARD_ARCH=armv7 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | $(call VERDICT,power)
 soak-power: host build-arm64 build-armv7 control-plane-servers bin/verdict ## CYCLES (100) power cuts each of an arm64 and an armv7 board that are nodes, both at a time; SEED=n repeats a run (root, slow)
 	@$(LANES) soak-power-arm64 soak-power-armv7 $(FAILED)
