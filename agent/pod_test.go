@@ -420,7 +420,19 @@ func TestCallsOfALife(t *testing.T) {
 		calls([]*v1.Pod{first, shell(t, "web", "Always", "sleep 100000")}, "ContainerStatus",
 			"ListPodSandbox", "ListContainers", "RunPodSandbox", "PodSandboxStatus",
 			"ImageStatus", "CreateContainer", "StartContainer", "ContainerStatus")
-		calls([]*v1.Pod{first}, "ContainerStatus", "StopContainer", "StopPodSandbox", "ListPodSandbox", "ListContainers", "ContainerStatus")
+
+		before := len(l.runtime.Calls())
+		l.want(first)
+		l.settle(20 * time.Second)
+		counts := make(map[string]int)
+		for _, c := range l.runtime.Calls()[before:] {
+			counts[c.Method]++
+		}
+		for _, method := range []string{"StopContainer", "StopPodSandbox", "RemovePodSandbox"} {
+			if counts[method] != 1 {
+				t.Errorf("the end of a pod has %d calls of %s", counts[method], method)
+			}
+		}
 	})
 }
 

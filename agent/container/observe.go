@@ -94,6 +94,18 @@ func (o *Observed) WithContainer(ctx context.Context, rt Containers, sandboxID, 
 	return &out, nil
 }
 
+// WithStopped is o in which some sandboxes have been stopped since.
+func (o *Observed) WithStopped(ids []string) *Observed {
+	out := *o
+	out.Sandboxes = slices.Clone(o.Sandboxes)
+	for i := range out.Sandboxes {
+		if s := &out.Sandboxes[i]; slices.Contains(ids, s.ID) {
+			s.Ready, s.IPs, s.HostNetwork = false, nil, false
+		}
+	}
+	return &out
+}
+
 func (o *Observed) identify(labels map[string]string) {
 	if o.Name == "" {
 		o.Namespace, o.Name = labels[LabelPodNamespace], labels[LabelPodName]

@@ -351,6 +351,24 @@ func TestStoppedSandbox(t *testing.T) {
 	}
 }
 
+// TestStoppedSince is what a look begun before the stop tells after it.
+func TestStoppedSince(t *testing.T) {
+	rt := fake.New(fake.Config{})
+	rt.AddImage("app", fake.Program{})
+	sandboxID, _ := startPod(t, rt)
+	before := observe(t, rt, "u")
+	if err := rt.StopPodSandbox(t.Context(), sandboxID); err != nil {
+		t.Fatal(err)
+	}
+	want := observe(t, rt, "u").Sandboxes
+	if d := cmp.Diff(want, before.WithStopped([]string{"other", sandboxID}).Sandboxes); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if !before.Sandboxes[0].Ready || !before.WithStopped(nil).Sandboxes[0].Ready {
+		t.Error("what was seen before is changed")
+	}
+}
+
 func TestObserveFails(t *testing.T) {
 	for _, method := range []string{"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus"} {
 		t.Run(method, func(t *testing.T) {

@@ -33,10 +33,11 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 		s.evicted(p, f) // it may stop before a sync has seen that
 		s.report(p, o, f)
 	}
-	if err := s.stopper(ref, p, o, f, grace).all(ctx, plan.Terminate(p, o)); err != nil {
+	stopper, end := s.stopper(ref, p, o, f, grace), plan.Terminate(p, o)
+	if err := stopper.containers(ctx, end); err != nil {
 		return err
 	}
-	if o, err = container.Observe(ctx, s.Runtime, ref.UID); err != nil {
+	if o, err = s.stopSandboxes(ctx, ref, end.Sandboxes); err != nil {
 		return err
 	}
 	if o.Running() {
@@ -47,6 +48,35 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	}
 	f.seen = o
 	return nil
+}
+
+// stopSandboxes stops a pod's sandboxes, whose containers were stopped before,
+// and answers what is left of it. How the containers ended is asked for
+// meanwhile: the runtime is busy with the network for most of the time.
+func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (*container.Observed, error) {
+	type seen struct {
+		o   *container.Observed
+		err error
+	}
+	meanwhile := make(chan seen, 1)
+	go func() {
+		o, err := container.Observe(ctx, s.Runtime, ref.UID)
+		meanwhile <- seen{o, err}
+	}()
+	var err error
+	for _, id := range ids {
+		if err = s.Runtime.StopPodSandbox(ctx, id); err != nil {
+			break
+		}
+	}
+	m := <-meanwhile
+	if err != nil || m.err != nil {
+		return nil, errors.Join(err, m.err)
+	}
+	if o := m.o.WithStopped(ids); !o.Running() {
+		return o, nil
+	}
+	return container.Observe(ctx, s.Runtime, ref.UID)
 }
 
 // lastSeen takes what was last seen of the pod, or looks anew.
@@ -115,7 +145,13 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 		return fmt.Errorf("list sandboxes of pod %s: %w", ref, err)
 	}
 	for _, sandbox := range sandboxes {
-		if err := s.removeSandbox(ctx, sandbox.GetId()); err != nil {
+		// The termination has stopped those that it saw. Stopping one again
+		// takes its network down again, which removing it does as well.
+		remove := s.Runtime.RemovePodSandbox
+		if sandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			remove = s.removeSandbox
+		}
+		if err := remove(ctx, sandbox.GetId()); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -45,4 +51,45 @@ func TestLostProcessesAreKilled(t *testing.T) {
 	if _, err := os.Stat(group); !os.IsNotExist(err) {
 		t.Errorf("the group: %v", err)
 	}
+}
+
+// A container that still ran when the runtime was asked, beside the stop of
+// its sandbox, is looked at again.
+func TestSandboxStoppedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Config{})
+		rt.AddImage("app", fake.Program{})
+		sandbox := &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "ns", Uid: "u"},
+			Labels:   map[string]string{container.LabelPodUID: "u"},
+		}
+		id, err := rt.RunPodSandbox(t.Context(), sandbox, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		main, err := rt.CreateContainer(t.Context(), id, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "app"},
+			Labels: map[string]string{container.LabelPodUID: "u"}, Command: []string{"sleep", "100000"},
+		}, sandbox)
+		if err = errors.Join(err, rt.StartContainer(t.Context(), main)); err != nil {
+			t.Fatal(err)
+		}
+		slow := rt.Inject("StopPodSandbox", fake.Fault{Delay: time.Second})
+		s := New(Config{Runtime: rt, Log: slog.New(slog.DiscardHandler)})
+		o, err := s.stopSandboxes(t.Context(), pod.Ref{UID: "u"}, []string{id})
+		if err != nil || o.Running() || len(o.Containers) != 1 || o.Containers[0].State != container.StateExited {
+			t.Errorf("%+v, %v", o, err)
+		}
+		if n := rt.Count("ListContainers"); n != 2 {
+			t.Errorf("%d looks, want one beside the stop and one after it", n)
+		}
+		if _, err := s.stopSandboxes(t.Context(), pod.Ref{UID: "u"}, []string{id}); err != nil || rt.Count("ListContainers") != 3 {
+			t.Errorf("what has ended before: %v, %d looks in all, want one more", err, rt.Count("ListContainers"))
+		}
+		slow()
+		rt.Inject("StopPodSandbox", fake.Fault{Err: os.ErrDeadlineExceeded})
+		if _, err := s.stopSandboxes(t.Context(), pod.Ref{UID: "u"}, []string{id}); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a stop that fails: %v", err)
+		}
+	})
 }

@@ -51,9 +51,22 @@ func (st *stopper) kill(ctx context.Context, kills []plan.Kill) error {
 	return st.together(stops, func(c plan.Stop) error { return st.stop(ctx, c, nil) })
 }
 
-// all stops a whole pod: the containers stage by stage, then the sandboxes. A
-// container that cannot be stopped holds up the later stages, not its own.
+// all stops a whole pod: the containers, then the sandboxes.
 func (st *stopper) all(ctx context.Context, t plan.Termination) error {
+	if err := st.containers(ctx, t); err != nil {
+		return err
+	}
+	for _, id := range t.Sandboxes {
+		if err := st.Runtime.StopPodSandbox(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// containers stops a pod's containers stage by stage. One that cannot be
+// stopped holds up the later stages, not its own.
+func (st *stopper) containers(ctx context.Context, t plan.Termination) error {
 	var wg sync.WaitGroup
 	stages := make([]*stage, len(t.Stages))
 	for i, containers := range t.Stages {
@@ -75,11 +88,6 @@ func (st *stopper) all(ctx context.Context, t plan.Termination) error {
 	for _, s := range stages {
 		if s.err != nil {
 			return s.err
-		}
-	}
-	for _, id := range t.Sandboxes {
-		if err := st.Runtime.StopPodSandbox(ctx, id); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ type plan struct {
 }
 
 var (
-	full  = plan{settle: 90 * time.Second, settlePods: 45 * time.Second, idle: 5 * time.Minute, short: 2 * time.Minute, rounds: 5, betweenRound: 3 * time.Second}
+	full  = plan{settle: 90 * time.Second, settlePods: 45 * time.Second, idle: 5 * time.Minute, short: 2 * time.Minute, rounds: 15, betweenRound: 3 * time.Second}
 	quick = plan{settle: 10 * time.Second, settlePods: 10 * time.Second, idle: 20 * time.Second, short: 20 * time.Second, rounds: 2, betweenRound: time.Second}
 )
 
