@@ -41,9 +41,21 @@ var journal = regexp.MustCompile(`level=(WARN|ERROR) .*(?i:journal)`)
 // may leave: it was never acknowledged.
 const torn = `msg="torn tail of journal dropped"`
 
-// Faults are the lines that must not be there.
+// oops is the kernel's own fault, as it tells it when it goes down for it, with
+// the function that it was in. No program can be blamed for one.
+var oops = regexp.MustCompile(`(?s)Unable to handle kernel.*?Internal error: Oops: .*?\bpc : ([^\n]*).*?Kernel panic - not syncing: Oops: `)
+
+// Crash is where the kernel crashed by a fault of its own, or "".
+func (t *Transcript) Crash() string {
+	if m := oops.FindStringSubmatch(t.String()); m != nil {
+		return strings.TrimSpace(m[1])
+	}
+	return ""
+}
+
+// Faults are the lines that must not be there. Those of a Crash are none.
 func (t *Transcript) Faults() (faults []string) {
-	for line := range strings.Lines(t.String()) {
+	for line := range strings.Lines(oops.ReplaceAllString(t.String(), "")) {
 		line = strings.TrimSpace(line)
 		if bad.MatchString(line) || journal.MatchString(line) && !strings.Contains(line, torn) {
 			faults = append(faults, line)

@@ -36,6 +36,36 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+func TestCrash(t *testing.T) {
+	const arm64 = "before\r\n" +
+		"[   27.322534] Unable to handle kernel NULL pointer dereference at virtual address 0000000000000008\r\n" +
+		"[   27.334983] Internal error: Oops: 0000000096000007 [#1] SMP\r\n" +
+		"[   27.341438] CPU: 0 UID: 0 PID: 264 Comm: tinylet Not tainted 6.12\r\n" +
+		"[   27.343464] pc : list_lru_add+0xe0/0x198\r\n" +
+		"[   27.343900] lr : list_lru_add+0x164/0x198\r\n" +
+		"[   27.358358] Kernel panic - not syncing: Oops: Fatal exception\r\n"
+	var s Transcript
+	fmt.Fprint(&s, arm64)
+	if got := s.Crash(); got != "list_lru_add+0xe0/0x198" || len(s.Faults()) != 0 {
+		t.Errorf("crashed in %q, faults %q", got, s.Faults())
+	}
+	fmt.Fprint(&s, "panic: runtime error\r\n")
+	if len(s.Faults()) != 1 {
+		t.Errorf("faults beside a crash: %q", s.Faults())
+	}
+	for _, line := range []string{
+		"[   12.3] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000100",
+		"[   12.3] Kernel panic - not syncing: VFS: Unable to mount root fs",
+		"[   12.3] Internal error: Oops: 0000000096000004 [#1] SMP",
+	} {
+		var s Transcript
+		fmt.Fprintln(&s, line)
+		if s.Crash() != "" || len(s.Faults()) != 1 {
+			t.Errorf("%q: crashed in %q, faults %q", line, s.Crash(), s.Faults())
+		}
+	}
+}
+
 func TestTranscript(t *testing.T) {
 	var s Transcript
 	fmt.Fprint(&s, "a\r\nlevel=WARN msg=\"torn tail of journal ")
