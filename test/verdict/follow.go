@@ -5,12 +5,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 )
 
 // most is how many of a test's lines are told again: its first ones hold the
-// first thing that went wrong, its last ones the end.
-const most = 60
+// first thing that went wrong, its last ones the end. Of those between, so many
+// are told of the last that begin what the test itself said: after its failure
+// come the logs of whatever it had running, with hundreds of lines.
+const (
+	most        = 60
+	mostBetween = 20
+)
+
+// begins is how a line begins that a test has logged (testing.T.Log).
+var begins = regexp.MustCompile(`^ *\S+_test\.go:\d+: `)
 
 // event is a line of `go test -json` (go doc test2json; build-output and
 // build-fail are those of go help buildjson).
@@ -113,7 +122,12 @@ func verdict(all []*said, prefix string) string {
 			b.WriteString(prefix + line)
 		}
 		if left > 0 {
-			fmt.Fprintf(&b, "%s    (%d lines left out)\n", prefix, left)
+			middle := lines[(len(lines)-left)/2:][:left]
+			told := logged(middle)
+			fmt.Fprintf(&b, "%s    (%d lines left out)\n", prefix, left-len(told))
+			for _, line := range told {
+				b.WriteString(prefix + line)
+			}
 		}
 		for _, line := range lines[(len(lines)-left)/2+left:] {
 			b.WriteString(prefix + line)
@@ -123,6 +137,16 @@ func verdict(all []*said, prefix string) string {
 		fmt.Fprintf(&b, "%sFAILED: %s\n", prefix, strings.Join(names, ", "))
 	}
 	return b.String()
+}
+
+// logged are the last lines that a test itself has begun to say.
+func logged(lines []string) (told []string) {
+	for _, line := range lines {
+		if begins.MatchString(line) {
+			told = append(told, line)
+		}
+	}
+	return told[max(0, len(told)-mostBetween):]
 }
 
 // own are the lines that are not of the testing package.

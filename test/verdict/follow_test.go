@@ -135,6 +135,32 @@ func TestFollowLeavesOutTheMiddle(t *testing.T) {
 	}
 }
 
+// A failure between what a test has done and the logs of its parts is told.
+func TestFollowTellsWhatTheTestSaid(t *testing.T) {
+	var in strings.Builder
+	say := func(text string) {
+		fmt.Fprintf(&in, `{"Action":"output","Package":"p","Test":"TestA","Output":"%s\n"}`+"\n", text)
+	}
+	for i := range 100 {
+		say(fmt.Sprintf("    a_test.go:1: turn %d", i))
+	}
+	say("    a_test.go:2: the failure")
+	for i := range 200 {
+		say(fmt.Sprintf("        log %d", i))
+	}
+	in.WriteString(`{"Action":"fail","Package":"p","Test":"TestA"}` + "\n")
+	verdict, err := follow(strings.NewReader(in.String()), &bytes.Buffer{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(verdict, "the failure\n") || !strings.Contains(verdict, "turn 99\n") || strings.Contains(verdict, "turn 50\n") {
+		t.Error(verdict)
+	}
+	if n := strings.Count(verdict, "\n"); n != 1+most+1+mostBetween {
+		t.Errorf("%d lines", n)
+	}
+}
+
 // TestKeep: a run in which nothing failed leaves no file of another run.
 func TestKeep(t *testing.T) {
 	keep := filepath.Join(t.TempDir(), "failed")
