@@ -47,6 +47,10 @@ type cluster struct {
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	log       *slog.Logger
 
+	// assigned says that the server has told which pods are the node's: then
+	// it may be asked for what they refer to.
+	assigned atomic.Bool
+
 	known atomic.Pointer[[]*v1.Pod] // the pods as the server has them
 	news  chan struct{}             // one slot: known is new
 }
@@ -91,7 +95,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	}
 	c.reader = c.objects
 	services := c.objects.Services
-	if c.journal = p.openJournal(cfg, c.met, log); c.journal != nil {
+	if c.journal = p.openJournal(cfg, c.met, c.assigned.Load, log); c.journal != nil {
 		c.clock.Raise(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, services = reader, reader.Services
@@ -202,7 +206,6 @@ func (c *cluster) follow(p *parts, log *slog.Logger) podSource {
 	return func(ctx context.Context) error {
 		if c.journal != nil {
 			remembered := c.journal.Pods()
-			c.objects.Refer(remembered)
 			log.Info("pods are restored from the journal", "pods", len(remembered))
 			p.mux.Set(ctx, pod.SourceRestore, source.Wanted{Pods: remembered})
 		}
@@ -212,6 +215,7 @@ func (c *cluster) follow(p *parts, log *slog.Logger) podSource {
 			p.mux.Set(ctx, pod.SourceAPI, wanted)
 			if !told && ctx.Err() == nil {
 				told = true
+				c.assigned.Store(true)
 				c.forgetOthers(ctx, p, log)
 				// What pods refer to may have changed while nobody could see it.
 				for _, e := range p.statuses.List() {

@@ -28,12 +28,13 @@ const reasonNotJournaled = "FailedJournal"
 
 // openJournal opens the journal of the API server's pods. A journal that
 // cannot be opened stops nobody: nil is none.
-func (p *parts) openJournal(cfg *config.Config, met func() bool, log *slog.Logger) *restore.Store {
+func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.Logger) *restore.Store {
 	store, err := restore.Open(restore.Config{
 		Dir:     filepath.Join(cfg.Paths.State, "journal"),
 		KeyFile: cfg.Tinylet.JournalKeyFile,
 		Key:     journalKey(&cfg.Tinylet),
 		Met:     met,
+		Ask:     ask,
 		Started: func(uid types.UID) *metav1.Time {
 			if _, s, ok := p.statuses.Get(uid); ok {
 				return s.StartTime

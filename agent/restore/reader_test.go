@@ -209,6 +209,32 @@ func TestNotFoundIsAnAnswer(t *testing.T) {
 	})
 }
 
+// TestNobodyAsks sees that what the journal has is not asked for until it may
+// be, and what it has not is.
+func TestNobodyAsks(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
+		mustAdmit(t, s, aPod("a"))
+		api.set("ns", "map", "1", "v")
+		api.set("ns", "other", "1", "v")
+		if _, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil {
+			t.Fatal(err)
+		}
+		s = reopened(t, s)
+		may := false
+		s.config.Ask = func() bool { return may }
+		api.set("ns", "map", "2", "w")
+		for _, want := range []struct{ name, value string }{{"map", "v"}, {"other", "v"}} {
+			if m, err := s.Reader(api).ConfigMap(t.Context(), "ns", want.name); err != nil || m.Data["k"] != want.value {
+				t.Errorf("%s before the server was asked: %v, %v", want.name, m, err)
+			}
+		}
+		may = true
+		if m, err := s.Reader(api).ConfigMap(t.Context(), "ns", "map"); err != nil || m.Data["k"] != "w" {
+			t.Errorf("then: %v, %v", m, err)
+		}
+	})
+}
+
 // TestPatience: how long reads wait in each state of the link.
 func TestPatience(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {

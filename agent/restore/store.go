@@ -41,6 +41,10 @@ type Config struct {
 	// Met says that the server has answered somebody since the start. It must
 	// not block. Nil leaves it to the reads.
 	Met func() bool
+	// Ask says whether a Reader may ask the server for what the journal has.
+	// Until the server has told which pods are the node's, it refuses objects
+	// of pods that were deleted meanwhile. It must not block. Nil always may.
+	Ask func() bool
 	// Patience is how long reads of what the journal has wait for the server,
 	// all together and from Open on, until it has answered for the first time;
 	// zero is DefaultPatience.

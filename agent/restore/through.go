@@ -15,6 +15,12 @@ func through[T any, P interface {
 	*T
 	message
 }](ctx context.Context, s *Store, k key, next func(context.Context) (P, error)) (P, error) {
+	if s.config.Ask != nil && !s.config.Ask() {
+		kept := P(new(T))
+		if s.knows(k) && s.recall(k, kept) == nil {
+			return kept, nil
+		}
+	}
 	limited, cancel, known := s.limit(ctx, k)
 	answer, err := next(limited)
 	cancel()
@@ -35,6 +41,14 @@ func through[T any, P interface {
 	}
 	s.missed(err)
 	return kept, nil
+}
+
+// knows says whether the journal can answer.
+func (s *Store) knows(k key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[k]
+	return e != nil && !e.gone
 }
 
 // limit answers for how long the server may be asked, and whether the journal
