@@ -68,10 +68,8 @@ func (s *Syncer) stopOld(ctx context.Context, f *facts) error {
 
 // prune removes what is not needed as evidence any more.
 func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions) error {
-	for _, id := range a.StopSandboxes {
-		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
-			return err
-		}
+	if err := s.sandboxes(ctx, a.StopSandboxes); err != nil {
+		return err
 	}
 	for _, id := range a.Remove {
 		if err := s.Runtime.RemoveContainer(ctx, id); err != nil {

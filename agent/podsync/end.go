@@ -63,12 +63,7 @@ func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (
 		o, err := container.Observe(ctx, s.Runtime, ref.UID)
 		meanwhile <- seen{o, err}
 	}()
-	var err error
-	for _, id := range ids {
-		if err = s.Runtime.StopPodSandbox(ctx, id); err != nil {
-			break
-		}
-	}
+	err := s.sandboxes(ctx, ids)
 	m := <-meanwhile
 	if err != nil || m.err != nil {
 		return nil, errors.Join(err, m.err)

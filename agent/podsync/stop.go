@@ -56,8 +56,13 @@ func (st *stopper) all(ctx context.Context, t plan.Termination) error {
 	if err := st.containers(ctx, t); err != nil {
 		return err
 	}
-	for _, id := range t.Sandboxes {
-		if err := st.Runtime.StopPodSandbox(ctx, id); err != nil {
+	return st.sandboxes(ctx, t.Sandboxes)
+}
+
+// sandboxes stops sandboxes one after the other.
+func (s *Syncer) sandboxes(ctx context.Context, ids []string) error {
+	for _, id := range ids {
+		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
 			return err
 		}
 	}
