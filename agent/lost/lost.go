@@ -155,7 +155,7 @@ func (f *Finder) settle(ctx context.Context, c *Container) verdict {
 		log.Error("the runtime holds a container for running that has ended, and its shim could not be ended: restart the board", "error", err)
 		return suspected
 	case !found:
-		log.Error("the runtime holds a container for running that has ended, and has no shim that could be ended: restart the runtime")
+		log.Error("the runtime holds a container for running that has ended, and has no shim that could be ended: restart the board")
 		return settled
 	}
 	log.Warn("the runtime held a container for running that has ended: the pod's shim was ended, and the pod starts anew")
