@@ -154,7 +154,7 @@ func (s *soak) crashed(where string, cycles int) {
 	s.crashes++
 	s.cut("by the kernel, which crashed in %s", where)
 	s.Logf("cycle %d of %d, seed %d: %s", s.cycle, cycles, s.seed, strings.Join(s.said, "; "))
-	if most := 1 + cycles/50; s.crashes > most {
+	if most := max(1, cycles/50); s.crashes > most {
 		s.Fatalf("the kernel has crashed %d times in %d cycles: %s", s.crashes, s.cycle, where)
 	}
 }

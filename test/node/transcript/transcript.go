@@ -41,9 +41,12 @@ var journal = regexp.MustCompile(`level=(WARN|ERROR) .*(?i:journal)`)
 // may leave: it was never acknowledged.
 const torn = `msg="torn tail of journal dropped"`
 
-// oops is the kernel's own fault, as it tells it when it goes down for it, with
-// the function that it was in. No program can be blamed for one.
+// oops is the kernel's own fault, as that of arm64 tells it when it goes down
+// for it, with the function that it was in. No program can be blamed for one.
 var oops = regexp.MustCompile(`(?s)Unable to handle kernel.*?Internal error: Oops: .*?\bpc : ([^\n]*).*?Kernel panic - not syncing: Oops: `)
+
+// kernels is how a line of the kernel begins.
+var kernels = regexp.MustCompile(`(?m)^\[ *\d+\.\d+\].*$`)
 
 // Crash is where the kernel crashed by a fault of its own, or "".
 func (t *Transcript) Crash() string {
@@ -53,15 +56,23 @@ func (t *Transcript) Crash() string {
 	return ""
 }
 
-// Faults are the lines that must not be there. Those of a Crash are none.
+// Faults are the lines that must not be there. What the kernel says of a Crash
+// is none.
 func (t *Transcript) Faults() (faults []string) {
-	for line := range strings.Lines(oops.ReplaceAllString(t.String(), "")) {
+	for line := range strings.Lines(oops.ReplaceAllStringFunc(t.String(), withoutKernel)) {
 		line = strings.TrimSpace(line)
 		if bad.MatchString(line) || journal.MatchString(line) && !strings.Contains(line, torn) {
 			faults = append(faults, line)
 		}
 	}
 	return faults
+}
+
+// withoutKernel is a text without the kernel's lines. The first one may have
+// lost its beginning, and the last one has no end.
+func withoutKernel(text string) string {
+	_, rest, _ := strings.Cut(text, "\n")
+	return kernels.ReplaceAllString(rest, "")
 }
 
 // Torn is how many torn tails the agent has cut off its journal.

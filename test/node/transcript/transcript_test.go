@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -49,9 +50,15 @@ func TestCrash(t *testing.T) {
 	if got := s.Crash(); got != "list_lru_add+0xe0/0x198" || len(s.Faults()) != 0 {
 		t.Errorf("crashed in %q, faults %q", got, s.Faults())
 	}
-	fmt.Fprint(&s, "panic: runtime error\r\n")
-	if len(s.Faults()) != 1 {
-		t.Errorf("faults beside a crash: %q", s.Faults())
+	for _, text := range []string{
+		arm64 + "panic: runtime error\r\n",
+		strings.Replace(arm64, "[   27.343900]", "panic: runtime error\r\n[   27.343900]", 1), // between its lines
+	} {
+		var s Transcript
+		fmt.Fprint(&s, text)
+		if s.Crash() == "" || len(s.Faults()) != 1 {
+			t.Errorf("faults beside a crash: %q", s.Faults())
+		}
 	}
 	for _, line := range []string{
 		"[   12.3] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000100",
