@@ -33,7 +33,8 @@ type serviceLister interface {
 //
 // A read of what the journal has waits for the other no longer than
 // Config.Patience, or 5 s once it has answered, and hardly at all for half a
-// minute after a wait in vain. A token is answered also when it has expired, with the time
+// minute after a wait in vain. Until Config.Ask it does not wait at all, and
+// the other is not asked. A token is answered also when it has expired, with the time
 // at which it did.
 type Reader struct {
 	store *Store
