@@ -21,6 +21,8 @@ type answer struct {
 	conn   net.Conn
 	header http.Header // for the client
 	rest   []byte      // what came behind the head
+
+	webSocket bool
 }
 
 // ask connects to the runtime's streaming server and asks it for the upgrade.
@@ -67,7 +69,7 @@ func converse(conn net.Conn, to target, method string, up *upgrade) (*answer, er
 	if !ok {
 		return nil, &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("the container runtime upgrades to %.40q where %s was asked for", resp.Header.Get("Upgrade"), up.protocol())}
 	}
-	return &answer{conn: conn, header: header, rest: unread(in)}, nil
+	return &answer{conn: conn, header: header, rest: unread(in), webSocket: up.webSocket}, nil
 }
 
 // passedOn is the runtime's own refusal. What is none, such as a redirect or

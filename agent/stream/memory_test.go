@@ -110,7 +110,7 @@ func BenchmarkPass(b *testing.B) {
 	<-done
 }
 
-func tcpPair(b *testing.B) (ours, theirs net.Conn) {
+func tcpPair(b testing.TB) (ours, theirs net.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

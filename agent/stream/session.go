@@ -23,28 +23,35 @@ const (
 
 var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 
-// lingerTime is how long a client may take to end its side once the runtime has
-// ended its own. To close a connection on which something was not read would
-// lose output that is still under way to the client.
+// lingerTime is how long a client may take to end its side once it has all that
+// the runtime had to say, and how long nothing of that may reach it. To close a
+// connection on which something was not read would lose output that is still
+// under way to the client.
 const lingerTime = 30 * time.Second
 
 // session is two connections whose bytes are passed on.
 //
 //	both ways ── client ends its side ──► runtime to client, as long as it takes
-//	either ── runtime ends its side ──► up to 30 s for the client's end ──► ended
+//	either ── runtime ends its side ──► the client gets all, then has 30 s to end its own ──► ended
 //	any ── a side fails, idle, end() ──► ended
 type session struct {
 	client, runtime net.Conn
 	early           []byte // what the client has sent already
 	first           []byte // what the client gets first: the runtime's head
 
-	idle  time.Duration
-	begun time.Time
-	last  atomic.Int64 // nanoseconds from begun to the last byte
+	idle     time.Duration
+	begun    time.Time
+	last     atomic.Int64 // nanoseconds from begun to the last byte that is not of a ping
+	up, down pings        // from the client, and to it
+	hold     hold         // of what goes to the runtime
+	upward   sync.WaitGroup
 
 	mu        sync.Mutex
 	idling    *time.Timer // nil where nothing ends an idle session
+	linger    time.Duration
 	lingering *time.Timer // nil until a side has ended
+	said      bool        // the runtime has ended its side
+	unsent    int         // bytes that were on the way to the client when it was last looked
 	ended     bool
 }
 
@@ -56,7 +63,11 @@ func takeOver(w http.ResponseWriter, a *answer, idle time.Duration) (*session, e
 		a.conn.Close()
 		return nil, fmt.Errorf("take over the client's connection: %w", err)
 	}
-	return newSession(conn, a.conn, unread(buffered.Reader), append(head(a.header), a.rest...), idle), nil
+	s := newSession(conn, a.conn, unread(buffered.Reader), append(head(a.header), a.rest...), idle)
+	s.up.webSocket, s.down.webSocket = a.webSocket, a.webSocket
+	s.up.only(s.early)
+	s.down.only(a.rest)
+	return s, nil
 }
 
 // unread is a copy of what a reader has read ahead.
@@ -77,7 +88,9 @@ func head(header http.Header) []byte {
 }
 
 func newSession(client, runtime net.Conn, early, first []byte, idle time.Duration) *session {
-	return &session{client: client, runtime: runtime, early: early, first: first, idle: idle, begun: time.Now()}
+	s := &session{client: client, runtime: runtime, early: early, first: first, idle: idle, linger: lingerTime, begun: time.Now()}
+	s.hold.runtime = runtime
+	return s
 }
 
 // run passes bytes on until the session has ended.
@@ -89,39 +102,69 @@ func (s *session) run() {
 	s.mu.Unlock()
 	early, first := s.early, s.first
 	s.early, s.first = nil, nil
-	var up sync.WaitGroup
-	up.Go(func() { s.up(early) })
-	s.down(first)
-	up.Wait()
+	s.upward.Go(func() { s.sendUp(early) })
+	s.sendDown(first)
+	s.upward.Wait()
 	s.end()
 }
 
-// up passes on what the client sends.
-func (s *session) up(early []byte) {
-	readErr, writeErr := s.pump(s.runtime, s.client, early)
+// sendUp passes on what the client sends.
+func (s *session) sendUp(early []byte) {
+	readErr, writeErr := s.pump(s.client, early, &s.up, nil, s.hold.write)
 	switch {
 	case writeErr != nil: // what the runtime has said last is still wanted
-		s.linger()
-	case !errors.Is(readErr, io.EOF) || !endWrites(s.runtime):
+		s.lingers(false)
+		s.discard()
+	case !errors.Is(readErr, io.EOF):
 		s.end()
+	default:
+		s.hold.drop()
+		if !endWrites(s.runtime) {
+			s.end()
+		}
 	}
 }
 
-// down passes on what the runtime sends. A runtime that dies and one that is
-// done look the same.
-func (s *session) down(first []byte) {
-	if _, writeErr := s.pump(s.client, s.runtime, first); writeErr != nil || !endWrites(s.client) {
+// discard reads what the client says that nobody hears, until it ends its side
+// or the session has ended: a connection that is closed before drops what is
+// still under way to the client.
+func (s *session) discard() {
+	buf := make([]byte, smallBuffer)
+	for {
+		if _, err := s.client.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// sendDown passes on what the runtime sends. A runtime that dies and one that
+// is done look the same.
+func (s *session) sendDown(first []byte) {
+	write := func(b []byte, _ bool) error {
+		_, err := s.client.Write(b)
+		return err
+	}
+	if _, writeErr := s.pump(s.runtime, first, &s.down, s.flush, write); writeErr != nil || !endWrites(s.client) {
 		s.end()
 		return
 	}
-	s.linger()
+	s.lingers(true)
 }
 
-// pump passes bytes on, first those that it is given, until a side fails;
-// the end of src is io.EOF.
-func (s *session) pump(dst, src net.Conn, first []byte) (readErr, writeErr error) {
+// flush sends on what is held for the runtime if its time has come. It does not
+// block: who reads must not wait for one that writes.
+func (s *session) flush() {
+	if s.hold.due() {
+		s.upward.Go(s.hold.flush)
+	}
+}
+
+// pump passes bytes on, first those that it is given, until a side fails; the
+// end of src is io.EOF. before is called before each read unless it is nil,
+// and write is told whether b is of nothing but pings.
+func (s *session) pump(src net.Conn, first []byte, p *pings, before func(), write func(b []byte, ping bool) error) (readErr, writeErr error) {
 	if len(first) > 0 {
-		if _, err := dst.Write(first); err != nil {
+		if err := write(first, false); err != nil {
 			return nil, err
 		}
 	}
@@ -133,13 +176,17 @@ func (s *session) pump(dst, src net.Conn, first []byte) (readErr, writeErr error
 		}
 	}()
 	for {
+		if before != nil {
+			before()
+		}
 		n, err := src.Read(buf)
 		if n > 0 {
-			s.touch()
-			if _, err := dst.Write(buf[:n]); err != nil {
+			idle := p.only(buf[:n])
+			s.touch(idle)
+			if err := write(buf[:n], idle); err != nil {
 				return nil, err
 			}
-			s.touch()
+			s.touch(idle)
 		}
 		if err != nil {
 			return err, nil
@@ -155,9 +202,14 @@ func (s *session) pump(dst, src net.Conn, first []byte) (readErr, writeErr error
 	}
 }
 
-func (s *session) touch() { s.last.Store(int64(time.Since(s.begun))) }
+// touch notes that something moved, unless that was idle.
+func (s *session) touch(idle bool) {
+	if !idle {
+		s.last.Store(int64(time.Since(s.begun)))
+	}
+}
 
-// expire ends the session unless there was a byte meanwhile.
+// expire ends the session unless something moved meanwhile.
 func (s *session) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,13 +223,33 @@ func (s *session) expire() {
 	s.close()
 }
 
-// linger ends the session in a while.
-func (s *session) linger() {
+// lingers ends the session in a while; said is that the runtime has ended its
+// side.
+func (s *session) lingers(said bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.said = s.said || said
 	if !s.ended && s.lingering == nil {
-		s.lingering = time.AfterFunc(lingerTime, s.end)
+		s.unsent = unsent(s.client)
+		s.lingering = time.AfterFunc(s.linger, s.lingered)
 	}
+}
+
+// lingered ends the session unless something still reaches the client: on a
+// slow link what the kernel holds for it takes longer.
+func (s *session) lingered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	left := unsent(s.client)
+	moved := left < s.unsent || !s.said && time.Since(s.begun)-time.Duration(s.last.Load()) < s.linger
+	if s.unsent = left; moved {
+		s.lingering.Reset(s.linger)
+		return
+	}
+	s.close()
 }
 
 // end closes both connections; run returns soon. It does not block and may be

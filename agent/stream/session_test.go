@@ -40,10 +40,13 @@ type table struct {
 	done            chan struct{}
 }
 
-func seat(idle time.Duration, early, first string) *table {
+func seat(idle time.Duration, early, first string) *table { return seatOf(false, idle, early, first) }
+
+func seatOf(webSocket bool, idle time.Duration, early, first string) *table {
 	c, client := lines()
 	r, runtime := lines()
 	tb := &table{session: newSession(c, r, []byte(early), []byte(first), idle), client: client, runtime: runtime, done: make(chan struct{})}
+	tb.up.webSocket, tb.down.webSocket = webSocket, webSocket
 	go func() { defer close(tb.done); tb.session.run() }()
 	return tb
 }
@@ -69,31 +72,56 @@ func say(t *testing.T, from, to *line, text string) {
 	}
 }
 
+// Frames as they go over a session.
+const (
+	spdyPingFrame = "\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01"
+	spdyDataFrame = "\x00\x00\x00\x05\x00\x00\x00\x02hi"
+	wsPingFrame   = "\x89\x81\x01\x02\x03\x04x"
+	wsPongFrame   = "\x8a\x00"
+	wsDataFrame   = "\x82\x03\x01hi"
+)
+
+// TestIdle: what is said in time keeps a session, pings do not.
 func TestIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tb := seat(time.Hour, "", "")
-		for i := range 5 { // a byte in time either way keeps it
-			time.Sleep(50 * time.Minute)
-			if i%2 == 0 {
-				say(t, tb.client, tb.runtime, "x")
-			} else {
-				say(t, tb.runtime, tb.client, "y")
-			}
-		}
-		time.Sleep(time.Hour - time.Second)
-		if tb.over() {
-			t.Fatal("it has ended before its time")
-		}
-		time.Sleep(time.Second)
-		if !tb.over() {
-			t.Fatal("an idle session goes on")
-		}
-		for name, side := range map[string]*line{"client": tb.client, "runtime": tb.runtime} {
-			if _, err := side.Read(make([]byte, 1)); err == nil {
-				t.Errorf("the %s's connection is open", name)
-			}
-		}
-	})
+	for name, tt := range map[string]struct {
+		webSocket        bool
+		data, ping, pong string
+	}{
+		"SPDY":      {false, spdyDataFrame, spdyPingFrame, spdyPingFrame},
+		"WebSocket": {true, wsDataFrame, wsPingFrame, wsPongFrame},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tb := seatOf(tt.webSocket, time.Hour, "", "")
+				for i := range 5 {
+					time.Sleep(50 * time.Minute)
+					if i%2 == 0 {
+						say(t, tb.client, tb.runtime, tt.data)
+					} else {
+						say(t, tb.runtime, tb.client, tt.data)
+					}
+				}
+				for range 59 {
+					time.Sleep(time.Minute)
+					say(t, tb.client, tb.runtime, tt.ping)
+					say(t, tb.runtime, tb.client, tt.pong)
+				}
+				time.Sleep(time.Minute - time.Second)
+				if tb.over() {
+					t.Fatal("it has ended before its time")
+				}
+				time.Sleep(time.Second)
+				if !tb.over() {
+					t.Fatal("an idle session goes on")
+				}
+				for name, side := range map[string]*line{"client": tb.client, "runtime": tb.runtime} {
+					if _, err := side.Read(make([]byte, 1)); err == nil {
+						t.Errorf("the %s's connection is open", name)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestNeverIdle(t *testing.T) {

@@ -6,7 +6,8 @@
 // many there are, what one costs, and when it ends.
 //
 // The runtime speaks SPDY/3.1 or WebSocket with the client itself; after the
-// upgrade only bytes are passed on. So a client gets what the runtime can:
+// upgrade bytes are passed on as they are, and of their frames it is only seen
+// which are pings, for the idle time. So a client gets what the runtime can:
 // v4.channel.k8s.io and below, and portforward.k8s.io, in containerd 2.4. The
 // newer v5.channel.k8s.io over WebSocket, and SPDY inside WebSocket, which a
 // kubelet translates for the runtime, are not translated here: the node must
@@ -102,8 +103,8 @@ type Config struct {
 	// The text goes to the client. Find may be called concurrently and may
 	// block until ctx ends. It must not be nil.
 	Find func(ctx context.Context, name Name) (Found, error)
-	// IdleTimeout ends a session over which no byte went either way for that
-	// long (streamingConnectionIdleTimeout); 0 never does.
+	// IdleTimeout ends a session over which nothing but pings went either way
+	// for that long (streamingConnectionIdleTimeout); 0 never does.
 	IdleTimeout time.Duration
 	// AnswerTimeout limits the way to the runtime's answer to an upgrade; 0 is
 	// DefaultAnswerTimeout.

@@ -1,7 +1,8 @@
 // Package upstream holds agent/stream between the two programs that it stands
 // between: Kubernetes' own client for exec, attach and port-forward, and the
-// streaming server that containerd and CRI-O are built with. It is a module of
-// its own, since both need SPDY, which tinylet has no use for:
+// streaming server that containerd and CRI-O are built with; and
+// agent/remotecommand in the place of that client. It is a module of
+// its own, since both need a library for SPDY, which tinylet has no use for:
 //
 //	cd agent/stream/testdata/upstream && go test .
 package upstream
@@ -61,6 +62,8 @@ func (commands) Exec(ctx context.Context, _ string, cmd []string, in io.Reader, 
 	case "much":
 		_, err := io.CopyN(out, rand.NewChaCha8([32]byte{1}), 100<<20)
 		return err
+	case "broken":
+		return errors.New("no such program")
 	case "size":
 		for range 2 {
 			select {
@@ -109,6 +112,14 @@ func (driver) ExecSync(context.Context, string, []string, time.Duration) (stdout
 // node is a handler before a runtime; it answers how to reach it.
 func node(t *testing.T) *rest.Config {
 	t.Helper()
+	front := httptest.NewTLSServer(handlerOf(t))
+	t.Cleanup(front.Close)
+	return &rest.Config{Host: front.URL, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+}
+
+// handlerOf is agent/stream before a runtime.
+func handlerOf(t *testing.T) http.Handler {
+	t.Helper()
 	config := streaming.DefaultConfig
 	config.BaseURL = &url.URL{Scheme: "http"}
 	server, err := streaming.NewServer(config, commands{})
@@ -140,9 +151,7 @@ func node(t *testing.T) *rest.Config {
 	ran := make(chan struct{})
 	go func() { defer close(ran); handler.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ran })
-	front := httptest.NewTLSServer(handler)
-	t.Cleanup(front.Close)
-	return &rest.Config{Host: front.URL, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	return handler
 }
 
 // run streams a command, or attaches without one.

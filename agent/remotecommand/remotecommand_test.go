@@ -1,0 +1,476 @@
+package remotecommand
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// typed is an input that stays open after what is in it, as a terminal's, and
+// counts its ends.
+type typed struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func typing(text string) *typed { return &typed{strings.NewReader(text), make(chan struct{})} }
+
+func (t *typed) Read(b []byte) (int, error) {
+	if n, err := t.Reader.Read(b); err == nil {
+		return n, nil
+	}
+	<-t.closed
+	return 0, errors.New("closed")
+}
+
+func (t *typed) Close() error { close(t.closed); return nil }
+
+func TestRun(t *testing.T) {
+	var asked *http.Request
+	var got []byte
+	dial := serve(t, func(f *fake) {
+		asked = f.request
+		f.begin()
+		got = f.input("stdin")
+		f.data("stdout", "out", false)
+		f.data("stderr", "err", true)
+		f.data("stdout", "", true)
+		f.end(exit42)
+	})
+	var out, errs bytes.Buffer
+	code, err := Run(t.Context(), Session{
+		Dial: dial, Path: "/exec/ns/pod/main", Command: []string{"sh", "-c", "a b&c"},
+		Stdin: io.NopCloser(strings.NewReader("input")), Stdout: &out, Stderr: &errs,
+	})
+	if code != 42 || err != nil || out.String() != "out" || errs.String() != "err" || string(got) != "input" {
+		t.Errorf("%d, %v; stdout %q, stderr %q, stdin %q", code, err, out.String(), errs.String(), got)
+	}
+	want := "command=sh&command=-c&command=a+b%26c&error=1&input=1&output=1"
+	if asked.URL.Path != "/exec/ns/pod/main" || asked.URL.RawQuery != want || asked.Method != "POST" {
+		t.Errorf("asked %s %s, want the query %s", asked.Method, asked.URL, want)
+	}
+	if diff := cmp.Diff(protocols, asked.Header[headerProtocol]); diff != "" {
+		t.Errorf("protocols (-want +got):\n%s", diff)
+	}
+}
+
+// TestEnds is what a session answers to how it ends.
+func TestEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		script func(*fake)
+		code   int
+		is     error  // of it
+		text   string // part of its text
+	}{
+		"success": {script: func(f *fake) { f.end(success) }},
+		"code":    {script: func(f *fake) { f.end(exit42) }, code: 42},
+		"streams end, connection stays": {script: func(f *fake) {
+			f.data("stdout", "", true)
+			f.data("error", exit42, true)
+			_, _ = io.Copy(io.Discard, f.in)
+		}, code: 42},
+		"status in pieces": {script: func(f *fake) { f.data("error", exit42[:20], false); f.end(exit42[20:]) }, code: 42},
+		"connection ends":  {script: func(f *fake) { f.data("error", exit42, false) }, code: 42},
+		"unknown frames": {script: func(f *fake) {
+			f.control(4, 1, "settings")
+			f.control(9, 5, "window")
+			f.control(77, 5, strings.Repeat("later ", 10000))
+			f.say(dataFrame(make([]byte, 100), 99, true)) // no such stream
+			f.end(exit42)
+		}, code: 42},
+		"cannot run": {script: func(f *fake) {
+			f.end(`{"status":"Failure","reason":"InternalError","message":"no such file","code":500}`)
+		}, text: "no such file"},
+		"failure without words": {script: func(f *fake) { f.end(`{"status":"Failure","reason":"Odd"}`) }, text: `"Odd", and no exit code`},
+		"code that is none":     {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "4x", 1)) }, text: `"4x"`},
+		"code 0 that failed":    {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "0", 1)) }, text: `"0"`},
+		"code beyond":           {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "256", 1)) }, text: `"256"`},
+		"no status":             {script: func(f *fake) { f.end("") }, is: ErrBroken},
+		"another status":        {script: func(f *fake) { f.end(`{"status":"Perhaps"}`) }, is: ErrBroken},
+		"text for a status":     {script: func(f *fake) { f.end("v1 says this") }, is: ErrBroken},
+		"half a status":         {script: func(f *fake) { f.end(exit42[:50]) }, is: ErrBroken},
+		"endless status": {script: func(f *fake) {
+			f.data("error", strings.Repeat(" ", maxStatus+1), false)
+			_, _ = io.Copy(io.Discard, f.in)
+		}, is: errLongStatus},
+		"vanishes":          {script: func(*fake) {}, is: ErrBroken},
+		"vanishes in data":  {script: func(f *fake) { f.say([]byte{0, 0, 0, 3, 0, 0, 0, 9, 'a'}) }, is: ErrBroken},
+		"vanishes in words": {script: func(f *fake) { f.say([]byte{0x80, 3, 0, 3, 0, 0, 0, 8, 0}) }, is: ErrBroken},
+		"vanishes in a head": {script: func(f *fake) {
+			f.say([]byte{0x80, 3, 0})
+		}, is: ErrBroken},
+		"short control frame": {script: func(f *fake) { f.say([]byte{0x80, 3, 0, 6, 0, 0, 0, 2, 0, 0}) }, text: "type 6 with 2 bytes"},
+		"another version":     {script: func(f *fake) { f.say([]byte{0x80, 2, 0, 6, 0, 0, 0, 4, 0, 0, 0, 2}) }, is: errVersion},
+		"HTTP again":          {script: func(f *fake) { f.say([]byte("\xffHTTP/1.1 500 no")) }, is: errVersion},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dial := serve(t, func(f *fake) { f.begin(); tt.script(f) })
+			in := typing("")
+			code, err := Run(t.Context(), Session{Dial: dial, Path: "/exec/n/p/c", Command: []string{"x"}, Stdin: in, Stdout: io.Discard})
+			if code != tt.code || (err == nil) != (tt.is == nil && tt.text == "") {
+				t.Fatalf("%d, %v; want %d, %v %s", code, err, tt.code, tt.is, tt.text)
+			}
+			if tt.is != nil && !errors.Is(err, tt.is) || tt.text != "" && !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%v, want %v %s", err, tt.is, tt.text)
+			}
+			<-in.closed
+		})
+	}
+}
+
+// TestNoSession is what comes before a session.
+func TestNoSession(t *testing.T) {
+	answer := func(text string) func(*fake) { return func(f *fake) { f.say([]byte(text)) } }
+	for name, tt := range map[string]struct {
+		script func(*fake)
+		code   int // of a Refused
+		text   string
+	}{
+		"refused":           {answer("HTTP/1.1 409 Conflict\r\nContent-Length: 12\r\n\r\nnot running\n"), 409, "not running"},
+		"refused, silently": {answer("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), 404, "404 Not Found"},
+		"a long refusal": {func(f *fake) {
+			f.say([]byte("HTTP/1.1 500 no\r\n\r\n" + strings.Repeat("a", 1<<20)))
+		}, 500, strings.Repeat("a", maxText)},
+		"no upgrade":           {answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), 200, "hi"},
+		"WebSocket":            {answer("HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"), 101, `"websocket"`},
+		"old protocol":         {answer(fmt.Sprintf(upgradeTo, "channel.k8s.io")), 101, `"channel.k8s.io"`},
+		"garbage":              {answer("SSH-2.0-x\r\n\r\n"), 0, "malformed HTTP"},
+		"silence":              {func(*fake) {}, 0, "EOF"},
+		"endless head":         {answer("HTTP/1.1 101 x\r\nA: " + strings.Repeat("a", 2*maxHead)), 0, "EOF"},
+		"a stream is refused":  {func(f *fake) { f.say(fmt.Appendf(nil, upgradeTo, "v5.channel.k8s.io")); f.open(); f.reset("error") }, 0, "refuses the session's stream error"},
+		"vanishes after words": {answer(fmt.Sprintf(upgradeTo, "v5.channel.k8s.io")), 0, ErrBroken.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Run(t.Context(), Session{Dial: serve(t, tt.script), Path: "/exec/n/p/c", Command: []string{"x"}, Stdout: io.Discard})
+			if err == nil || !strings.Contains(err.Error(), tt.text) || len(err.Error()) > maxText+100 {
+				t.Fatalf("%.200v; want %.200s", err, tt.text)
+			}
+			r := (*Refused)(nil)
+			if is := errors.As(err, &r); is != (tt.code != 0) || is && r.Code != tt.code {
+				t.Errorf("%+v, want the code %d", r, tt.code)
+			}
+		})
+	}
+}
+
+func TestNothingToDo(t *testing.T) {
+	in := typing("")
+	if _, err := Run(t.Context(), Session{Stdin: in}); err == nil {
+		t.Error("a session without a way to a server")
+	}
+	<-in.closed
+	failed := errors.New("no way")
+	dial := func(context.Context) (net.Conn, error) { return nil, failed }
+	if _, err := Run(t.Context(), Session{Dial: dial, Stdout: io.Discard}); !errors.Is(err, failed) {
+		t.Errorf("%v, want %v", err, failed)
+	}
+	if _, err := Run(t.Context(), Session{Dial: dial}); err == nil || errors.Is(err, failed) {
+		t.Errorf("without streams: %v", err)
+	}
+}
+
+// TestEndOfInput: what ends the input does not end the session, nor does the
+// command's end wait for the input's.
+func TestEndOfInput(t *testing.T) {
+	const size = 5<<20 + 3
+	var sum []byte
+	dial := serve(t, func(f *fake) {
+		f.begin()
+		got := sha256.Sum256(f.input("stdin"))
+		f.data("stdout", "after the end", true)
+		sum = got[:]
+		f.end(success)
+	})
+	want := sha256.New()
+	in := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{1}), size), want)
+	var out bytes.Buffer
+	code, err := Run(t.Context(), Session{Dial: dial, Stdin: io.NopCloser(in), Stdout: &out})
+	if code != 0 || err != nil || out.String() != "after the end" || !bytes.Equal(sum, want.Sum(nil)) {
+		t.Errorf("%d, %v, %q, the input's sum %x, want %x", code, err, out.String(), sum, want.Sum(nil))
+	}
+}
+
+// endAtOnce is a reader whose last bytes come with its end.
+type endAtOnce struct{ text string }
+
+func (e *endAtOnce) Read(b []byte) (int, error) {
+	n := copy(b, e.text)
+	e.text = e.text[n:]
+	return n, io.EOF
+}
+
+func TestInputThatEndsWithItsLastBytes(t *testing.T) {
+	var got []byte
+	dial := serve(t, func(f *fake) { f.begin(); got = f.input("stdin"); f.end(success) })
+	if _, err := Run(t.Context(), Session{Dial: dial, Stdin: io.NopCloser(&endAtOnce{"all"})}); err != nil || string(got) != "all" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	sizes := make(chan Size, 2)
+	sizes <- Size{80, 25}
+	sizes <- Size{132, 50}
+	close(sizes)
+	var got []string
+	dial := serve(t, func(f *fake) {
+		f.begin()
+		if f.request.URL.Query().Get("error") != "" {
+			t.Error("a terminal's errors are asked for apart")
+		}
+		for len(got) < 2 {
+			_, head, payload := f.read()
+			if head[3] != byte(f.ids["resize"]) {
+				t.Errorf("frame %x", head)
+				return
+			}
+			got = append(got, string(payload))
+		}
+		f.data("stdout", "screen", true)
+		f.end(exit42)
+	})
+	var out bytes.Buffer
+	code, err := Run(t.Context(), Session{Dial: dial, Stdin: typing(""), Stdout: &out, Stderr: io.Discard, TTY: true, Sizes: sizes})
+	if code != 42 || err != nil || out.String() != "screen" {
+		t.Errorf("%d, %v, %q", code, err, out.String())
+	}
+	if diff := cmp.Diff([]string{`{"Width":80,"Height":25}`, `{"Width":132,"Height":50}`}, got); diff != "" {
+		t.Errorf("sizes (-want +got):\n%s", diff)
+	}
+}
+
+// TestNothingBeforeTheReply: a server loses what comes before it has taken the
+// streams.
+func TestNothingBeforeTheReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := pipe(t, func(f *fake) {
+			f.say(fmt.Appendf(nil, upgradeTo, "v4.channel.k8s.io"))
+			for range 3 {
+				f.open()
+			}
+			f.control(frameSynReply, f.ids["error"], "")
+			f.control(frameSynReply, f.ids["stdin"], "")
+			if err := f.conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+				t.Error(err)
+			}
+			if b, err := f.in.ReadByte(); err == nil {
+				t.Errorf("the client sends %x before all streams are taken", b)
+			}
+			if err := f.conn.SetReadDeadline(time.Time{}); err != nil {
+				t.Error(err)
+			}
+			f.control(frameSynReply, f.ids["stdout"], "")
+			if _, _, payload := f.read(); string(payload) != "early" {
+				t.Errorf("the input is %q", payload)
+			}
+			f.end(success)
+		})
+		if code, err := Run(t.Context(), Session{Dial: dial, Stdin: typing("early"), Stdout: io.Discard}); code != 0 || err != nil {
+			t.Errorf("%d, %v", code, err)
+		}
+	})
+}
+
+// TestPing: a server's pings are answered, its answers are not.
+func TestPing(t *testing.T) {
+	dial := serve(t, func(f *fake) {
+		f.begin()
+		f.control(framePing, 3, "")
+		f.control(framePing, 4, "")
+		if kind, _, payload := f.read(); kind != framePing || !bytes.Equal(payload, []byte{0, 0, 0, 4}) {
+			t.Errorf("frame %d with %x", kind, payload)
+		}
+		f.end(success)
+	})
+	if code, err := Run(t.Context(), Session{Dial: dial, Stdout: io.Discard}); code != 0 || err != nil {
+		t.Errorf("%d, %v", code, err)
+	}
+}
+
+// TestMuchOutput: frames of any size go through one buffer.
+func TestMuchOutput(t *testing.T) {
+	sizes := []int{1, bufferSize - 1, bufferSize, bufferSize + 1, 3*bufferSize + 7, 1<<24 - 1}
+	want := sha256.New()
+	dial := serve(t, func(f *fake) {
+		f.begin()
+		source := rand.NewChaCha8([32]byte{2})
+		for _, size := range sizes {
+			text := make([]byte, size)
+			_, _ = source.Read(text)
+			want.Write(text)
+			f.data("stdout", string(text), false)
+		}
+		f.end(success)
+	})
+	got := sha256.New()
+	if code, err := Run(t.Context(), Session{Dial: dial, Stdout: got}); code != 0 || err != nil {
+		t.Errorf("%d, %v", code, err)
+	}
+	if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Errorf("sum %x, want %x", got.Sum(nil), want.Sum(nil))
+	}
+}
+
+// TestContextEnds: its cause comes back, whatever is under way.
+func TestContextEnds(t *testing.T) {
+	why := errors.New("enough")
+	for name, script := range map[string]func(*fake, func()){
+		"before the answer":  func(f *fake, end func()) { end() },
+		"before the streams": func(f *fake, end func()) { f.say(fmt.Appendf(nil, upgradeTo, "v4.channel.k8s.io")); end() },
+		"in the session":     func(f *fake, end func()) { f.begin(); f.data("stdout", "x", false); end() },
+		"in a frame":         func(f *fake, end func()) { f.begin(); f.say([]byte{0, 0, 0, 3, 0, 0, 9, 9, 'a'}); end() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			dial := serve(t, func(f *fake) {
+				script(f, func() { cancel(why) })
+				_, _ = io.Copy(io.Discard, f.in) // until the client closes
+			})
+			in := typing("")
+			if _, err := Run(ctx, Session{Dial: dial, Stdin: in, Stdout: io.Discard}); !errors.Is(err, why) {
+				t.Errorf("%v, want %v", err, why)
+			}
+			<-in.closed
+		})
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+func (f failing) Read([]byte) (int, error)  { return 0, f.err }
+
+func TestOwnStreamsFail(t *testing.T) {
+	why := errors.New("disk is full")
+	for name, c := range map[string]Session{
+		"output": {Stdout: failing{why}},
+		"errors": {Stdout: io.Discard, Stderr: failing{why}},
+		"input":  {Stdout: io.Discard, Stdin: io.NopCloser(failing{why})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Dial = serve(t, func(f *fake) {
+				f.begin()
+				f.data("stdout", "x", false)
+				f.data("stderr", "x", false)
+				_, _ = io.Copy(io.Discard, f.in)
+			})
+			if _, err := Run(t.Context(), c); !errors.Is(err, why) {
+				t.Errorf("%v, want %v", err, why)
+			}
+		})
+	}
+}
+
+// TestInputWhileNobodyReads: a server that has stopped to read holds the input
+// up, and not the session.
+func TestInputWhileNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := pipe(t, func(f *fake) {
+			f.begin()
+			synctest.Wait() // the input waits to be read
+			for range 2 * maxPongs {
+				f.control(framePing, 2, "")
+				f.data("stdout", "x", false)
+			}
+			f.data("error", exit42, true)
+			f.data("stdout", "", true)
+		})
+		var out bytes.Buffer
+		code, err := Run(t.Context(), Session{Dial: dial, Stdin: io.NopCloser(rand.NewChaCha8([32]byte{})), Stdout: &out})
+		if code != 42 || err != nil || out.String() != strings.Repeat("x", 2*maxPongs) {
+			t.Errorf("%d, %v, %q", code, err, out.String())
+		}
+	})
+}
+
+func TestNoAnswer(t *testing.T) {
+	for name, dial := range map[string]func(context.Context) (net.Conn, error){
+		"no connection": func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"silence":       func(context.Context) (net.Conn, error) { ours, _ := net.Pipe(); return ours, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				_, err := Run(t.Context(), Session{Dial: dial, Stdout: io.Discard})
+				if !errors.Is(err, ErrNoAnswer) || time.Since(begun) != beginTimeout {
+					t.Errorf("%v after %v", err, time.Since(begun))
+				}
+			})
+		})
+	}
+}
+
+// scripted is a connection on which everything was said before.
+type scripted struct {
+	net.Conn // nil: what is not here is not called
+	*bytes.Reader
+}
+
+func (s scripted) Read(b []byte) (int, error) { return s.Reader.Read(b) }
+func (scripted) Write(b []byte) (int, error)  { return len(b), nil }
+func (scripted) Close() error                 { return nil }
+
+// count is how many bytes came.
+type count struct{ n int }
+
+func (c *count) Write(b []byte) (int, error) { c.n += len(b); return len(b), nil }
+
+// FuzzAnswer: whatever a server says ends the session, with a code that a
+// process can have and no more output than was sent.
+func FuzzAnswer(f *testing.F) {
+	good := fmt.Sprintf(upgradeTo, "v4.channel.k8s.io")
+	rest := &bytes.Buffer{}
+	for id := uint32(1); id < 9; id += 2 {
+		rest.Write(append(controlFrame(nil, frameSynReply, 4), 0, 0, 0, byte(id)))
+	}
+	rest.Write(dataFrame(append(make([]byte, frameHead), "out"...), 5, false))
+	rest.Write(dataFrame(append(make([]byte, frameHead), exit42...), 1, true))
+	rest.Write(pong(2))
+	rest.Write(controlFrame(nil, frameGoAway, 0))
+	f.Add([]byte(good + rest.String()))
+	f.Add([]byte(good + "\x00\x00\x00\x05\x01\xff\xff\xffabc"))
+	f.Add([]byte(good + "\x80\x03\x00\x03\x00\x00\x00\x08\x00\x00\x00\x05\x00\x00\x00\x01"))
+	f.Add([]byte("HTTP/1.1 500 x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		var out, errs count
+		dial := func(context.Context) (net.Conn, error) { return scripted{Reader: bytes.NewReader(said)}, nil }
+		code, err := Run(t.Context(), Session{Dial: dial, Stdin: io.NopCloser(strings.NewReader("in")), Stdout: &out, Stderr: &errs})
+		if code < 0 || code > 255 || code != 0 && err != nil {
+			t.Errorf("code %d, %v", code, err)
+		}
+		if err != nil && err.Error() == "" {
+			t.Error("an error without words")
+		}
+		if out.n+errs.n > len(said) {
+			t.Errorf("%d and %d bytes of %d", out.n, errs.n, len(said))
+		}
+	})
+}
+
+// BenchmarkOutput measures what 16 MiB of output cost.
+func BenchmarkOutput(b *testing.B) {
+	frame := string(dataFrame(make([]byte, frameHead+32<<10), 3, false))
+	said := fmt.Sprintf(upgradeTo, "v4.channel.k8s.io") + strings.Repeat(frame, 512) +
+		string(dataFrame(append(make([]byte, frameHead), exit42...), 1, true))
+	text := []byte(said)
+	b.SetBytes(16 << 20)
+	b.ReportAllocs()
+	for b.Loop() {
+		dial := func(context.Context) (net.Conn, error) { return scripted{Reader: bytes.NewReader(text)}, nil }
+		if code, err := Run(b.Context(), Session{Dial: dial, Stdout: &count{}}); code != 42 || err != nil {
+			b.Fatal(code, err)
+		}
+	}
+}
