@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,9 +87,15 @@ type server struct {
 	images  map[string]string // digests and media types by name
 	leases  map[string]bool
 	tasks   map[string]message // what is told of them
-	calls   []string
-	sent    int // bytes of content received
-	cut     int // ends a stream after so many bytes, once
+	// containers are what is told of them, snapshots their "snapshotter key",
+	// and refusals the errors of calls by method.
+	containers []message
+	snapshots  map[string]bool
+	refusals   map[string]error
+	filters    []string // of the last list of containers
+	calls      []string
+	sent       int // bytes of content received
+	cut        int // ends a stream after so many bytes, once
 }
 
 func serve(t *testing.T) (*server, string) {
@@ -131,6 +138,15 @@ func (s *server) handle(_ any, stream grpc.ServerStream) error {
 	if err := stream.RecvMsg(&m); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	refusal := s.refusals[method]
+	s.mu.Unlock()
+	if refusal != nil {
+		return refusal
+	}
+	if method == "containers.v1.Containers/List" {
+		return stream.SendMsg(s.list(decode(s.t, m)))
+	}
 	if method == "tasks.v1.Tasks/Get" {
 		id := decode(s.t, m).text(1)
 		s.mu.Lock()
@@ -145,6 +161,21 @@ func (s *server) handle(_ any, stream grpc.ServerStream) error {
 		return err
 	}
 	return stream.SendMsg(message{})
+}
+
+// list answers all containers, whatever the filters.
+func (s *server) list(f fields) message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.filters = nil
+	for _, filter := range f[1] {
+		s.filters = append(s.filters, string(filter))
+	}
+	var answer message
+	for _, c := range s.containers {
+		answer.data(1, c)
+	}
+	return answer
 }
 
 func (s *server) one(_ context.Context, method string, f fields) error {
@@ -191,6 +222,23 @@ func (s *server) one(_ context.Context, method string, f fields) error {
 		}
 		maps.Copy(c.labels, labels)
 		s.blobs[info.text(1)] = c
+	case "tasks.v1.Tasks/Delete":
+		if _, known := s.tasks[f.text(1)]; !known {
+			return status.Error(codes.NotFound, "no task")
+		}
+		delete(s.tasks, f.text(1))
+	case "containers.v1.Containers/Delete":
+		n := len(s.containers)
+		s.containers = slices.DeleteFunc(s.containers, func(c message) bool { return decode(s.t, c).text(1) == f.text(1) })
+		if len(s.containers) == n {
+			return status.Error(codes.NotFound, "no container")
+		}
+	case "snapshots.v1.Snapshots/Remove":
+		key := f.text(1) + " " + f.text(2)
+		if !s.snapshots[key] {
+			return status.Error(codes.NotFound, "no snapshot")
+		}
+		delete(s.snapshots, key)
 	case "content.v1.Content/Abort":
 		delete(s.ingests, f.text(1))
 	default:

@@ -178,10 +178,17 @@ func in(ctx context.Context) context.Context {
 
 // call makes a call whose answer says nothing of interest.
 func (s *Store) call(ctx context.Context, method string, request message) error {
+	return invoke(ctx, s.conn, method, request, nil)
+}
+
+// invoke makes a call with a limit of its own; answer may be nil.
+func invoke(ctx context.Context, conn *grpc.ClientConn, method string, request message, answer *message) error {
+	if answer == nil {
+		answer = new(message)
+	}
 	ctx, cancel := context.WithTimeout(in(ctx), callTimeout)
 	defer cancel()
-	var answer message
-	return s.conn.Invoke(ctx, service+method, request, &answer)
+	return conn.Invoke(ctx, service+method, request, answer)
 }
 
 // kinds are the codes that callers tell apart.

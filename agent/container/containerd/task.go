@@ -35,9 +35,7 @@ func (t *Tasks) Ended(ctx context.Context, containerID string) (bool, error) {
 	defer conn.Close()
 	var request, answer message // tasks.GetRequest, tasks.GetResponse
 	request.text(1, containerID)
-	limited, cancel := context.WithTimeout(in(ctx), callTimeout)
-	defer cancel()
-	err = conn.Invoke(limited, service+"tasks.v1.Tasks/Get", request, &answer)
+	err = invoke(ctx, conn, "tasks.v1.Tasks/Get", request, &answer)
 	if status.Code(err) == codes.NotFound {
 		return true, nil
 	}
@@ -48,8 +46,7 @@ func (t *Tasks) Ended(ctx context.Context, containerID string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("ask for the task of container %q: %w", containerID, err)
 	}
-	body, _ := protowire.ConsumeBytes(process)
-	value, err := field(body, 4, protowire.VarintType)
+	value, err := field(inner(process), 4, protowire.VarintType)
 	if err != nil {
 		return false, fmt.Errorf("ask for the task of container %q: %w", containerID, err)
 	}

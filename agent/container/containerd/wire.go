@@ -10,7 +10,7 @@ import (
 )
 
 // message is an encoded protobuf message. The field numbers are those of
-// containerd's API (api/services/{content,images,leases,tasks}/v1, api/types).
+// containerd's API (api/services/{containers,content,images,leases,snapshots,tasks}/v1, api/types).
 //
 // containerd's generated types are left out: for the few fields that are
 // needed here they would add 0.6 MB to the binary and six modules.
@@ -95,21 +95,41 @@ func writtenOffset(m message) (int64, error) {
 // field is the encoded value of a message's field, nil where it has none. Of
 // several the last counts. The whole message is read.
 func field(m []byte, wanted protowire.Number, of protowire.Type) (value []byte, err error) {
+	err = each(m, wanted, of, func(v []byte) error {
+		value = v
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+// each hands out the encoded values of a message's field, in their order.
+func each(m []byte, wanted protowire.Number, of protowire.Type, yield func(value []byte) error) error {
 	for len(m) > 0 {
 		number, kind, n := protowire.ConsumeTag(m)
 		if n < 0 {
-			return nil, fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
 		}
 		m = m[n:]
 		if n = protowire.ConsumeFieldValue(number, kind, m); n < 0 {
-			return nil, fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
 		}
 		if number == wanted && kind == of {
-			value = m[:n]
+			if err := yield(m[:n]); err != nil {
+				return err
+			}
 		}
 		m = m[n:]
 	}
-	return value, nil
+	return nil
+}
+
+// inner is what an encoded value of BytesType holds; nil for none.
+func inner(value []byte) []byte {
+	b, _ := protowire.ConsumeBytes(value)
+	return b
 }
 
 // codec hands encoded messages through gRPC as they are.
