@@ -31,6 +31,7 @@ const (
 	fileControllers = "cgroup.controllers"
 	fileSubtree     = "cgroup.subtree_control"
 	fileEvents      = "cgroup.events"
+	fileProcs       = "cgroup.procs"
 	fileKill        = "cgroup.kill"
 	fileCPUWeight   = "cpu.weight"
 	fileCPUMax      = "cpu.max"

@@ -116,3 +116,14 @@ func cpuWeight(shares int64) uint64 {
 	l := math.Log2(float64(shares))
 	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
+
+// ContainerCgroup is the cgroup of a container, or of a sandbox's own process,
+// below its pod's: named by its ID with the driver cgroupfs, a scope with the
+// driver systemd, as containerd names it (getCgroupsPath in
+// internal/cri/server/podsandbox of containerd).
+func ContainerCgroup(podCgroup, id string, n *Node) string {
+	if n.CgroupDriver != DriverSystemd {
+		return podCgroup + "/" + id
+	}
+	return podCgroup + "/cri-containerd-" + id + ".scope"
+}

@@ -285,3 +285,14 @@ func TestHugePageSize(t *testing.T) {
 		}
 	}
 }
+
+func TestContainerCgroup(t *testing.T) {
+	for driver, want := range map[string]string{
+		DriverCgroupfs: "/kubepods/pod1/abc",
+		DriverSystemd:  "/kubepods/pod1/cri-containerd-abc.scope",
+	} {
+		if got := ContainerCgroup("/kubepods/pod1", "abc", &Node{CgroupDriver: driver}); got != want {
+			t.Errorf("%s: %s, want %s", driver, got, want)
+		}
+	}
+}
