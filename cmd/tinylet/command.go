@@ -112,5 +112,6 @@ func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
 	for _, w := range warnings {
 		log.LogAttrs(cmd.Context(), slog.LevelWarn, w.Message, w.Attrs...)
 	}
+	spareMemory()
 	return p.run(cmd.Context(), cfg, log)
 }
