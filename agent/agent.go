@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/cri"
+	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/local"
@@ -30,6 +30,7 @@ import (
 	"github.com/tinylet/tinylet/agent/shutdown"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/stream"
 	"github.com/tinylet/tinylet/agent/syncloop"
 	"github.com/tinylet/tinylet/agent/version"
 	"github.com/tinylet/tinylet/agent/worker"
@@ -129,7 +130,10 @@ type parts struct {
 	events   *event.Recorder
 	wake     func(types.UID)
 	workers  *worker.Set
-	cluster  *cluster // nil on a board alone
+	cluster  *cluster                                    // nil on a board alone
+	usage    func(context.Context) (*local.Usage, error) // nil where nobody measures
+	nodeName string
+	runtime  teller // nil where the runtime counts no calls
 	shutdown *shutdown.Manager
 	flagFile string // says that the machine goes down
 
@@ -140,6 +144,10 @@ type parts struct {
 	images  *image.GC
 	preload *preload.Preloader // nil without an importer
 	lost    *lost.Finder       // nil without cgroups
+
+	disks   *disk.Meter
+	streams *stream.Handler
+	nodeAPI *nodeAPI // nil where nobody may ask over the network
 }
 
 // jobs are what runs beside the pods' way, each until its context ends.
@@ -154,7 +162,10 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 	if p.cluster != nil {
 		jobs = append(jobs, p.cluster.jobs()...)
 	}
-	return jobs
+	if p.nodeAPI != nil {
+		jobs = append(jobs, p.nodeAPI.jobs()...)
+	}
+	return append(jobs, func(ctx context.Context) error { p.streams.Run(ctx); return nil })
 }
 
 // assemble builds everything and starts nothing.
@@ -163,7 +174,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		pleg:     pleg.New(pleg.Config{Runtime: runtime, Log: log}),
 		statuses: status.NewStore(),
 		events:   event.NewRecorder(log),
+		nodeName: cfg.NodeName,
 	}
+	p.runtime, _ = runtime.(teller)
 	p.wake = func(uid types.UID) { p.workers.Wake(uid) }
 	node, err := newNodeFacts(cfg, runtime)
 	if err != nil {
@@ -182,7 +195,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
 		return nil, err
 	}
-	p.syncer = p.assembleSyncer(cfg, runtime, tree, node, log)
+	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
 	p.workers = worker.NewSet(p.workSyncer(), log)
 	p.workers.Finished = p.finished
 	view.workers = p.workers
@@ -194,27 +207,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		Changes: p.pleg.Changes(), Snapshots: p.pleg.Snapshots(),
 		Workers: p.workers, Leftovers: p.syncer.Leftovers, Log: log,
 	})
-	told := (func() *local.Cluster)(nil)
-	if p.cluster != nil {
-		told = p.cluster.told
-	}
-	p.local, err = local.New(local.Config{
-		Cluster:        told,
-		SocketPath:     cfg.Tinylet.SocketPath,
-		HealthzAddress: healthzAddress(cfg),
-		Pods:           view.pods,
-		Events:         p.events.Recent,
-		Drain:          local.Drain{Begin: p.goDown, Cancel: p.shutdown.Cancel, Left: func() int { return len(p.notOver()) }},
-		Watch:          p.events.Watch,
-		Checks: []local.Check{
-			{Name: "syncloop", Healthy: func(time.Time) error { return alive(p.loop) }},
-			{Name: "runtime", Healthy: p.pleg.Healthy},
-		},
-		RuntimeCalls: calls,
-		Metrics:      p.metrics,
-		Log:          log,
-	})
-	return p, err
+	return p, p.assembleDoors(cfg, runtime, calls, view, log)
 }
 
 // seen is told of each source whose pods the loop has.
@@ -243,14 +236,4 @@ func (p *parts) workSyncer() worker.Syncer {
 		tellable: p.cluster.reporter.Look, unkept: make(map[types.UID]bool),
 	}
 	return p.cluster.journaled
-}
-
-// turnLimit is how long the sync loop may take for one turn: it only
-// dispatches, so even a slow board needs milliseconds.
-const turnLimit = 2 * time.Second
-
-func alive(loop *syncloop.Loop) error {
-	ctx, cancel := context.WithTimeout(context.Background(), turnLimit)
-	defer cancel()
-	return loop.Alive(ctx)
 }

@@ -182,10 +182,15 @@ func (c *cluster) told() *local.Cluster {
 		// It comes first: the rest may follow from it.
 		out.Problem = strings.TrimSuffix(clock+"; "+out.Problem, "; ")
 	}
-	if expires := c.identity.Stats().ClientExpiry; !expires.IsZero() {
+	certificates := c.identity.Stats()
+	if expires := certificates.ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires
 	}
+	if expires := certificates.ServingExpiry; !expires.IsZero() {
+		out.ServingExpires = &expires
+	}
 	out.Sent, out.Received = total(c.meter.Traffic())
+	out.SentToday, out.ReceivedToday = c.meter.Today(time.Now())
 	client := c.identity.Current()
 	if client == nil {
 		return out

@@ -16,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/shutdown"
+	"github.com/tinylet/tinylet/agent/status"
 )
 
 // goesDown gives the lab's node 20 s to end its pods, 5 of them for critical
@@ -184,7 +185,7 @@ func TestJournalAfterShutdown(t *testing.T) {
 				if err := store.Admit(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
-				l.agent.statuses.Set(p, ended.Status)
+				l.agent.statuses.Set(p, ended.Status, status.Sandbox{})
 				if err := j.Finish(t.Context(), pod.RefOf(p), p); err != nil {
 					t.Fatal(err)
 				}

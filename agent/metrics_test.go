@@ -2,34 +2,42 @@ package agent
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/clock"
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/identity"
 	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metric/lint"
 	"github.com/tinylet/tinylet/agent/registrar"
+	"github.com/tinylet/tinylet/agent/status"
 )
 
 // scraped is what Prometheus reads of the agent's bytes, by direction, verb and
 // resource.
-func scraped(t *testing.T, p *parts) map[string]uint64 {
+func scraped(t *testing.T, c *cluster) map[string]uint64 {
 	t.Helper()
-	var text bytes.Buffer
-	if err := metric.Write(&text, p.metrics()...); err != nil {
-		t.Fatal(err)
-	}
+	text := tell(t, c.meter.WriteMetrics)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(&text)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +64,6 @@ func TestStatusAndMetricAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &cluster{metered: true, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registrar.New(registrar.Config{Log: log})}
-	p := &parts{cluster: c}
 	if told := c.told(); told.Sent != 0 || !told.Metered {
 		t.Errorf("before anything was sent: %+v", told)
 	}
@@ -71,7 +78,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err := client.Create(t.Context(), apiclient.CoreEvents, "default", "", "", &v1.Event{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	samples, told := scraped(t, p), c.told()
+	samples, told := scraped(t, c), c.told()
 	var names []string
 	sums := make(map[string]uint64)
 	for _, direction := range []string{"sent", "received"} {
@@ -91,8 +98,158 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	}
 }
 
-func TestBoardAloneHasNoBytes(t *testing.T) {
-	if got := (&parts{}).metrics(); len(got) != 0 {
-		t.Errorf("families %v", got)
+// upstreams are the rules that the kubelet's own names break.
+var upstreams = []string{
+	"kubelet_evictions: is a counter, and its name does not end in _total",
+	"kubelet_certificate_manager_client_expiration_renew_errors: is a counter, and its name does not end in _total",
+	"kubelet_server_expiration_renew_errors: is a counter, and its name does not end in _total",
+}
+
+// whole is all that an agent tells, held against the rules.
+func whole(t *testing.T, p *parts, known ...string) string {
+	t.Helper()
+	var text bytes.Buffer
+	if err := p.writeMetrics(t.Context(), &text); err != nil {
+		t.Fatal(err)
 	}
+	if problems := lint.Problems(text.Bytes(), known...); len(problems) > 0 {
+		t.Errorf("%q in\n%s", problems, text.Bytes())
+	}
+	return text.String()
+}
+
+// tellingRuntime counts calls, as the driver for CRI does.
+type tellingRuntime struct{ *fake.Runtime }
+
+func (tellingRuntime) WriteMetrics(out *metric.Stream) {
+	out.Family(metric.KindCounter, "kubelet_runtime_operations_total", "Calls.")
+	out.Sample(7)
+}
+
+func TestMetricsOfABoardAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		web := shell(t, "web", "Always", "sleep infinity")
+		web.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		job := shell(t, "job", "Never", "sleep 5; exit 0", "sleep 5; exit 1") // long enough to be seen
+		lost := shell(t, "lost", "Always", "sleep infinity")
+		lost.Spec.Containers[0].Image = "localhost/none:1"
+		lost.Spec.InitContainers = []v1.Container{{Name: "init", Image: busybox, Command: []string{"sh", "-c", "exit 0"}}}
+		l.want(web, job, lost)
+		l.start()
+		l.settle(time.Minute)
+		text := whole(t, l.agent)
+		wantText(t, text,
+			"kubelet_node_name{node=\"board\"} 1\n",
+			"kubelet_running_pods 2\n",
+			"kubelet_running_containers{container_state=\"exited\"} 3\n",
+			"kubelet_running_containers{container_state=\"running\"} 1\n",
+			"kubelet_desired_pods{static=\"true\"} 3\n",
+			"kubelet_active_pods{static=\"true\"} 2\n",
+			"kubelet_pod_worker_start_duration_seconds_count 3\n",
+			"kubelet_pod_start_duration_seconds_count 2\n",
+			"kubelet_pod_start_duration_seconds_bucket{le=\"0.5\"} 2\n",
+			"kubelet_pod_start_duration_seconds_bucket{le=\"3600\"} 2\n",
+			"kubelet_pod_worker_duration_seconds_count{operation_type=\"create\"} 3\n",
+			"kubelet_pod_worker_duration_seconds_count{operation_type=\"terminated\"} 1\n",
+			"kubelet_started_pods_total 3\n",
+			"kubelet_started_pods_errors_total 0\n",
+			"kubelet_started_containers_total{container_type=\"init_container\"} 1\n",
+			"kubelet_started_containers_errors_total{container_type=\"container\",code=\"ErrImagePull\"} ",
+			"kubelet_pleg_relist_duration_seconds_count ",
+			"kubelet_pleg_last_seen_seconds 9466",
+			"storage_operation_duration_seconds_count{migrated=\"false\",operation_name=\"volume_mount\",status=\"success\",volume_plugin=\"kubernetes.io/empty-dir\"} 2\n", // before the sandbox and before the container
+			"volume_manager_total_volumes{plugin_name=\"kubernetes.io/empty-dir\",state=\"actual_state_of_world\"} 1\n",
+			"kubernetes_build_info{", "process_cpu_seconds_total ",
+		)
+		for _, not := range []string{"certificate", "rest_client", "tinylet_api", "mirror", "runtime_operations", "evictions"} {
+			if strings.Contains(text, not) {
+				t.Errorf("a board alone tells of %s", not)
+			}
+		}
+		l.runtime.Inject("RunPodSandbox", fake.Fault{Err: errors.New("no network"), Times: 1})
+		l.want(web, job, lost, shell(t, "late", "Always", "sleep infinity"))
+		l.settle(time.Minute)
+		wantText(t, whole(t, l.agent), "kubelet_started_pods_total 5\n", "kubelet_started_pods_errors_total 1\n")
+
+		// What ran is not said to be started again by the next agent.
+		l.kill()
+		l.start()
+		l.settle(time.Minute)
+		wantText(t, whole(t, l.agent), "kubelet_pod_start_duration_seconds_count 0\n", "kubelet_started_pods_total 0\n", "kubelet_running_pods 3\n")
+	})
+}
+
+func TestRuntimeIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		p, err := assemble(l.cfg, tellingRuntime{l.runtime}, nil, nil, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, whole(t, p), "kubelet_runtime_operations_total 7\n")
+	})
+}
+
+func TestMetricsWithACluster(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		p, err := assemble(l.cfg, l.runtime, nil, nil, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := identity.New(identity.Config{Kubeconfig: "/none", PKI: t.TempDir(), NodeName: "n", Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.cluster = &cluster{identity: id}
+		wantText(t, whole(t, p, upstreams[1:]...), "kubelet_mirror_pods 0\n", "kubelet_certificate_manager_client_ttl_seconds +Inf\n",
+			"tinylet_api_bytes_total{direction=\"sent\",verb=\"connection\",resource=\"connection\"} 0\n")
+	})
+}
+
+func TestCertificatesAreTold(t *testing.T) {
+	now := time.Unix(1700000000, 0)
+	stats := identity.Stats{ClientExpiry: now.Add(90*time.Minute + time.Second/2), ServingExpiry: now.Add(-time.Hour), ClientFailures: 3, ServingFailures: 4}
+	wantText(t, tell(t, func(out *metric.Stream) { writeCertificates(out, stats, now) }, upstreams[1:]...),
+		"kubelet_certificate_manager_client_ttl_seconds 5400\n", "kubelet_certificate_manager_client_expiration_renew_errors 3\n",
+		"kubelet_certificate_manager_server_ttl_seconds -3600\n", "kubelet_server_expiration_renew_errors 4\n")
+}
+
+func TestMetricsEndWithTheReader(t *testing.T) {
+	p := &parts{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.writeMetrics(ctx, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// BenchmarkMetrics is one scrape of a node with 30 pods.
+func BenchmarkMetrics(b *testing.B) {
+	kubelet, tinylet := config.Default()
+	dir := b.TempDir()
+	cfg := &config.Config{Kubelet: kubelet, Tinylet: tinylet, NodeName: "board", Paths: config.Paths{Root: dir}}
+	p, err := assemble(cfg, fake.New(fake.Config{}), nil, nil, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 30 {
+		uid := types.UID(fmt.Sprint("uid", i))
+		p.statuses.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), UID: uid}}, v1.PodStatus{Phase: v1.PodRunning}, status.Sandbox{})
+	}
+	var size int
+	b.ReportAllocs()
+	for b.Loop() {
+		var text counter
+		if err := p.writeMetrics(b.Context(), &text); err != nil {
+			b.Fatal(err)
+		}
+		size = int(text)
+	}
+	b.ReportMetric(float64(size), "B/text")
+}
+
+type counter int
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
 }

@@ -141,17 +141,12 @@ func hugePageSizes() []string {
 // never has the file, so the agent's own group tells, as with a kubelet
 // (IsSwapControllerAvailable in pkg/kubelet/util/swap).
 func swapAccounting() bool {
-	data, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
+	path, ok := ownCgroup()
+	if !ok {
 		return false
 	}
-	for line := range strings.Lines(string(data)) {
-		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			_, err := os.Stat(filepath.Join(cgroups.DefaultRoot, path, "memory.swap.max"))
-			return err == nil
-		}
-	}
-	return false
+	_, err := os.Stat(filepath.Join(cgroups.DefaultRoot, path, "memory.swap.max"))
+	return err == nil
 }
 
 // kernelRelease is the kernel's, such as 6.12.41-v8+, or "".

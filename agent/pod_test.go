@@ -328,6 +328,7 @@ spec:
 		if len(l.running()) != 0 {
 			t.Errorf("running: %v", l.running())
 		}
+		wantText(t, tell(t, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1\n")
 	})
 }
 

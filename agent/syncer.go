@@ -20,7 +20,7 @@ import (
 )
 
 // assembleSyncer builds what does the work on a pod.
-func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
+func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, below *below, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
 	volumes := volume.New(cfg.Paths.Root)
 	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
 	c := podsync.Config{
@@ -47,6 +47,9 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, tr
 		MaxBackoff:        maxBackoff(cfg),
 		BootID:            bootID(),
 		Log:               log,
+	}
+	if below != nil {
+		c.Below = below
 	}
 	if p.cluster != nil {
 		c.Services, c.ConfirmNode = p.cluster.services, p.cluster.registrar.Refresh

@@ -23,8 +23,18 @@ type view struct {
 	node     *nodeFacts
 }
 
+// pods are the pods with their memory and their logs.
 func (v *view) pods(context.Context) []local.Pod {
-	node, _ := v.node.peek() // without it pods are shown without memory
+	node, _ := v.node.peek() // without it they are shown without both
+	out := v.list()
+	for i := range out {
+		v.measure(&out[i], node)
+	}
+	return out
+}
+
+// list is the pods with their statuses.
+func (v *view) list() []local.Pod {
 	states := v.workers.Known()
 	entries := v.statuses.List()
 	out := make([]local.Pod, len(entries))
@@ -35,7 +45,6 @@ func (v *view) pods(context.Context) []local.Pod {
 		if state, ok := states[shown.UID]; ok {
 			out[i].WorkerState = state.String()
 		}
-		v.measure(&out[i], node)
 	}
 	return out
 }
@@ -43,7 +52,7 @@ func (v *view) pods(context.Context) []local.Pod {
 // measure fills in what the status does not tell.
 func (v *view) measure(p *local.Pod, node *criconfig.Node) {
 	cgroup := ""
-	if v.tree != nil && node != nil && node.CgroupDriver == criconfig.DriverCgroupfs {
+	if v.tree != nil && node != nil {
 		cgroup = criconfig.PodCgroup(p.Pod, node)
 		p.MemoryBytes = v.memory(cgroup)
 	}
@@ -54,7 +63,7 @@ func (v *view) measure(p *local.Pod, node *criconfig.Node) {
 		}
 		c := local.Container{Name: status.Name, ID: id, LogPath: v.logPath(p.Pod, node, status)}
 		if cgroup != "" && status.State.Running != nil {
-			c.MemoryBytes = v.memory(cgroup + "/" + id)
+			c.MemoryBytes = v.memory(criconfig.ContainerCgroup(cgroup, id, node))
 		}
 		p.Containers = append(p.Containers, c)
 	}

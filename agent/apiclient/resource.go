@@ -2,6 +2,7 @@ package apiclient
 
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -37,6 +38,8 @@ var (
 	CoreEvents      = Resource{v1.SchemeGroupVersion, "events"}
 	SigningRequests = Resource{certificatesv1.SchemeGroupVersion, "certificatesigningrequests"}
 	TrustBundles    = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
+	TokenReviews    = Resource{authenticationv1.SchemeGroupVersion, "tokenreviews"}
+	AccessReviews   = Resource{authorizationv1.SchemeGroupVersion, "subjectaccessreviews"}
 )
 
 // kinds are the types of those resources, and what is sent to their
@@ -53,7 +56,8 @@ var kinds = map[schema.GroupVersion][]runtime.Object{
 	nodev1.SchemeGroupVersion:              {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
 	certificatesv1.SchemeGroupVersion:      {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
 	certificatesv1beta1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{}},
-	authenticationv1.SchemeGroupVersion:    {&authenticationv1.TokenRequest{}},
+	authenticationv1.SchemeGroupVersion:    {&authenticationv1.TokenRequest{}, &authenticationv1.TokenReview{}},
+	authorizationv1.SchemeGroupVersion:     {&authorizationv1.SubjectAccessReview{}},
 }
 
 // codecs encode and decode the kinds, without converting between versions.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/metric"
 )
 
 // Traffic is how many bytes went to API servers and came from them for one
@@ -31,7 +33,8 @@ const Connection = "connection"
 // Clients, one after the other or at once, so that its numbers outlive each.
 // The zero value is ready, and all methods may be called at once.
 type Meter struct {
-	wire counter
+	wire  counter
+	today today
 	// Requests other than watches, whose bodies are counted on the wire at
 	// another time than in themselves.
 	begun, ended atomic.Uint64
@@ -39,6 +42,8 @@ type Meter struct {
 	mu   sync.Mutex
 	by   map[purpose]*counter
 	rest Traffic // as it was told last
+	// requests is nil before the first.
+	requests *requests
 }
 
 // purposeKey is the context's key of a request's purpose.
@@ -49,10 +54,14 @@ type purpose struct{ verb, resource string }
 
 type counter struct{ sent, received atomic.Uint64 }
 
-// of is the counter of the bodies of one purpose.
-func (m *Meter) of(p purpose) *counter {
+// of is the counter of the bodies of one purpose, and where what becomes of
+// the request is counted.
+func (m *Meter) of(p purpose) (*counter, *requests) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.requests == nil {
+		m.requests = &requests{took: metric.NewTimings(requestBounds)}
+	}
 	c := m.by[p]
 	if c == nil {
 		if m.by == nil {
@@ -61,7 +70,7 @@ func (m *Meter) of(p purpose) *counter {
 		c = new(counter)
 		m.by[p] = c
 	}
-	return c
+	return c, m.requests
 }
 
 // Traffic is what went over the wire until now, by verb and resource. No
@@ -120,6 +129,7 @@ func (c *countedConn) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.Conn.Read(p)
+	c.t.meter.notice(time.Now())
 	c.t.meter.wire.received.Add(uint64(n))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = ErrSilent
@@ -129,6 +139,7 @@ func (c *countedConn) Read(p []byte) (int, error) {
 
 func (c *countedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
+	c.t.meter.notice(time.Now())
 	c.t.meter.wire.sent.Add(uint64(n))
 	return n, err
 }

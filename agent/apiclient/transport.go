@@ -163,11 +163,15 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 // RoundTrip makes one request. Everything but a watch has to keep coming.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	what, _ := req.Context().Value(purposeKey{}).(purpose)
-	counter := t.meter.of(what)
+	counter, counted := t.meter.of(what)
+	attempt := &exchange{counted: counted, method: req.Method, host: req.URL.Host, begun: time.Now()}
 	over := func() {}
 	if what.verb != "watch" { // whose events are read as they come
 		t.meter.begun.Add(1)
-		over = sync.OnceFunc(func() { t.meter.ended.Add(1) })
+		over = sync.OnceFunc(func() {
+			t.meter.ended.Add(1)
+			attempt.over()
+		})
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	req = req.Clone(ctx) // RoundTrip changes no request that it is given
@@ -177,6 +181,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.token != nil {
 		token, err := t.token()
 		if err != nil {
+			attempt.answered(0)
 			over()
 			cancel(nil)
 			return nil, fmt.Errorf("bearer token: %w", err)
@@ -189,10 +194,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(req)
 	t.note(req.Context(), resp, err)
 	if err != nil {
+		attempt.answered(0)
 		over()
 		cancel(nil)
 		return nil, err
 	}
+	attempt.answered(resp.StatusCode)
 	body := &countedBody{ReadCloser: resp.Body, count: counter.received.Add, close: func() { cancel(nil) }}
 	if what.verb != "watch" {
 		timer := time.AfterFunc(t.stall, func() { cancel(ErrStalled) })

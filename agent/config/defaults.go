@@ -26,6 +26,7 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	fill(&tc.SocketPath, DefaultSocketPath)
 	fill(&tc.ObjectsFolder, DefaultObjectsFolder)
 	fill(&tc.ImagesFolder, DefaultImagesFolder)
+	point(&tc.StatusPage, true)
 }
 
 // defaultEvictionHard is from pkg/kubelet/eviction/defaults_linux.go.

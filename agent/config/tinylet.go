@@ -66,6 +66,21 @@ type TinyletConfiguration struct {
 	//
 	// Default: false
 	Metered bool `json:"metered,omitempty"`
+	// StatusPage shows the node to a browser, where /healthz is: at
+	// http://127.0.0.1:10248/ by default. It only shows; whoever can connect
+	// sees the names of pods and the texts of events. It is closed where
+	// healthzBindAddress is not of the loopback and there is no
+	// statusPageTokenFile.
+	//
+	// Default: true
+	StatusPage *bool `json:"statusPage,omitempty"`
+	// StatusPageTokenFile holds a token of at least 16 characters, in a file
+	// that only its owner may read, that the page wants then: as a bearer
+	// token, or once as ?token= behind its address. The file is read anew for
+	// each request. The way to the page is not encrypted.
+	//
+	// Default: none
+	StatusPageTokenFile string `json:"statusPageTokenFile,omitempty"`
 }
 
 // Defaults of TinyletConfiguration.

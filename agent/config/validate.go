@@ -273,10 +273,13 @@ func (c *checker) tinylet(tc *TinyletConfiguration) {
 			c.invalid(tinyletKind+folder.name, folder.path, "an absolute path")
 		}
 	}
-	for _, file := range []struct{ name, path string }{{".enrolKubeconfig", tc.EnrolKubeconfig}, {".journalKeyFile", tc.JournalKeyFile}, {".journalKeyTPMFile", tc.JournalKeyTPMFile}} {
+	for _, file := range []struct{ name, path string }{{".enrolKubeconfig", tc.EnrolKubeconfig}, {".journalKeyFile", tc.JournalKeyFile}, {".journalKeyTPMFile", tc.JournalKeyTPMFile}, {".statusPageTokenFile", tc.StatusPageTokenFile}} {
 		if file.path != "" && !filepath.IsAbs(file.path) {
 			c.invalid(tinyletKind+file.name, file.path, "an absolute path")
 		}
+	}
+	if tc.StatusPageTokenFile != "" && !*tc.StatusPage {
+		c.invalid(tinyletKind+".statusPageTokenFile", tc.StatusPageTokenFile, "empty where "+tinyletKind+".statusPage is false")
 	}
 	c.journalKey(tc)
 	if !filepath.IsAbs(tc.SocketPath) || len(tc.SocketPath) > maxSocketPath {

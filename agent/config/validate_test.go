@@ -148,6 +148,8 @@ func TestInvalid(t *testing.T) {
 		{"two other journal keys", func(c *Config) { c.Tinylet.JournalKeyFile, c.Tinylet.JournalKeyTPMFile = "/x", "/y" }, "journalKeyTPMFile is \"/y\""},
 		{"images", func(c *Config) { c.Tinylet.ImagesFolder = "." }, "TinyletConfiguration.imagesFolder"},
 		{"our log format", func(c *Config) { c.Tinylet.LogFormat = "xml" }, "TinyletConfiguration.logFormat"},
+		{"page's token", func(c *Config) { c.Tinylet.StatusPageTokenFile = "token" }, "TinyletConfiguration.statusPageTokenFile"},
+		{"token of no page", func(c *Config) { c.Tinylet.StatusPage, c.Tinylet.StatusPageTokenFile = new(false), "/etc/token" }, "TinyletConfiguration.statusPage is false"},
 		{"socket", func(c *Config) { c.Tinylet.SocketPath = "tinylet.sock" }, "TinyletConfiguration.socketPath"},
 		{"long socket", func(c *Config) { c.Tinylet.SocketPath = "/" + strings.Repeat("a", 107) }, "TinyletConfiguration.socketPath"},
 		{"short lease of a metered node", func(c *Config) { c.Tinylet.Metered, c.Kubelet.NodeLeaseDurationSeconds = true, 19 }, "nodeLeaseDurationSeconds is 19: it must be 20 or more where TinyletConfiguration.metered is true"},

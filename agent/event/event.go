@@ -45,7 +45,7 @@ type Recorder struct {
 	mu       sync.Mutex
 	ring     ring
 	limits   limits
-	watchers map[chan struct{}]struct{}
+	watchers map[chan<- struct{}]struct{}
 }
 
 // NewRecorder makes a recorder that also writes each event to log.

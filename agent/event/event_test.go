@@ -277,6 +277,29 @@ func TestWatchEndsWithItsHandler(t *testing.T) {
 	}
 }
 
+func TestNotify(t *testing.T) {
+	r, _ := logged()
+	slot := make(chan struct{}, 1)
+	cancel := r.Notify(slot)
+	for _, message := range []string{"a", "b", "b"} { // two find the slot full
+		r.Normal(ref("x"), "One", message)
+		if len(slot) != 1 {
+			t.Fatalf("after %q the slot has %d", message, len(slot))
+		}
+	}
+	<-slot
+	r.Normal(ref("x"), "One", "b")
+	if len(slot) != 1 {
+		t.Error("an event that happens again wakes nobody")
+	}
+	<-slot
+	cancel()
+	r.Normal(ref("x"), "One", "c")
+	if len(slot) != 0 {
+		t.Error("woken after the end")
+	}
+}
+
 func BenchmarkRepeated(b *testing.B) {
 	r := NewRecorder(slog.New(slog.DiscardHandler))
 	for i := range kept {

@@ -10,17 +10,7 @@ import "context"
 // remembered.
 func (r *Recorder) Watch(ctx context.Context, handle func([]Event) error) error {
 	nudge := make(chan struct{}, 1)
-	r.mu.Lock()
-	if r.watchers == nil {
-		r.watchers = make(map[chan struct{}]struct{})
-	}
-	r.watchers[nudge] = struct{}{}
-	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.watchers, nudge)
-	}()
+	defer r.Notify(nudge)()
 	var seen uint64
 	for {
 		r.mu.Lock()
@@ -35,5 +25,22 @@ func (r *Recorder) Watch(ctx context.Context, handle func([]Event) error) error 
 			return context.Cause(ctx)
 		case <-nudge:
 		}
+	}
+}
+
+// Notify fills slot, which has room for one, after each event from now on,
+// unless it is full. cancel ends it. One slot may be given to several that
+// notify, but to each only once at a time.
+func (r *Recorder) Notify(slot chan<- struct{}) (cancel func()) {
+	r.mu.Lock()
+	if r.watchers == nil {
+		r.watchers = make(map[chan<- struct{}]struct{})
+	}
+	r.watchers[slot] = struct{}{}
+	r.mu.Unlock()
+	return func() {
+		r.mu.Lock()
+		delete(r.watchers, slot)
+		r.mu.Unlock()
 	}
 }

@@ -1,8 +1,9 @@
 // Package local is what someone at the board, and whatever watches over it,
-// sees of the agent: a unix socket for root with the pods, the events and
-// the version as JSON and the metrics as text, the client for it, and the kubelet's /healthz on the
-// loopback address. It holds no state of pods: it asks the functions that it
-// was given.
+// sees of the agent: a unix socket for root with the pods, the events, what
+// they use and the version as JSON, the metrics as text and sessions into
+// containers, the client for it, and the kubelet's /healthz on the loopback
+// address, with the status page beside it. It holds no state of pods: it asks
+// the functions that it was given.
 package local
 
 import (
@@ -15,7 +16,7 @@ import (
 const DefaultSocketPath = "/run/tinylet/tinylet.sock"
 
 // Paths on the socket. All but PathDrain answer GET, and with JSON but for
-// PathMetrics; errors are an Error.
+// PathMetrics; errors are an Error. PathExec and PathAttach are apart.
 const (
 	// PathPods answers a list of Pod; with the query name=TEXT only those
 	// whose name, or namespace/name, begins with TEXT.
@@ -28,6 +29,9 @@ const (
 	PathVersion = "/v1/version"
 	// PathStatus answers a Status.
 	PathStatus = "/v1/status"
+	// PathUsage answers a Usage, read for this question, or 404 where nobody
+	// measures.
+	PathUsage = "/v1/usage"
 	// PathDrain ends the node's pods when it is posted to, and answers with a
 	// Drained in each line until all have; DELETE takes that back.
 	PathDrain = "/v1/drain"
@@ -104,9 +108,36 @@ type Cluster struct {
 	// servers since it started: the sums of tinylet_api_bytes_total.
 	Sent     uint64 `json:"bytesSent"`
 	Received uint64 `json:"bytesReceived"`
+	// SentToday and ReceivedToday are those since midnight by the board's
+	// clock, or since the agent started or the clock was set.
+	SentToday     uint64 `json:"bytesSentToday"`
+	ReceivedToday uint64 `json:"bytesReceivedToday"`
+	// ServingExpires is when the certificate of the node's own API does, nil
+	// without one.
+	ServingExpires *time.Time `json:"servingCertificateExpires,omitempty"`
+	// Conditions are the Node's, as they are reported.
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Condition is one of the Node's.
+type Condition struct {
+	Type    string    `json:"type"`
+	Status  string    `json:"status"` // True, False or Unknown
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Since   time.Time `json:"since,omitzero"`
 }
 
 // Error is the body of every answer that is not 200.
 type Error struct {
 	Error string `json:"error"`
+}
+
+// Good says that the condition is as it should be: all but Ready are of
+// something that is wrong.
+func (c *Condition) Good() bool {
+	if c.Type == "Ready" {
+		return c.Status == "True"
+	}
+	return c.Status == "False"
 }

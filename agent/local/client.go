@@ -57,6 +57,17 @@ func NewClient(path string) *Client {
 	return c
 }
 
+// Dial connects to the agent, for PathExec and PathAttach. It blocks until
+// there is a connection or ctx ends.
+func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.path)
+	if err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	return conn, nil
+}
+
 // Pods lists the pods whose name, or namespace/name, begins with name; ""
 // lists all. It blocks until the answer is there, ctx ends, or 20 s have
 // passed, as do all methods.

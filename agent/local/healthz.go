@@ -15,6 +15,10 @@ func (s *Server) listenHealthz(ctx context.Context) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", s.config.HealthzAddress)
 }
 
+// PagePrefix is what the paths of the status page begin with, but for /
+// itself.
+const PagePrefix = "/page/"
+
 // healthz answers /healthz and /healthz/NAME in the form of Kubernetes'
 // components (k8s.io/apiserver/pkg/server/healthz): "ok" and 200, or 500
 // with a line for each check, which ?verbose gives for 200 too;
@@ -40,6 +44,10 @@ func (s *Server) healthz() http.Handler {
 			}
 			plain(w, true, "ok")
 		})
+	}
+	if s.config.Page != nil {
+		mux.Handle("/{$}", s.config.Page)
+		mux.Handle(PagePrefix, s.config.Page)
 	}
 	return mux
 }

@@ -105,14 +105,15 @@ func TestNothingIsAnEmptyList(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	for name, row := range map[string]struct {
-		metrics func() []*metric.Family
+		metrics func(context.Context, io.Writer) error
 		want    string
 	}{
 		"none": {},
-		"one": {func() []*metric.Family {
-			f := metric.Counter("a_total", "A.")
-			f.Add(7)
-			return []*metric.Family{f}
+		"one": {func(_ context.Context, w io.Writer) error {
+			out := metric.NewStream(w)
+			out.Family(metric.KindCounter, "a_total", "A.")
+			out.Sample(7)
+			return out.Flush()
 		}, "# HELP a_total A.\n# TYPE a_total counter\na_total 7\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,6 +131,13 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("answered %s, %s", resp.Status, kind)
 			}
 		})
+	}
+	c := start(t, Config{Metrics: func(_ context.Context, w io.Writer) error {
+		_, _ = w.Write(make([]byte, 16<<10)) // more than HTTP holds back
+		return io.ErrClosedPipe
+	}})
+	if err := c.Metrics(t.Context(), io.Discard); err == nil {
+		t.Error("a text that was cut off is taken for whole")
 	}
 	if err := NewClient(filepath.Join(t.TempDir(), "none")).Metrics(t.Context(), io.Discard); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("without an agent: %v", err)
@@ -309,7 +317,7 @@ func TestListeningIsTriedAgain(t *testing.T) {
 			return &silent{closed: make(chan struct{})}, nil
 		}
 		done := make(chan struct{})
-		go func() { defer close(done); s.keepServing(ctx, "x", listen, http.NotFoundHandler()) }()
+		go func() { defer close(done); s.keepServing(ctx, "x", listen, http.NotFoundHandler(), maxHeaderBytes) }()
 		time.Sleep(10 * time.Minute)
 		cancel()
 		<-done
@@ -325,7 +333,7 @@ func TestRetryEndsWithTheContext(t *testing.T) {
 		s := newServer(t, Config{})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		s.keepServing(ctx, "x", func(context.Context) (net.Listener, error) { return nil, errors.New("taken") }, http.NotFoundHandler())
+		s.keepServing(ctx, "x", func(context.Context) (net.Listener, error) { return nil, errors.New("taken") }, http.NotFoundHandler(), maxHeaderBytes)
 	})
 }
 

@@ -11,10 +11,12 @@ import (
 )
 
 // Limits of both listeners. One connection serves one question, so nobody
-// can hold one of the few for longer than the timeouts.
+// can hold one of the few for longer than the timeouts; a session into a
+// container has another place (sessions.go).
 const (
 	maxConnections  = 32
 	maxHeaderBytes  = 8 << 10
+	maxCommandBytes = 264 << 10 // on the socket: a command is in its URL
 	readTimeout     = 5 * time.Second
 	writeTimeout    = 30 * time.Second
 	shutdownTimeout = 2 * time.Second
@@ -22,14 +24,14 @@ const (
 
 // serve answers on l until ctx ends or accepting fails, and returns the
 // latter's error. All that it started is done then.
-func serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+func serve(ctx context.Context, l net.Listener, h http.Handler, maxHead int, log *slog.Logger) error {
 	var handlers sync.WaitGroup
 	srv := &http.Server{
 		Handler:           counted(h, &handlers),
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
+		MaxHeaderBytes:    maxHead,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withPeer,

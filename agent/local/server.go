@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/event"
-	"github.com/tinylet/tinylet/agent/metric"
 )
 
 // Config is what a Server needs.
@@ -23,11 +23,17 @@ type Config struct {
 	// HealthzAddress is where /healthz is answered, such as 127.0.0.1:10248;
 	// "" is nowhere.
 	HealthzAddress string
+	// Page answers / and all below PagePrefix at HealthzAddress; nil is that
+	// there is no status page.
+	Page http.Handler
 	// Pods lists the pods, in the order to be shown. The pods must not be
 	// changed afterwards.
 	Pods func(ctx context.Context) []Pod
 	// Events lists the recent events, the oldest first.
 	Events func() []event.Event
+	// Usage reads what the node and its pods use, which nobody changes
+	// afterwards. It may be called at once. nil is that nobody measures.
+	Usage func(ctx context.Context) (*Usage, error)
 	// Watch hands over the recent events, and then each that happens, until
 	// ctx ends or handle fails; event.Recorder's Watch. nil is that nobody
 	// can watch.
@@ -41,9 +47,13 @@ type Config struct {
 	RuntimeCalls func() uint64
 	// Cluster tells of the API server; nil is a board alone.
 	Cluster func() *Cluster
-	// Metrics are what Prometheus is told; nil is nothing.
-	Metrics func() []*metric.Family
-	Log     *slog.Logger
+	// Metrics writes what Prometheus is told, in its text format, and fails
+	// where w does; nil is nothing.
+	Metrics func(ctx context.Context, w io.Writer) error
+	// Streaming serves PathExec and PathAttach, agent/stream's Handler; nil is
+	// nothing. Whoever gives it ends the sessions.
+	Streaming http.Handler
+	Log       *slog.Logger
 }
 
 // Check is one condition of the agent's health.
@@ -60,10 +70,11 @@ var ErrOtherAgent = errors.New("another agent runs on this node")
 
 // Server answers local questions. It runs nothing while nobody asks.
 type Server struct {
-	config  Config
-	started time.Time
-	lock    *os.File      // held from Claim to the end of Run
-	watches chan struct{} // one item for each that watches
+	config   Config
+	started  time.Time
+	lock     *os.File      // held from Claim to the end of Run
+	watches  chan struct{} // one item for each that watches
+	sessions chan struct{} // one item for each session into a container
 }
 
 // New checks the configuration. It starts nothing.
@@ -79,7 +90,10 @@ func New(c Config) (*Server, error) {
 			return nil, fmt.Errorf("local server: health check %q is incomplete", check.Name)
 		}
 	}
-	return &Server{config: c, started: time.Now(), watches: make(chan struct{}, maxWatches)}, nil
+	return &Server{
+		config: c, started: time.Now(),
+		watches: make(chan struct{}, maxWatches), sessions: make(chan struct{}, maxSessions),
+	}, nil
 }
 
 // Run answers until ctx ends, then returns nil when everything that it
@@ -95,9 +109,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 	var wg sync.WaitGroup
 	if s.config.HealthzAddress != "" {
-		wg.Go(func() { s.keepServing(ctx, s.config.HealthzAddress, s.listenHealthz, s.healthz()) })
+		wg.Go(func() { s.keepServing(ctx, s.config.HealthzAddress, s.listenHealthz, s.healthz(), maxHeaderBytes) })
 	}
-	s.keepServing(ctx, s.config.SocketPath, s.listenSocket, s.socket())
+	s.keepServing(ctx, s.config.SocketPath, s.listenSocket, s.socket(), maxCommandBytes)
 	wg.Wait()
 	return nil
 }
@@ -109,13 +123,13 @@ const (
 )
 
 // keepServing listens and serves until ctx ends.
-func (s *Server) keepServing(ctx context.Context, address string, listen func(context.Context) (net.Listener, error), h http.Handler) {
+func (s *Server) keepServing(ctx context.Context, address string, listen func(context.Context) (net.Listener, error), h http.Handler, maxHead int) {
 	log := s.config.Log.With("address", address)
 	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
 		l, err := listen(ctx)
 		if err == nil {
 			log.Debug("answering")
-			err = serve(ctx, newGate(l, maxConnections), h, log)
+			err = serve(ctx, newGate(l, maxConnections), h, maxHead, log)
 		}
 		if ctx.Err() != nil {
 			return

@@ -78,9 +78,12 @@ func (s *Server) socket() http.Handler {
 	mux.HandleFunc("GET "+PathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, s.status(time.Now()))
 	})
+	mux.HandleFunc("GET "+PathUsage, s.usage)
 	mux.HandleFunc("POST "+PathDrain, s.drain)
 	mux.HandleFunc("DELETE "+PathDrain, s.cancelDrain)
 	mux.HandleFunc("GET "+PathMetrics, s.metrics)
+	mux.HandleFunc(PathExec, s.streaming)
+	mux.HandleFunc(PathAttach, s.streaming)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
 			answer(w, http.StatusForbidden, Error{"only root may ask the agent"})
@@ -90,13 +93,15 @@ func (s *Server) socket() http.Handler {
 	})
 }
 
-func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
-	var families []*metric.Family
-	if s.config.Metrics != nil {
-		families = s.config.Metrics()
-	}
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", metric.ContentType)
-	_ = metric.Write(w, families...) // the client went away
+	if s.config.Metrics == nil {
+		return
+	}
+	if err := s.config.Metrics(r.Context(), w); err != nil {
+		// A text that is cut off must not be taken for whole.
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // named keeps the pods whose name, or namespace/name, begins with text.

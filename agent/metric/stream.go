@@ -22,10 +22,10 @@ const (
 const streamBuffer = 8192
 
 // Stream writes samples while they are made, without keeping them: the
-// thousands that a node's containers have would be some megabytes as
-// Families. Samples belong to the family begun last; one family is told in
-// one go, and has no sample twice. It is for one goroutine. After an error it
-// writes nothing more, and Flush returns the error.
+// thousands that a node's containers have would be some megabytes. Samples
+// belong to the family begun last; one family is told in one go, and has no
+// sample twice. It is for one goroutine. After an error it writes nothing more,
+// and Flush returns the error.
 type Stream struct {
 	w    io.Writer
 	buf  []byte
@@ -34,6 +34,8 @@ type Stream struct {
 	name string
 	help string
 	told bool // the family's header is written
+
+	scratch Histogram // for what is counted in while it is told
 }
 
 // NewStream makes a Stream that writes to w in pieces of about 8 KB.
@@ -49,17 +51,12 @@ func (s *Stream) Family(kind Kind, name, help string) {
 // Sample adds a sample at the time of the scrape. Each of labels is what
 // AppendLabel has made, so that labels which many samples share are escaped
 // once; empty ones are passed over.
-func (s *Stream) Sample(value float64, labels ...[]byte) {
-	s.header()
-	s.series("", labels)
-	s.number(value)
-	s.end()
-}
+func (s *Stream) Sample(value float64, labels ...[]byte) { s.sample(value, nil, labels) }
 
 // SampleAt is Sample with a time, in milliseconds since 1970.
 func (s *Stream) SampleAt(at int64, value float64, labels ...[]byte) {
 	s.header()
-	s.series("", labels)
+	s.series("", nil, labels)
 	s.number(value)
 	s.buf = append(s.buf, ' ')
 	s.buf = strconv.AppendInt(s.buf, at, 10)
@@ -67,12 +64,24 @@ func (s *Stream) SampleAt(at int64, value float64, labels ...[]byte) {
 }
 
 // Histogram adds the samples of h.
-func (s *Stream) Histogram(h *Histogram, labels ...[]byte) {
+func (s *Stream) Histogram(h *Histogram, labels ...[]byte) { s.histogram(h, nil, labels) }
+
+func (s *Stream) sample(value float64, own []byte, labels [][]byte) {
 	s.header()
+	s.series("", own, labels)
+	s.number(value)
+	s.end()
+}
+
+func (s *Stream) histogram(h *Histogram, own []byte, labels [][]byte) {
+	s.header()
+	limits := h.limits()
 	var count uint64
-	for i, n := range h.counts {
-		count += n
-		s.series("_bucket", labels)
+	for i := range len(limits) + 1 {
+		if i < len(h.counts) { // there are none before the first duration
+			count += h.counts[i]
+		}
+		s.series("_bucket", own, labels)
 		// A label behind the others: the brace is taken back for it.
 		s.buf = s.buf[:len(s.buf)-1]
 		if s.buf[len(s.buf)-1] == '}' {
@@ -81,8 +90,8 @@ func (s *Stream) Histogram(h *Histogram, labels ...[]byte) {
 			s.buf = append(s.buf, '{')
 		}
 		s.buf = append(s.buf, `le="`...)
-		if i < len(bounds) {
-			s.number(bounds[i])
+		if i < len(limits) {
+			s.number(limits[i])
 		} else {
 			s.buf = append(s.buf, "+Inf"...)
 		}
@@ -90,10 +99,10 @@ func (s *Stream) Histogram(h *Histogram, labels ...[]byte) {
 		s.number(float64(count))
 		s.end()
 	}
-	s.series("_sum", labels)
+	s.series("_sum", own, labels)
 	s.number(h.sum)
 	s.end()
-	s.series("_count", labels)
+	s.series("_count", own, labels)
 	s.number(float64(count))
 	s.end()
 }
@@ -120,9 +129,14 @@ func (s *Stream) header() {
 	s.buf = append(append(s.buf, s.kind...), '\n')
 }
 
-func (s *Stream) series(suffix string, labels [][]byte) {
+// series writes the name of a sample; own are labels before the others.
+func (s *Stream) series(suffix string, own []byte, labels [][]byte) {
 	s.buf = append(append(s.buf, s.name...), suffix...)
 	next := byte('{')
+	if len(own) > 0 {
+		s.buf = append(append(s.buf, next), own...)
+		next = ','
+	}
 	for _, l := range labels {
 		if len(l) > 0 {
 			s.buf = append(append(s.buf, next), l...)

@@ -12,28 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Memory is the machine's memory in bytes, or 0 if /proc does not tell.
-func Memory(r Roots) int64 { return meminfo(r, "MemTotal:") }
-
-// meminfo is a line of /proc/meminfo in bytes, or 0 if there is none.
-func meminfo(r Roots, name string) int64 {
-	data, err := os.ReadFile(filepath.Join(r.proc(), "meminfo"))
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(data) {
-		rest, ok := bytes.CutPrefix(line, []byte(name))
-		if !ok {
-			continue
-		}
-		kb, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
-		if err == nil && kb > 0 && kb < 1<<50 {
-			return kb << 10
-		}
-	}
-	return 0
-}
-
 // storage is the size in bytes of the file system that holds dir, or of the
 // nearest folder above it that exists; 0 if that cannot be told.
 func storage(dir string) int64 {

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -77,6 +78,8 @@ type PLEG struct {
 	failing bool                 // the last call failed
 	trust   trust                // in the event stream
 	started time.Time
+
+	took, apart metric.Timing // relists, and the time between their beginnings
 }
 
 // New makes a PLEG; nothing is started.

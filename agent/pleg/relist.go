@@ -25,7 +25,8 @@ func (p *PLEG) check(ctx context.Context) {
 	retry := retryFirst
 	due := time.Now()    // when the relist timer fires
 	var again time.Time  // list once more then; zero is never
-	var listed time.Time // when the last list that succeeded was begun
+	var listed time.Time // when the last list was begun, if it succeeded
+	var good time.Time   // when the last list that succeeded was begun
 	for {
 		asked := false
 		select {
@@ -56,12 +57,16 @@ func (p *PLEG) check(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		p.took.Observe(time.Since(begun), err)
+		if !good.IsZero() {
+			p.apart.Observe(begun.Sub(good), nil)
+		}
 		p.note(err)
 		next := p.period()
 		if err != nil {
 			next, retry, listed = jitter(retry), longer(retry), time.Time{}
 		} else {
-			retry, listed = retryFirst, begun
+			retry, listed, good = retryFirst, begun, begun
 			p.publish(last, now)
 			last = now
 		}

@@ -1,6 +1,6 @@
 // Package pod is a pure leaf about one pod: its identity, where it came
-// from, its QoS class and the periods that follow from its spec. It holds no
-// state and talks to nothing.
+// from, its QoS class, the periods that follow from its spec, and what its
+// status comes to in a word. It holds no state and talks to nothing.
 package pod
 
 import (
@@ -117,3 +117,12 @@ const MinGracePeriod = 2 * time.Second
 // maxGraceSeconds keeps a hostile grace period inside time.Duration and
 // CRI's arithmetic: one year.
 const maxGraceSeconds = 365 * 24 * 3600
+
+// Newer says which of two pods with one name takes the other's place: the one
+// that is not being deleted, or else the one that was made later.
+func Newer(p, than *v1.Pod) bool {
+	if (p.DeletionTimestamp == nil) != (than.DeletionTimestamp == nil) {
+		return p.DeletionTimestamp == nil
+	}
+	return than.CreationTimestamp.Time.Before(p.CreationTimestamp.Time)
+}

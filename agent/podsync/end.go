@@ -93,16 +93,19 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if err != nil {
 		return err
 	}
+	f := s.factsOf(ref.UID)
 	if s.managesCgroups(node) {
 		for _, path := range criconfig.PodCgroups(ref.UID, node) {
-			if err := s.dropCgroup(ref, path); err != nil {
+			if err := s.dropCgroup(ref, path, f); err != nil {
 				return err
 			}
 		}
 	}
+	if err := s.removeLeft(ctx, ref, f); err != nil {
+		return err
+	}
 	s.Probes.Forget(ref.UID)
 	s.placeFree(s.admission.end(ref.UID))
-	f := s.factsOf(ref.UID)
 	f.terminated = true
 	if p == nil {
 		return nil
@@ -120,9 +123,10 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 // the middle can leave a process behind. It is killed, as the kubelet does
 // (pkg/kubelet/cm/pod_container_manager_linux.go: Destroy), and the group goes
 // with the next try.
-func (s *Syncer) dropCgroup(ref pod.Ref, path string) error {
-	err := s.Cgroups.Delete(path)
+func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *facts) error {
+	err := s.deleteCgroup(path)
 	if errors.Is(err, cgroups.ErrBusy) {
+		f.slipped = leftTries
 		s.Log.Warn("processes that the container runtime has lost are killed", "pod", ref.String(), "podUID", ref.UID, "cgroup", path)
 		err = errors.Join(err, s.Cgroups.Kill(path))
 	}
@@ -130,6 +134,34 @@ func (s *Syncer) dropCgroup(ref pod.Ref, path string) error {
 		return fmt.Errorf("remove cgroup of pod %s: %w", ref, err)
 	}
 	return nil
+}
+
+// leftTries is how often it is tried to take away what the runtime holds of a
+// pod beside a lost process; a pod is not kept from its end for more.
+const leftTries = 3
+
+// removeLeft takes away what else a lost process tells of: the shim that stood
+// for it, and its record.
+func (s *Syncer) removeLeft(ctx context.Context, ref pod.Ref, f *facts) error {
+	if f.slipped == 0 || s.Below == nil {
+		return nil
+	}
+	f.slipped--
+	removed, err := s.Below.RemoveLeft(ctx, ref.UID)
+	log := s.Log.With("pod", ref.String(), "podUID", ref.UID)
+	if removed > 0 {
+		log.Warn("containers that the container runtime has lost are removed", "containers", removed)
+	}
+	switch {
+	case err == nil:
+		f.slipped = 0
+		return nil
+	case f.slipped == 0 || errors.Is(err, container.ErrUnsupported):
+		log.Warn("what the container runtime has lost of a pod may stay until it is restarted", "error", err)
+		f.slipped = 0
+		return nil
+	}
+	return fmt.Errorf("remove what the runtime has lost of pod %s: %w", ref, err)
 }
 
 // Forget implements worker.Syncer: nothing of the pod is left after it.

@@ -1,18 +1,22 @@
 package podsync
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -35,21 +39,59 @@ func TestLostProcessesAreKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Cgroups: tree, Log: slog.New(slog.DiscardHandler)})
-	if err := s.dropCgroup(pod.Ref{}, "kubepods/pod1"); !errors.Is(err, cgroups.ErrBusy) {
+	s, f := New(Config{Cgroups: tree, Log: slog.New(slog.DiscardHandler)}), &facts{}
+	if err := s.dropCgroup(pod.Ref{}, "kubepods/pod1", f); !errors.Is(err, cgroups.ErrBusy) {
 		t.Errorf("a group with a process in it: %v", err)
 	}
 	if got, err := os.ReadFile(kill); err != nil || string(got) != "1" {
 		t.Errorf("cgroup.kill has %q, %v", got, err)
 	}
+	if f.slipped != leftTries {
+		t.Errorf("%d tries are left to take away what else there is", f.slipped)
+	}
 	if err := errors.Join(os.Remove(lost), os.Remove(kill)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.dropCgroup(pod.Ref{}, "kubepods/pod1"); err != nil {
+	if err := s.dropCgroup(pod.Ref{}, "kubepods/pod1", f); err != nil {
 		t.Errorf("once it is dead: %v", err)
 	}
 	if _, err := os.Stat(group); !os.IsNotExist(err) {
 		t.Errorf("the group: %v", err)
+	}
+	var out strings.Builder
+	stream := metric.NewStream(&out)
+	s.WriteMetrics(stream)
+	if err := stream.Flush(); err != nil || !strings.Contains(out.String(), `kubelet_cgroup_manager_duration_seconds_count{operation_type="destroy"} 2`) {
+		t.Errorf("both are counted in\n%s, %v", &out, err)
+	}
+}
+
+// Cgroups that are made and changed are counted apart.
+func TestCgroupsAreCounted(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"cgroup.controllers", "cgroup.subtree_control"} {
+		if err := os.WriteFile(filepath.Join(root, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := cgroups.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Cgroups: tree})
+	for range 3 {
+		_ = s.ensureCgroup("kubepods", cgroups.Resources{}) // a plain folder has none of the kernel's files
+	}
+	var out strings.Builder
+	stream := metric.NewStream(&out)
+	s.WriteMetrics(stream)
+	if err := stream.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`_count{operation_type="create"} 1`, `_count{operation_type="update"} 2`} {
+		if !strings.Contains(out.String(), "kubelet_cgroup_manager_duration_seconds"+want) {
+			t.Errorf("no %s in\n%s", want, &out)
+		}
 	}
 }
 
@@ -92,4 +134,47 @@ func TestSandboxStoppedMeanwhile(t *testing.T) {
 			t.Errorf("a stop that fails: %v", err)
 		}
 	})
+}
+
+// below tells of one leftover for each of its answers.
+type below struct {
+	answers []error
+	asked   []types.UID
+}
+
+func (b *below) RemoveLeft(_ context.Context, uid types.UID) (int, error) {
+	b.asked = append(b.asked, uid)
+	err := b.answers[len(b.asked)-1]
+	return 1, err
+}
+
+// What a lost process leaves with the runtime is taken away, and keeps no pod
+// from its end for ever.
+func TestLeftoversAreRemoved(t *testing.T) {
+	busy := errors.New("busy")
+	for _, tc := range []struct {
+		name    string
+		slipped int
+		answers []error
+		want    []bool // whether a call fails
+	}{
+		{name: "no process was lost", want: []bool{false}},
+		{name: "gone at once", slipped: leftTries, answers: []error{nil}, want: []bool{false, false}},
+		{name: "gone with the second try", slipped: leftTries, answers: []error{busy, nil}, want: []bool{true, false, false}},
+		{name: "never", slipped: leftTries, answers: []error{busy, busy, busy}, want: []bool{true, true, false, false}},
+		{name: "another runtime", slipped: leftTries, answers: []error{container.ErrUnsupported}, want: []bool{false, false}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := &below{answers: tc.answers}
+			s, f := New(Config{Below: b, Log: slog.New(slog.DiscardHandler)}), &facts{slipped: tc.slipped}
+			for i, fails := range tc.want {
+				if err := s.removeLeft(t.Context(), pod.Ref{UID: "u"}, f); (err != nil) != fails {
+					t.Errorf("call %d: %v", i+1, err)
+				}
+			}
+			if len(b.asked) != len(tc.answers) {
+				t.Errorf("asked %d times, want %d", len(b.asked), len(tc.answers))
+			}
+		})
+	}
 }

@@ -95,10 +95,13 @@ func (s *Syncer) placeFree(waiting []types.UID) {
 // Evict makes a wanted pod fail for a reason of the node's: its worker stops
 // it, and it does not start again. It does not block; a pod that fails
 // already stays as it is.
-func (s *Syncer) Evict(uid types.UID, why status.Reason) {
+func (s *Syncer) Evict(uid types.UID, why status.Reason) { s.evict(uid, why) }
+
+// evict is Evict, and says whether the pod did not fail already.
+func (s *Syncer) evict(uid types.UID, why status.Reason) (first bool) {
 	f := s.factsOf(uid)
 	s.mu.Lock()
-	first := f.evicted == nil
+	first = f.evicted == nil
 	if first {
 		f.evicted = &why
 	}
@@ -106,6 +109,7 @@ func (s *Syncer) Evict(uid types.UID, why status.Reason) {
 	if first {
 		s.Wake(uid)
 	}
+	return first
 }
 
 // disruptionMessage is that of the condition DisruptionTarget.

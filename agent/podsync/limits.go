@@ -64,7 +64,9 @@ func (s *Syncer) measure(ctx context.Context) (left bool) {
 			s.Log.Warn("volumes could not be measured", "pod", pod.RefOf(e.Pod).String(), "podUID", e.Pod.UID, "error", err)
 		}
 		for _, o := range over {
-			s.Evict(e.Pod.UID, status.Reason{Reason: reasonEvicted, Message: o.Message()})
+			if s.evict(e.Pod.UID, status.Reason{Reason: reasonEvicted, Message: o.Message()}) {
+				s.counted.evictions.Add(1, signalVolumeLimit)
+			}
 		}
 	}
 	return left

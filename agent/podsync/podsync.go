@@ -24,6 +24,7 @@ import (
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/lifecycle"
+	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -56,7 +57,13 @@ type Config struct {
 		Release(uid types.UID) error
 	}
 	// Cgroups is nil where pods get no cgroup of the agent's making.
-	Cgroups  *cgroups.Tree
+	Cgroups *cgroups.Tree
+	// Below is the runtime below CRI: RemoveLeft takes away what it still holds
+	// of a pod of which CRI has stopped all, and counts it. nil is a runtime
+	// that has nothing below CRI.
+	Below interface {
+		RemoveLeft(ctx context.Context, pod types.UID) (removed int, err error)
+	}
 	Statuses *status.Store
 	Events   *event.Recorder
 	// Node tells what configs need to know of the node. It may block on the
@@ -101,6 +108,7 @@ type Syncer struct {
 	admission admission
 	turns     turns
 	limited   chan struct{} // one slot: a pod has a volume with a limit
+	counted   counted
 
 	mu    sync.Mutex
 	facts map[types.UID]*facts
@@ -119,8 +127,12 @@ type facts struct {
 	confirmed   bool
 	terminating bool
 	terminated  bool
-	// startedAt is when the node took the pod on.
-	startedAt time.Time
+	// submitted is when a source first had the pod, zero for one that nobody
+	// wants; startedAt is when the node took it on.
+	submitted, startedAt time.Time
+	// begun says that there was a sync, and pending that the last one saw the
+	// pod before it ran.
+	begun, pending bool
 	// next is the wall time to which the last plan waits, due the same moment
 	// on the monotonic clock.
 	next, due time.Time
@@ -135,6 +147,9 @@ type facts struct {
 	old []string
 	// handler is the runtime's that the pod's sandbox was asked of.
 	handler string
+	// slipped says that the pod had processes which the runtime had lost, and
+	// how often its other leftovers are still tried to be taken away.
+	slipped int
 
 	// evicted is why the node has the pod fail. The Syncer's lock guards it.
 	evicted *status.Reason
@@ -146,7 +161,10 @@ type facts struct {
 
 // New makes a Syncer; nothing is started.
 func New(cfg Config) *Syncer {
-	return &Syncer{Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(), limited: make(chan struct{}, 1)}
+	return &Syncer{
+		Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(), limited: make(chan struct{}, 1),
+		counted: counted{started: metric.NewTiming(startBounds)},
+	}
 }
 
 func (s *Syncer) factsOf(uid types.UID) *facts {
@@ -154,10 +172,22 @@ func (s *Syncer) factsOf(uid types.UID) *facts {
 	defer s.mu.Unlock()
 	f := s.facts[uid]
 	if f == nil {
-		f = &facts{startedAt: s.now()}
+		f = new(facts)
 		s.facts[uid] = f
 	}
+	if f.startedAt.IsZero() {
+		f.startedAt = s.now()
+	}
 	return f
+}
+
+// submit notes when a source first had the pod.
+func (s *Syncer) submit(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.facts[uid] == nil {
+		s.facts[uid] = &facts{submitted: s.now()}
+	}
 }
 
 func (s *Syncer) dropFacts(uid types.UID) {
@@ -172,6 +202,7 @@ func (s *Syncer) dropFacts(uid types.UID) {
 func (s *Syncer) Submitted(p *v1.Pod) {
 	s.admission.submit(p, s.AdmitNode())
 	s.limits(p)
+	s.submit(p.UID)
 	s.Statuses.Submit(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
 }
 
@@ -188,6 +219,7 @@ const maxRounds = 16
 // Sync implements worker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	f := s.factsOf(p.UID)
+	s.countBegin(f)
 	f.seen = nil
 	defer f.turn.leave()
 	var o *container.Observed
@@ -300,7 +332,18 @@ func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
 	if _, st, ok := s.Statuses.Get(p.UID); ok {
 		in.Previous = st
 	}
-	s.Statuses.Set(p, status.Generate(in))
+	st := status.Generate(in)
+	s.countStart(f, st.Phase)
+	s.Statuses.Set(p, st, sandboxOf(o))
+}
+
+// sandboxOf is the newest sandbox, if it is ready.
+func sandboxOf(o *container.Observed) status.Sandbox {
+	newest := o.Sandbox()
+	if newest == nil || !newest.Ready {
+		return status.Sandbox{}
+	}
+	return status.Sandbox{ID: newest.ID, Since: newest.CreatedAt, HostNetwork: newest.HostNetwork}
 }
 
 // inContainer adds which of the pod's containers an error is about. What was

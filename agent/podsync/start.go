@@ -74,6 +74,9 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 		BootID: s.BootID,
 	})
 	if err != nil {
+		if a.CreateSandbox {
+			s.countPod(ctx, err)
+		}
 		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
 		return nil, time.Time{}, fmt.Errorf("make sandbox config: %w", err)
 	}
@@ -82,6 +85,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 			s.Events.Normal(st.ref, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
 		}
 		seen, err = st.createSandbox(ctx)
+		s.countPod(ctx, err)
 		return seen, time.Time{}, err
 	}
 	if err := st.writeHosts(); err != nil {
@@ -93,6 +97,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	for i := range a.Start {
 		var bad *image.Error
 		id, err := st.startContainer(ctx, &a.Start[i])
+		st.countContainer(ctx, &a.Start[i], err)
 		switch {
 		case errors.As(err, &bad):
 			retry = sooner(retry, s.now().Add(retryImage(bad)))
@@ -139,7 +144,7 @@ func sooner(a, b time.Time) time.Time {
 // prepare makes what the pod needs on the host before its sandbox.
 func (st *starter) prepare(ctx context.Context) (err error) {
 	if st.managesCgroups(st.node) {
-		if err := st.Cgroups.Ensure(criconfig.PodCgroup(st.pod, st.node), criconfig.PodResources(st.pod, st.node)); err != nil {
+		if err := st.ensureCgroup(criconfig.PodCgroup(st.pod, st.node), criconfig.PodResources(st.pod, st.node)); err != nil {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
 			return fmt.Errorf("make cgroup: %w", err)
 		}
@@ -181,7 +186,7 @@ func (s *Syncer) weighClasses(n *criconfig.Node) error {
 		pods[i] = entries[i].Pod
 	}
 	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if err := s.Cgroups.Ensure(criconfig.QoSCgroup(class, n), criconfig.QoSResources(class, pods)); err != nil {
+		if err := s.ensureCgroup(criconfig.QoSCgroup(class, n), criconfig.QoSResources(class, pods)); err != nil {
 			return fmt.Errorf("cgroup of QoS class %s: %w", class, err)
 		}
 	}

@@ -13,6 +13,8 @@ type check struct {
 	kind kind
 	spec *v1.Probe
 	of   *target
+	// tally outlives the container: the next one's probes count in it too.
+	tally *tally
 
 	due   time.Time
 	index int // in the queue; negative outside
@@ -46,7 +48,10 @@ func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *t
 	t := &target{pod: st, c: pc.c, init: pc.init, id: id, begun: begun}
 	for k := range kinds {
 		if spec := k.specOf(pc.c); spec != nil {
-			t.checks[k] = &check{timing: timingOf(spec), kind: k, spec: spec, of: t, index: -1}
+			if pc.tallies[k] == nil {
+				pc.tallies[k] = new(tally)
+			}
+			t.checks[k] = &check{timing: timingOf(spec), kind: k, spec: spec, of: t, tally: pc.tallies[k], index: -1}
 		}
 	}
 	t.result.Started = t.checks[startup] == nil

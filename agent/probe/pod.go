@@ -29,6 +29,8 @@ type probedContainer struct {
 	init bool
 	// target is its running instance, nil if there is none.
 	target *target
+	// tallies are nil for probes that it does not have or that never ran.
+	tallies [kinds]*tally
 }
 
 func hasProbe(c *v1.Container) bool {

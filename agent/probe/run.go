@@ -135,7 +135,9 @@ func (m *Manager) land(ctx context.Context, f *flight, result action.Result, err
 		return false, false
 	}
 	if err == nil {
-		changed = c.learn(result.Status == action.Success || result.Status == action.Warning)
+		ok := result.Status == action.Success || result.Status == action.Warning
+		c.tally.count(ok, time.Since(f.started))
+		changed = c.learn(ok)
 	}
 	if changed {
 		c.of.pod.results = nil

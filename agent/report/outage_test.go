@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -174,8 +175,11 @@ func TestAnswersThatAreLost(t *testing.T) {
 		q.Status = *over()
 		p, q := l.put(apiPod("p")), l.put(deleted(q))
 		s := staticPod("s", "h")
+		var mu sync.Mutex // requests come at the same time
 		lost := map[string]bool{}
 		l.after = func(c call) error {
+			mu.Lock()
+			defer mu.Unlock()
 			if c.verb != "get" && !lost[c.verb] {
 				lost[c.verb] = true
 				return errLink
@@ -188,9 +192,11 @@ func TestAnswersThatAreLost(t *testing.T) {
 		l.set(p, running())
 		l.set(s, running())
 		after(10 * time.Minute)
+		mu.Lock()
 		if len(lost) != 3 {
 			t.Errorf("lost %v", lost)
 		}
+		mu.Unlock()
 		l.has("p", running())
 		if l.get("q") != nil {
 			t.Error("q is not deleted")

@@ -1,6 +1,9 @@
 package report
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // What was refused is tried again after at most refusedLimit, and what looks
 // like a fault of the server after faultLimit. Statuses that somebody else
@@ -43,19 +46,29 @@ func (l *loop) settle(res *result, now time.Time) {
 	}
 }
 
-// took keeps that the server has a status now, and what it left of it.
+// took keeps that the server has a status now, and what it left of it: what it
+// answers with has all of the patch but what it does not keep. Whatever else
+// differs was changed by somebody between the pod that the patch was made for
+// and the patch, such as the readiness of a node's pods that the node lifecycle
+// controller takes away, and is put right.
 func (l *loop) took(o *object, res *result, now time.Time) {
 	if o.taken != res.ours {
 		o.amend.Reset()
 		o.amendAfter = time.Time{}
 	}
+	known := o.residue
 	o.taken, o.residue = res.ours, nil
 	if res.pod.UID != res.api.UID {
 		return // an answer without a pod tells nothing
 	}
 	after := res.view
 	after.api = res.pod
-	if o.residue = after.left(now); o.residue != nil {
+	left := after.left(now)
+	if left == nil || !bytes.Equal(left, res.patch) && !bytes.Equal(left, known) {
+		return
+	}
+	o.residue = left
+	if !bytes.Equal(left, known) {
 		l.Log.Debug("the API server does not keep all of a pod's status", "pod", o.key.String(), "left", string(o.residue))
 	}
 }

@@ -325,10 +325,10 @@ func TestServerThatKeepsNotAll(t *testing.T) {
 		l.start()
 		l.set(p, running())
 		after(24 * time.Hour)
-		l.wants(0, "patch p")
+		l.wants(0, "patch p", "patch p") // the second shows that it was not somebody else
 		l.set(p, restarted(1))
 		after(24 * time.Hour)
-		l.wants(1, "patch p")
+		l.wants(2, "patch p")
 	})
 }
 
@@ -354,4 +354,38 @@ func TestSomebodyElseChangesIt(t *testing.T) {
 			t.Errorf("%d requests in 20 minutes against somebody else", n)
 		}
 	})
+}
+
+// TestChangedMeanwhile has somebody take a pod's readiness away between the
+// pod that a patch was made for and the patch, which says nothing of it.
+func TestChangedMeanwhile(t *testing.T) {
+	for name, told := range map[string]bool{"and the watch tells": true, "and the watch tells nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, func(t *testing.T, l *lab) {
+				q := apiPod("p")
+				q.Status = *running()
+				p := l.put(q)
+				l.start()
+				l.set(p, running())
+				after(time.Minute)
+				l.wants(0)
+				l.serverWith(func() {
+					if !told {
+						l.watch = nil
+					}
+					l.before = func(context.Context, call) error {
+						l.serverWith(func() { l.before = nil })
+						q := l.get("p").DeepCopy()
+						q.Status.Conditions[1].Status = v1.ConditionFalse
+						l.put(q)
+						return nil
+					}
+				})
+				l.set(p, restarted(1))
+				after(time.Minute)
+				l.has("p", restarted(1))
+				l.wants(0, "patch p", "patch p")
+			})
+		})
+	}
 }

@@ -9,6 +9,9 @@ import (
 
 // How long a read waits for the server where the journal can answer.
 const (
+	// patience is for a server that has not answered since the start: that of
+	// all reads together, from Open on.
+	patience = 2 * time.Second
 	// glance is for a server of which is known that it does not answer: long
 	// enough for what is in memory.
 	glance = 100 * time.Millisecond
@@ -37,10 +40,10 @@ func (s *Store) wait(e *entry) time.Duration {
 			return glance
 		}
 		e.tried = now
-		return max(s.config.Patience, settled)
+		return settled
 	}
 	if now.Sub(s.link.deadline) >= again {
-		s.link.deadline = now.Add(s.config.Patience)
+		s.link.deadline = now.Add(patience)
 	}
 	return max(s.link.deadline.Sub(now), glance)
 }

@@ -141,7 +141,7 @@ func TestEverythingComesBack(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("without network\n%v, want\n%v", got, want)
 			}
-			if took := time.Since(start); took != DefaultPatience+9*glance {
+			if took := time.Since(start); took != patience+9*glance {
 				t.Errorf("it took %v", took)
 			}
 			if log.count("does not answer") != 1 {
@@ -255,10 +255,10 @@ func TestPatience(t *testing.T) {
 			}
 		}
 		api.state(true, nil)
-		ask("at boot", DefaultPatience, "old")
+		ask("at boot", patience, "old")
 		ask("at boot again", glance, "old")
 		time.Sleep(again)
-		ask("half a minute later", DefaultPatience, "old")
+		ask("half a minute later", patience, "old")
 		api.state(false, apierrors.NewForbidden(schema.GroupResource{}, "x", nil))
 		ask("refused", 0, "old")
 		api.state(false, nil)
@@ -306,7 +306,7 @@ func TestPatienceFromOpen(t *testing.T) {
 			}
 		}
 		api.delay = time.Second
-		time.Sleep(DefaultPatience - 500*time.Millisecond)
+		time.Sleep(patience - 500*time.Millisecond)
 		ask("what is left", 500*time.Millisecond, "old")
 		time.Sleep(time.Second)
 		ask("later", glance, "old")

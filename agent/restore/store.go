@@ -15,11 +15,8 @@ import (
 	"github.com/tinylet/tinylet/agent/journal"
 )
 
-// Defaults of Config.
-const (
-	DefaultMaxBytes = 32 << 20
-	DefaultPatience = 2 * time.Second
-)
+// DefaultMaxBytes is Config.MaxBytes where that is 0.
+const DefaultMaxBytes = 32 << 20
 
 // Config is what a Store needs.
 type Config struct {
@@ -45,10 +42,6 @@ type Config struct {
 	// Until the server has told which pods are the node's, it refuses objects
 	// of pods that were deleted meanwhile. It must not block. Nil always may.
 	Ask func() bool
-	// Patience is how long reads of what the journal has wait for the server,
-	// all together and from Open on, until it has answered for the first time;
-	// zero is DefaultPatience.
-	Patience time.Duration
 	// Started answers when a pod was taken on, as its newest status has it, or
 	// nil. It must not block. Nil leaves it to the pods' own status.
 	Started func(uid types.UID) *metav1.Time
@@ -130,9 +123,6 @@ func Open(c Config) (*Store, error) {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = DefaultMaxBytes
 	}
-	if c.Patience <= 0 {
-		c.Patience = DefaultPatience
-	}
 	if c.KeyFile != "" {
 		c.Key = KeyFile(c.KeyFile, c.Log)
 	}
@@ -158,7 +148,7 @@ func newStore(c Config, j disk) (*Store, error) {
 		objects: make(map[key]*entry),
 		dead:    make(map[types.UID]bool),
 		seen:    seen{reads: make(map[key]*read)},
-		link:    link{deadline: time.Now().Add(c.Patience)},
+		link:    link{deadline: time.Now().Add(patience)},
 	}
 	s.turn <- struct{}{}
 	return s, s.load()

@@ -21,9 +21,9 @@
 //     purpose, and their other forms were replaced within 1.36.
 //   - /debug/flags/v is always off: levels are set in the configuration.
 //
-// While nobody asks, the server is one goroutine that accepts and one that
+// While nobody asks, the server is two goroutines that accept and one that
 // waits for its end. Who has shown no credential that holds has few
-// connections, which newer ones displace: the oldest of the address that has
-// the most. The API server shows its certificate in the handshake, and so
-// never depends on how slow strangers are.
+// connections: the network that has the most of them waits for its own, and a
+// newer one of another displaces its oldest. The API server shows its
+// certificate in the handshake, and so never depends on how slow strangers are.
 package server

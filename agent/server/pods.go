@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // listHead begins a v1.PodList as the API's encoder writes it.
@@ -75,16 +77,9 @@ func (s *Server) snapshot(w *paced, r *http.Request) bool {
 // wanted is the newer.
 func (s *Server) find(namespace, name string) (found *v1.Pod, status *v1.PodStatus, ok bool) {
 	for p, st := range s.config.Pods() {
-		if p.Namespace == namespace && p.Name == name && (!ok || newer(p, found)) {
+		if p.Namespace == namespace && p.Name == name && (!ok || pod.Newer(p, found)) {
 			found, status, ok = p, st, true
 		}
 	}
 	return found, status, ok
-}
-
-func newer(p, than *v1.Pod) bool {
-	if (p.DeletionTimestamp == nil) != (than.DeletionTimestamp == nil) {
-		return p.DeletionTimestamp == nil
-	}
-	return than.CreationTimestamp.Time.Before(p.CreationTimestamp.Time)
 }

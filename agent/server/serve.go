@@ -75,7 +75,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(s.tls.NextProtos[0] == "h2")
 	failed := make(chan error, 1)
-	go func() { failed <- srv.ServeTLS(&door{Listener: l}, "", "") }()
+	go func() { failed <- srv.ServeTLS(newDoor(l), "", "") }()
 
 	var err error
 	select {

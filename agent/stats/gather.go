@@ -52,15 +52,19 @@ func (s *Stats) gather(ctx context.Context, parts cgroups.Parts) (*gathered, err
 	if machine.SwapTotal == 0 {
 		parts &^= cgroups.PartSwap
 	}
-	size := 1 + len(s.cfg.System) + len(pods)
+	var system []Group
+	if s.cfg.System != nil {
+		system = s.cfg.System()
+	}
+	size := 1 + len(system) + len(pods)
 	for i := range pods {
 		size += len(pods[i].Containers)
 	}
 	g := &gathered{machine: machine, pods: pods, rows: make([]row, 0, size)}
 	reader := s.cfg.Groups.NewReader()
 	s.read(g, reader, parts, row{cgroup: "/"})
-	for i := range s.cfg.System {
-		s.read(g, reader, parts, row{cgroup: rooted(s.cfg.System[i].Cgroup), system: &s.cfg.System[i]})
+	for i := range system {
+		s.read(g, reader, parts, row{cgroup: rooted(system[i].Cgroup), system: &system[i]})
 	}
 	for i := range pods {
 		pod := &pods[i]

@@ -3,7 +3,7 @@ package stats
 import (
 	"time"
 
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"github.com/tinylet/tinylet/agent/disk"
 )
 
 // Machine is what the node has, whatever runs on it.
@@ -70,32 +70,10 @@ type Traffic struct {
 	Bytes, Packets, Errors, Dropped uint64
 }
 
-// PodDisk is what a pod has on disks.
-type PodDisk struct {
-	// Containers are in the order of the pod's.
-	Containers []ContainerDisk
-	Volumes    []VolumeDisk
-	// Other is what counts as the pod's beside: /etc/hosts, logs of no
-	// container. May be nil.
-	Other *statsapi.FsStats
-}
-
-// ContainerDisk is a container's writable layer and its logs; nil is not
-// known.
-type ContainerDisk struct {
-	Rootfs, Logs *statsapi.FsStats
-}
-
-// VolumeDisk is a pod's volume.
-type VolumeDisk struct {
-	Stats statsapi.VolumeStats
-	// Ephemeral says that it is on the node's disk and counts as the pod's
-	// ephemeral storage.
-	Ephemeral bool
-}
-
-// NodeDisk are the node's filesystems: the kubelet's, that of images and that
-// of writable layers; nil is not known.
-type NodeDisk struct {
-	Fs, ImageFs, ContainerFs *statsapi.FsStats
-}
+// What the pods and the node have on disks is told as agent/disk measures it.
+type (
+	PodDisk       = disk.PodUsage
+	ContainerDisk = disk.ContainerUsage
+	VolumeDisk    = disk.VolumeUsage
+	NodeDisk      = disk.NodeUsage
+)

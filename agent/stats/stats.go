@@ -23,7 +23,6 @@ package stats
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 
@@ -45,8 +44,9 @@ type Config struct {
 	// namespace and of containers in a pod must be unique: of a container's
 	// attempts only the last.
 	Pods func(context.Context) ([]Pod, error)
-	// System are groups beside the pods', such as the agent's own.
-	System []Group
+	// System answers groups beside the pods', such as the agent's own; one
+	// without a path is left out. It is called behind Pods. May be nil.
+	System func() []Group
 	// Network appends the interfaces of a pod, or of the node if the pod is
 	// nil. For a pod in the node's network it appends none. May be nil.
 	Network func(ctx context.Context, pod *Pod, to []Interface) ([]Interface, error)
@@ -74,11 +74,6 @@ type Stats struct {
 func New(cfg Config) (*Stats, error) {
 	if cfg.Node == "" || cfg.Groups == nil || cfg.Machine == nil || cfg.Pods == nil || cfg.Log == nil {
 		return nil, errors.New("make stats: Node, Groups, Machine, Pods and Log are needed")
-	}
-	for _, g := range cfg.System {
-		if g.Name == "" || g.Cgroup == "" {
-			return nil, fmt.Errorf("make stats: system group %q at %q: both its name and its path are needed", g.Name, g.Cgroup)
-		}
 	}
 	return &Stats{cfg: cfg, device: metric.AppendLabel(nil, "device", cfg.Device), rates: rates{}}, nil
 }

@@ -141,7 +141,6 @@ func TestNewWantsItsConfig(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"node": func(c *Config) { c.Node = "" }, "groups": func(c *Config) { c.Groups = nil },
 		"machine": func(c *Config) { c.Machine = nil }, "pods": func(c *Config) { c.Pods = nil }, "log": func(c *Config) { c.Log = nil },
-		"a group's path": func(c *Config) { c.System = []Group{{Name: "kubelet"}} },
 	} {
 		cfg := b.cfg
 		change(&cfg)

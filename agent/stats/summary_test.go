@@ -30,7 +30,9 @@ func fullBoard(t *testing.T) *board {
 	t.Helper()
 	b := newBoard(t)
 	b.withNetwork()
-	b.cfg.System = []Group{{Name: statsapi.SystemContainerKubelet, Cgroup: "/tinylet", Start: started}}
+	b.cfg.System = func() []Group {
+		return []Group{{Name: statsapi.SystemContainerKubelet, Cgroup: "/tinylet", Start: started}}
+	}
 	b.write(t, "/tinylet", group(3, 9e6))
 	b.pod(t, "default", "web", "app", "side")
 	b.cfg.NodeDisk = func(context.Context) (NodeDisk, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metric/lint"
 )
 
 func resource(t *testing.T, s *Stats) string {
@@ -42,6 +43,9 @@ func cadvisor(t *testing.T, s *Stats) string {
 // a series once.
 func exposition(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
+	for _, problem := range lint.Problems([]byte(text)) {
+		t.Error(problem)
+	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
@@ -280,7 +284,9 @@ func TestResourceWithoutSwap(t *testing.T) {
 func TestCadvisor(t *testing.T) {
 	b := newBoard(t)
 	b.withNetwork()
-	b.cfg.System = []Group{{Name: "kubelet", Cgroup: "system/tinylet", Start: started}, {Name: "runtime", Cgroup: "/system/tinylet"}, {Name: "pods", Cgroup: "/kubepods"}}
+	b.cfg.System = func() []Group {
+		return []Group{{Name: "kubelet", Cgroup: "system/tinylet", Start: started}, {Name: "runtime", Cgroup: "/system/tinylet"}, {Name: "pods", Cgroup: "/kubepods"}, {Name: "unknown"}}
+	}
 	b.write(t, "system/tinylet", group(3, 9e6))
 	b.write(t, "kubepods", group(20, 20e6))
 	b.pod(t, "default", "web", "app")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,6 +19,18 @@ type Entry struct {
 	// Observed says that somebody has looked at what the runtime holds of the
 	// pod. Before that the status is what a new pod's would be.
 	Observed bool
+	// Sandbox is the pod's sandbox that is ready; the zero Sandbox is none.
+	Sandbox Sandbox
+}
+
+// Sandbox is what is known of a pod's sandbox that is ready.
+type Sandbox struct {
+	// ID is the runtime's.
+	ID string
+	// Since is when it was made.
+	Since time.Time
+	// HostNetwork says that it has no network of its own.
+	HostNetwork bool
 }
 
 // Store keeps the newest status of each pod in memory. It is safe for
@@ -25,8 +38,9 @@ type Entry struct {
 type Store struct {
 	changed chan struct{}
 
-	mu      sync.RWMutex
-	entries map[types.UID]Entry
+	mu       sync.RWMutex
+	entries  map[types.UID]Entry
+	notified map[chan<- struct{}]struct{}
 }
 
 // NewStore makes an empty store.
@@ -34,14 +48,14 @@ func NewStore() *Store {
 	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]Entry)}
 }
 
-// Set keeps the pod and the status that was observed of it, neither of which
-// the caller changes any more, and says whether the status is another one than
-// before. A status that says the same keeps the earlier one.
-func (s *Store) Set(p *v1.Pod, status v1.PodStatus) (changed bool) {
+// Set keeps the pod, the status that was observed of it, neither of which the
+// caller changes any more, and its sandbox. It says whether the status is
+// another one than before. A status that says the same keeps the earlier one.
+func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bool) {
 	s.mu.Lock()
 	old, known := s.entries[p.UID]
 	changed = !known || !equality.Semantic.DeepEqual(old.Status, &status)
-	e := Entry{Pod: p, Status: old.Status, Observed: true}
+	e := Entry{Pod: p, Status: old.Status, Observed: true, Sandbox: sandbox}
 	if changed {
 		e.Status = &status
 	}
@@ -71,10 +85,16 @@ func (s *Store) Submit(p *v1.Pod, first v1.PodStatus) {
 // Get is the pod and its newest status, both shared and not to be changed;
 // ok is false and both are nil for an unknown UID.
 func (s *Store) Get(uid types.UID) (p *v1.Pod, status *v1.PodStatus, ok bool) {
+	e, ok := s.Entry(uid)
+	return e.Pod, e.Status, ok
+}
+
+// Entry is all that is known of a pod; ok is false for an unknown UID.
+func (s *Store) Entry(uid types.UID) (e Entry, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	e, ok := s.entries[uid]
-	return e.Pod, e.Status, ok
+	e, ok = s.entries[uid]
+	return e, ok
 }
 
 // List is all entries by namespace, name and UID.
@@ -107,12 +127,40 @@ func (s *Store) Delete(uid types.UID) {
 }
 
 // Changed receives after one or more changes. There is one such channel: it
-// is for one reader, who lists again.
+// is for one reader, who lists again; others are notified.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
+// Notify fills slot, which has room for one, after each change from now on,
+// unless it is full. Who is woken lists again; a slow one holds up nobody and
+// misses none but the steps between. cancel ends it. One slot may be given to
+// several that notify, but to each only once at a time.
+func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
+	s.mu.Lock()
+	if s.notified == nil {
+		s.notified = make(map[chan<- struct{}]struct{})
+	}
+	s.notified[slot] = struct{}{}
+	s.mu.Unlock()
+	return func() {
+		s.mu.Lock()
+		delete(s.notified, slot)
+		s.mu.Unlock()
+	}
+}
+
+// wake is called without the lock.
 func (s *Store) wake() {
+	nudge(s.changed)
+	s.mu.RLock()
+	for slot := range s.notified {
+		nudge(slot)
+	}
+	s.mu.RUnlock()
+}
+
+func nudge(slot chan<- struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case slot <- struct{}{}:
 	default: // a wakeup is due already
 	}
 }

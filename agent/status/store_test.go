@@ -38,11 +38,11 @@ func TestStore(t *testing.T) {
 		do   func() bool // false where nothing changed
 		want []string
 	}{
-		{name: "a first pod", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}) }, want: []string{"x/b Pending"}},
-		{name: "the same again", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}) }, want: []string{"x/b Pending"}},
-		{name: "another status", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodRunning}) }, want: []string{"x/b Running"}},
-		{name: "another namespace", do: func() bool { return s.Set(named("w", "c"), v1.PodStatus{}) }, want: []string{"w/c ", "x/b Running"}},
-		{name: "a name before", do: func() bool { return s.Set(named("x", "a"), v1.PodStatus{}) }, want: []string{"w/c ", "x/a ", "x/b Running"}},
+		{name: "a first pod", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, Sandbox{}) }, want: []string{"x/b Pending"}},
+		{name: "the same again", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, Sandbox{}) }, want: []string{"x/b Pending"}},
+		{name: "another status", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{}) }, want: []string{"x/b Running"}},
+		{name: "another namespace", do: func() bool { return s.Set(named("w", "c"), v1.PodStatus{}, Sandbox{}) }, want: []string{"w/c ", "x/b Running"}},
+		{name: "a name before", do: func() bool { return s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, want: []string{"w/c ", "x/a ", "x/b Running"}},
 		{name: "one is forgotten", do: func() bool { s.Delete("w/c"); return true }, want: []string{"x/a ", "x/b Running"}},
 		{name: "and forgotten again", do: func() bool { s.Delete("w/c"); return false }, want: []string{"x/a ", "x/b Running"}},
 	} {
@@ -65,8 +65,8 @@ func TestStore(t *testing.T) {
 func TestStoreKeepsNewestPod(t *testing.T) {
 	s := NewStore()
 	older, newer := named("x", "a"), named("x", "a")
-	s.Set(older, v1.PodStatus{Phase: v1.PodRunning})
-	if s.Set(newer, v1.PodStatus{Phase: v1.PodRunning}) {
+	s.Set(older, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{})
+	if s.Set(newer, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{}) {
 		t.Error("an equal status counts as changed")
 	}
 	if p, _, _ := s.Get("x/a"); p != newer {
@@ -96,7 +96,7 @@ func TestStoreSubmit(t *testing.T) {
 	check("a new pod", v1.PodPending, false, true)
 	s.Submit(named("x", "a"), v1.PodStatus{Phase: v1.PodFailed})
 	check("a new version", v1.PodPending, false, false)
-	s.Set(p, v1.PodStatus{Phase: v1.PodPending})
+	s.Set(p, v1.PodStatus{Phase: v1.PodPending}, Sandbox{})
 	check("observed to be so", v1.PodPending, true, true)
 	s.Submit(p, v1.PodStatus{Phase: v1.PodFailed})
 	check("the next version", v1.PodPending, true, false)
@@ -109,9 +109,10 @@ func TestStoreConcurrently(t *testing.T) {
 		wg.Go(func() {
 			p := named("x", fmt.Sprint(n))
 			for i := range 100 {
-				s.Set(p, v1.PodStatus{Message: fmt.Sprint(i)})
+				s.Set(p, v1.PodStatus{Message: fmt.Sprint(i)}, Sandbox{})
 				s.Get(p.UID)
 				s.List()
+				s.Notify(make(chan struct{}, 1))()
 			}
 			if n%2 == 0 {
 				s.Delete(p.UID)
@@ -121,5 +122,50 @@ func TestStoreConcurrently(t *testing.T) {
 	wg.Wait()
 	if n := len(s.List()); n != 2 {
 		t.Errorf("%d pods are left, want 2", n)
+	}
+}
+
+// TestStoreNotify wakes each of several for each change, and nobody who has
+// ended it.
+func TestStoreNotify(t *testing.T) {
+	s := NewStore()
+	woken := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	s.Set(named("x", "before"), v1.PodStatus{}, Sandbox{})
+	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
+	cancelFirst := s.Notify(first)
+	defer s.Notify(second)()
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nothing happened since", func() {}, false},
+		{"a status", func() { s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, true},
+		{"the same status", func() { s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, false},
+		{"several changes at once", func() {
+			s.Submit(named("x", "b"), v1.PodStatus{})
+			s.Delete("x/a")
+		}, true},
+		{"no change", func() { s.Delete("x/a") }, false},
+	} {
+		step.do()
+		for i, c := range []<-chan struct{}{first, second} {
+			if got := woken(c); got != step.want {
+				t.Errorf("%s: slot %d filled %v, want %v", step.name, i, got, step.want)
+			}
+		}
+	}
+	cancelFirst()
+	cancelFirst()
+	s.Delete("x/b")
+	if woken(first) || !woken(second) {
+		t.Error("the end of one does not leave the other alone")
 	}
 }

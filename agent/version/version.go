@@ -31,6 +31,13 @@ func Release() string {
 // semantic versioning's build metadata, v1.36.0+tinylet.0.1.0.
 func Kubelet() string { return Kubernetes + "+tinylet." + Release() }
 
+// Numbers are the major and the minor number of Kubernetes, such as 1 and 36.
+func Numbers() (major, minor string) {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(Kubernetes, "v"), ".")
+	minor, _, _ = strings.Cut(rest, ".")
+	return major, minor
+}
+
 // Line is what --version prints. kubeadm's preflight check parses it
 // (cmd/kubeadm/app/preflight/utils.go).
 func Line() string { return "Kubernetes " + Kubelet() }

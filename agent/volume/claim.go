@@ -32,8 +32,10 @@ func (s *setup) claim(ctx context.Context, name string, source *v1.PersistentVol
 	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock:
 		return &Unsupported{Kind: "persistentVolumeClaim with volumeMode Block"}
 	case pv.Spec.HostPath != nil:
+		s.plugin = pluginHostPath
 		path, err = hostPath(pv.Spec.HostPath)
 	case pv.Spec.Local != nil:
+		s.plugin = pluginLocal
 		path, err = s.local(ctx, pv, readOnly)
 	default:
 		return &Unsupported{Kind: "persistentVolumeClaim bound to " + kindOf(&pv.Spec.PersistentVolumeSource)}

@@ -144,6 +144,7 @@ func TestKilledWriter(t *testing.T) {
 		return data
 	}
 	if root := os.Getenv(killEnv); root != "" {
+		fmt.Println(begun)
 		for n := 0; ; n++ {
 			p, o := configured(version(n))
 			if _, err := New(root).Setup(t.Context(), p, Input{Objects: o}); err != nil {
@@ -155,7 +156,7 @@ func TestKilledWriter(t *testing.T) {
 	dir := root + "/pods/u/volumes/" + dirConfigMap + "/v"
 	written := 0
 	for i := range 12 {
-		killed(t, "TestKilledWriter", killEnv+"="+root, time.Duration(50000+i*1370)*time.Microsecond)
+		killed(t, "TestKilledWriter", killEnv+"="+root, time.Duration(20000+i*1370)*time.Microsecond)
 		if _, err := os.Stat(dir + "/..data"); errors.Is(err, os.ErrNotExist) {
 			continue // it did not come that far
 		}

@@ -101,6 +101,7 @@ type setup struct {
 	pods   *os.Root // the directory of all pods, once it is needed
 	result *Result
 	buffer []byte // for comparing files
+	plugin string // of the volume that is being set up
 }
 
 func (s *setup) close() {
@@ -114,7 +115,13 @@ func (s *setup) one(ctx context.Context, volume *v1.Volume) error {
 	if _, image := s.result.Images[volume.Name]; twice || image {
 		return fmt.Errorf("set up volume %q: the pod has two of that name", volume.Name)
 	}
-	if err := s.make(ctx, volume); err != nil {
+	begun := time.Now()
+	s.plugin = Plugin(&volume.VolumeSource)
+	err := s.make(ctx, volume)
+	if err == nil || ctx.Err() == nil {
+		s.v.observe(s.plugin, time.Since(begun), err)
+	}
+	if err != nil {
 		return fmt.Errorf("set up volume %q: %w", volume.Name, s.v.advise(err))
 	}
 	return nil

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/agent/disk"
 )
 
 // OverLimit is an emptyDir volume that holds more than it may.
@@ -29,9 +32,9 @@ func (o OverLimit) Message() string {
 
 // Usage measures the pod's emptyDir volumes on disk that have a sizeLimit, and
 // answers those that are over it: by the blocks that are allocated to what is
-// in them, on their own file system. Those in memory cannot grow beyond
-// theirs. It costs one system call for each file, stops where a limit is
-// passed, and keeps on with the next volume where one cannot be measured. It
+// in them, on their own file system, counted as agent/disk tells them. Those in
+// memory cannot grow beyond theirs. It costs one system call for each file,
+// stops soon after a limit is passed, and keeps on with the next volume where one cannot be measured. It
 // blocks on the disk until ctx ends.
 func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]OverLimit, error) {
 	var over []OverLimit
@@ -65,21 +68,17 @@ func (v *Volumes) usage(ctx context.Context, uid, name string, limit *resource.Q
 		return 0, err
 	}
 	defer unix.Close(dir)
-	var used int64
-	// What is too deep to be counted hides nothing else: it is told last.
-	err = walk(ctx, dir, func(_ int, _ string, st *unix.Statx_t) error {
-		links := int64(1)
-		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			// Each link of a file counts its part: all are in the volume.
-			links = int64(max(st.Nlink, 1))
-		}
-		used += int64(st.Blocks) * 512 / links
-		if limit.CmpInt64(used) < 0 {
-			return errStop
-		}
-		return nil
-	})
-	return used, err
+	var w disk.Walk
+	used := func() int64 { return int64(min(w.Usage().Bytes, math.MaxInt64)) }
+	over := func() bool { return limit.CmpInt64(used()) < 0 }
+	new(disk.Walker).Step(&w, dir, math.MaxInt, func() bool { return ctx.Err() != nil || over() })
+	switch {
+	case over():
+		return used(), nil // what could not be counted only adds to it
+	case ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	}
+	return used(), w.Err()
 }
 
 // openVolume opens the directory of a pod's volume.

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/agent/disk"
 )
 
 func limited(name, limit string) v1.Volume {
@@ -100,13 +102,13 @@ func TestUsageFails(t *testing.T) {
 	}
 	// A deep tree hides nothing beside it.
 	put(t, paths["deep"]+"/aaa", strings.Repeat("x", 8<<20))
-	if over, err := New(root).Usage(t.Context(), p); err != nil && !errors.Is(err, errDeep) || len(over) != 2 {
+	if over, err := New(root).Usage(t.Context(), p); err != nil && !errors.Is(err, disk.ErrDeep) || len(over) != 2 {
 		t.Errorf("got %v, %v", over, err)
 	}
 	put(t, paths["deep"]+"/aaa", "")
 	p.Spec.Volumes[0].EmptyDir.SizeLimit = ptr(resource.MustParse("1Gi"))
 	over, err := New(root).Usage(t.Context(), p)
-	if !errors.Is(err, errDeep) || !strings.Contains(err.Error(), `volume "deep"`) {
+	if !errors.Is(err, disk.ErrDeep) || !strings.Contains(err.Error(), `volume "deep"`) {
 		t.Errorf("got %v", err)
 	}
 	if len(over) != 1 || over[0].Volume != "big" {

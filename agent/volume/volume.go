@@ -22,6 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/metric"
 )
 
 // Directories below the root and below a pod's.
@@ -54,6 +56,7 @@ type Volumes struct {
 
 	root      string
 	mountinfo string
+	took      *metric.Timings // the making of volumes
 
 	// The kernel's two calls, replaced in tests.
 	mount   func(source, target, fstype string, flags uintptr, data string) error
@@ -66,6 +69,7 @@ func New(rootDir string) *Volumes {
 	return &Volumes{
 		root:      rootDir,
 		mountinfo: "/proc/self/mountinfo",
+		took:      metric.NewTimings(operationBounds),
 		mount:     unix.Mount,
 		unmount:   unix.Unmount,
 	}

@@ -1,8 +1,10 @@
 package volume
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -166,6 +168,7 @@ const killAnyEnv = "VOLUME_TEST_LIVE_BELOW"
 // whatever is left.
 func TestKilledAnywhere(t *testing.T) {
 	if root := os.Getenv(killAnyEnv); root != "" {
+		fmt.Println(begun)
 		p, in := ofEachKind(t, root+"/data")
 		for {
 			r, err := New(root).Setup(t.Context(), p, in)
@@ -184,7 +187,7 @@ func TestKilledAnywhere(t *testing.T) {
 	v := New(root)
 	t.Cleanup(func() { powerCut(t, v) })
 	for i := range 20 {
-		killed(t, "TestKilledAnywhere", killAnyEnv+"="+root, time.Duration(30000+i*1931)*time.Microsecond)
+		killed(t, "TestKilledAnywhere", killAnyEnv+"="+root, time.Duration(i*1931)*time.Microsecond)
 		if i%2 == 0 { // the pod is wanted still
 			p, in := ofEachKind(t, root+"/data")
 			r, err := v.Setup(t.Context(), p, in)
@@ -208,22 +211,37 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// killed runs one test of this binary with a variable set, and kills it.
+// begun is what a test that is to be killed prints as its first line: how long
+// a machine with other work takes until then says nothing.
+const begun = "begun"
+
+// killed runs one test of this binary with a variable set, and kills it that
+// long after it has begun.
 func killed(t *testing.T, test, variable string, after time.Duration) {
 	t.Helper()
-	var output bytes.Buffer
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
 	child := exec.Command(os.Args[0], "-test.run=^"+test+"$")
 	child.Env = append(os.Environ(), variable, "TMPDIR="+t.TempDir())
-	child.Stdout, child.Stderr = &output, &output
+	child.Stdout, child.Stderr = in, in
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
+	}
+	in.Close()
+	output := bufio.NewReader(out)
+	if line, err := output.ReadString('\n'); err != nil || line != begun+"\n" {
+		t.Errorf("it began with %q, %v", line, err)
 	}
 	time.Sleep(after)
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	rest, _ := io.ReadAll(output) // whatever it said
 	if err := child.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Fatalf("it ended by itself: %v\n%s", err, &output)
+		t.Fatalf("it ended by itself: %v\n%s", err, rest)
 	}
 }
 

@@ -17,6 +17,8 @@ type step struct {
 	ref   pod.Ref
 	pod   *v1.Pod
 	grace time.Duration
+	// told is what metrics call the step; "" is not told.
+	told string
 }
 
 // action is the kind of a step.
@@ -50,11 +52,13 @@ func (s *Set) run(ctx context.Context, w *worker) {
 		if next.do == actIdle {
 			continue
 		}
+		begun := s.now()
 		result, err := s.do(stepCtx, next)
 		cancel(nil)
 		if ctx.Err() != nil {
 			return
 		}
+		s.observe(next.told, s.now().Sub(begun))
 		over := s.note(w, next, result, err)
 		if next.do == actFinish && err == nil && s.Finished != nil {
 			s.Finished(next.ref.UID)
@@ -101,8 +105,9 @@ func (s *Set) begin(ctx context.Context, w *worker) (step, context.Context, cont
 	if next.do == actIdle {
 		return next, ctx, nil
 	}
+	next.told = l.operation(next.do)
 	if next.do == actSync {
-		l.begun = true
+		l.begun, l.synced = true, l.pod
 	}
 	stepCtx, cancel := context.WithCancelCause(ctx)
 	if next.do == actSync || next.do == actTerminate {

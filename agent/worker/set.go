@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -68,6 +69,7 @@ type Set struct {
 	syncer Syncer
 	log    *slog.Logger
 	now    func() time.Time
+	took   metric.Timings // steps, by what upstream calls them
 
 	wg sync.WaitGroup
 

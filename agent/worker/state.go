@@ -54,6 +54,8 @@ type life struct {
 	stopped   bool // no container runs any more
 	finished  bool // Finish ran
 
+	// synced is the version that Sync was last called with.
+	synced *v1.Pod
 	// found says that something of the pod ran before it was asked for.
 	found bool
 	// promised is the grace period that an adopted pod was started with.

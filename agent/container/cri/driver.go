@@ -19,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/metric"
 )
 
 // DefaultTimeout is the limit of one call: the kubelet's default for
@@ -49,6 +50,7 @@ type Driver struct {
 	timeout time.Duration
 	log     *slog.Logger
 	calls   atomic.Uint64
+	took    *metric.Timings
 	conns   []*grpc.ClientConn
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
@@ -81,7 +83,7 @@ func New(c Config) (*Driver, error) {
 		return nil, fmt.Errorf("image service endpoint: %w", err)
 	}
 
-	d := &Driver{timeout: c.Timeout, log: c.Log}
+	d := &Driver{timeout: c.Timeout, log: c.Log, took: metric.NewTimings(callBounds)}
 	conn, err := d.connect(runtimePath)
 	if err != nil {
 		return nil, err
@@ -144,7 +146,10 @@ func (d *Driver) connect(path string) (*grpc.ClientConn, error) {
 // count counts the calls with one answer: those that repeat.
 func (d *Driver) count(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	d.calls.Add(1)
-	return invoke(ctx, method, req, reply, cc, opts...)
+	begun := time.Now()
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	d.observe(method, reply, time.Since(begun), err)
+	return err
 }
 
 // Calls is how many calls were made so far; streams do not count.

@@ -24,6 +24,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/conformance"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/metric"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -82,6 +83,31 @@ func TestReturn(t *testing.T) {
 	}
 	if took := time.Since(back); took > 3*time.Second {
 		t.Errorf("the runtime's return was noticed after %v", took)
+	}
+}
+
+func TestCallsAreTold(t *testing.T) {
+	d := newDriver(t, cri.Config{RuntimeEndpoint: conformance.Serve(t, fake.New(fake.Config{})).Endpoint})
+	if _, err := d.Version(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.ContainerStatus(t.Context(), "none"); !errors.Is(err, container.ErrNotFound) {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	out := metric.NewStream(&text)
+	d.WriteMetrics(out)
+	if err := out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"_duration_seconds_count{operation_type=\"version\"} 1\n",
+		"_total{operation_type=\"container_status\"} 1\n",
+		"_errors_total{operation_type=\"container_status\"} 1\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
 	}
 }
 

@@ -1,8 +1,8 @@
 // Package cli is the commands of someone at the board: ps, describe, logs,
-// events, status, metrics, drain-local, check, join and journal-key. They ask the
-// running agent over its socket and print tables for people or, with -o json,
-// documents for programs; logs, check, join and journal-key work without an agent
-// too.
+// exec, events, top, status, metrics, drain-local, check, join and journal-key. They
+// ask the running agent over its socket and print tables for people or, with
+// -o json, documents for programs; logs, check, join and journal-key work
+// without an agent too.
 //
 // The JSON documents are the types whose names end in Document. Fields are
 // added to them, never renamed or removed.
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,12 +63,13 @@ func Commands() []*cobra.Command {
 		logRoot: podlogs.Root,
 		root:    "/",
 		tpm:     tpmkey.Device,
+		stdin:   os.Stdin,
 	}
 	return s.commands()
 }
 
 func (s *system) commands() []*cobra.Command {
-	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.events(), s.status(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey()}
+	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey()}
 }
 
 // system is what the commands take from around them.
@@ -77,6 +79,7 @@ type system struct {
 	logRoot string
 	root    string // of the file system that check looks at
 	tpm     string // that seals keys
+	stdin   *os.File
 }
 
 // uptime counts the time that the board slept, too.

@@ -219,11 +219,18 @@ func sampleEvents() []event.Event {
 }
 
 func TestOutputs(t *testing.T) {
-	n := newNode(t, samplePods(), sampleEvents())
+	n := newNode(t, samplePods(), sampleEvents(), func(c *local.Config) {
+		c.Usage = func(context.Context) (*local.Usage, error) { return sampleUsage(), nil }
+	})
 	for _, tt := range []struct {
 		name string
 		args []string
 	}{
+		{"top.txt", []string{"top"}},
+		{"top-containers.txt", []string{"top", "--once", "--containers", "--sort", "memory"}},
+		{"top-names.txt", []string{"top", "--sort=name"}},
+		{"top.json", []string{"top", "-o", "json"}},
+		{"help-top.txt", []string{"top", "--help"}},
 		{"ps.txt", []string{"ps"}},
 		{"ps-pods.txt", []string{"ps", "--containers=false"}},
 		{"ps-some.txt", []string{"ps", "default/web"}},
@@ -306,6 +313,10 @@ func TestErrors(t *testing.T) {
 		{"bad type", n, []string{"events", "--types", "Error"}, 1, "Normal, Warning"},
 		{"nothing to watch", n, []string{"events", "--watch"}, 1, "cannot be watched"},
 		{"no agent to watch", gone, []string{"events", "--watch"}, codeNoAgent, "does not run"},
+		{"nobody measures", n, []string{"top"}, 1, "does not measure"},
+		{"no agent to measure", gone, []string{"top"}, codeNoAgent, "does not run"},
+		{"bad order", n, []string{"top", "--sort", "age"}, 1, "cpu, memory, name"},
+		{"bad interval", n, []string{"top", "--interval", "10ms"}, 1, "--interval"},
 		{"too many arguments", n, []string{"describe", "a", "b"}, 1, "accepts 1 arg"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func (s *system) describeContainer(t *table, p *v1.Pod, c *ContainerDocument) {
 	}
 	if status := pod.StatusOf(&p.Status, c.Name); status != nil && status.LastTerminationState.Terminated != nil {
 		last := status.LastTerminationState.Terminated
-		t.nested("Before", fmt.Sprintf("%s (exit %d), ended %s", endReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
+		t.nested("Before", fmt.Sprintf("%s (exit %d), ended %s", pod.EndReason(last), last.ExitCode, moment(last.FinishedAt.Time, now, up)))
 		t.nested("", last.Message)
 	}
 	t.nested("Ready", yes(c.Ready))

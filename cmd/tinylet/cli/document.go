@@ -69,6 +69,9 @@ const (
 	typeEphemeral = "ephemeral"
 )
 
+// workerTerminating is the pod worker's state of that name.
+const workerTerminating = "terminating"
+
 // Container states.
 const (
 	stateWaiting    = "Waiting"
@@ -77,7 +80,7 @@ const (
 )
 
 func podDocument(p *local.Pod) PodDocument {
-	s := summarize(p.Pod, p.WorkerState)
+	s := pod.Summarize(p.Pod, p.WorkerState == workerTerminating)
 	return PodDocument{
 		Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: string(p.Pod.UID),
 		Phase: string(p.Pod.Status.Phase), Status: s.Status, Ready: s.Ready, Total: s.Total,
@@ -124,7 +127,7 @@ func typeOf(c *v1.Container, kind pod.Kind) string {
 }
 
 func (d *ContainerDocument) fill(c *v1.ContainerStatus) {
-	d.Ready, d.Restarts, d.LastRestart = c.Ready, int(c.RestartCount), known(lastEnd(c))
+	d.Ready, d.Restarts, d.LastRestart = c.Ready, int(c.RestartCount), known(pod.LastEnd(c))
 	if c.Image != "" {
 		d.Image = c.Image
 	}
@@ -137,7 +140,7 @@ func (d *ContainerDocument) fill(c *v1.ContainerStatus) {
 		d.StartedAt = known(c.State.Running.StartedAt.Time)
 	case c.State.Terminated != nil:
 		t := c.State.Terminated
-		d.State, d.Reason, d.Message, d.ExitCode = stateTerminated, endReason(t), t.Message, &t.ExitCode
+		d.State, d.Reason, d.Message, d.ExitCode = stateTerminated, pod.EndReason(t), t.Message, &t.ExitCode
 		d.StartedAt, d.FinishedAt = known(t.StartedAt.Time), known(t.FinishedAt.Time)
 	case c.State.Waiting != nil:
 		d.Reason, d.Message = cmp.Or(c.State.Waiting.Reason, stateWaiting), c.State.Waiting.Message

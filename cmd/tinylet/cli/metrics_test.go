@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/tinylet/tinylet/agent/local"
@@ -10,10 +12,11 @@ import (
 
 func TestMetricsPrintsWhatTheAgentTells(t *testing.T) {
 	n := newNode(t, samplePods(), nil, func(c *local.Config) {
-		c.Metrics = func() []*metric.Family {
-			f := metric.Counter("tinylet_api_bytes_total", "Bytes.", "direction")
-			f.Add(5, "sent")
-			return []*metric.Family{f}
+		c.Metrics = func(_ context.Context, w io.Writer) error {
+			out := metric.NewStream(w)
+			out.Family(metric.KindCounter, "tinylet_api_bytes_total", "Bytes.")
+			out.Sample(5, metric.AppendLabel(nil, "direction", "sent"))
+			return out.Flush()
 		}
 	})
 	out, _, err := n.run(t, "metrics")

@@ -20,7 +20,9 @@ func (s *system) status() *cobra.Command {
 		Short: "show how the agent does",
 		Long: `Show which agent runs, since when, whether it is healthy, how often it has called
 the container runtime, and, on a node of a cluster, how it does with the API
-server: the bytes are those of tinylet metrics, summed. The exit code is 1 if it is not healthy.`,
+server: the node's conditions, when its certificates expire, and the bytes of
+today and since the start, which are those of tinylet metrics, summed. The exit
+code is 1 if it is not healthy.`,
 		Example: `  tinylet status
   tinylet status -o json`,
 		Args: cobra.NoArgs,
@@ -68,6 +70,9 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 		node = "registered"
 	}
 	t.add("NODE", node)
+	for _, condition := range c.Conditions {
+		t.add("", conditionText(&condition))
+	}
 	server := "has never answered"
 	if c.Answered != nil {
 		server = "answered " + age(*c.Answered, s.now(), s.uptime()) + " ago"
@@ -76,7 +81,8 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 		server += ", and fails now: " + clean(c.Failure)
 	}
 	t.add("API SERVER", server)
-	spent := fmt.Sprintf("%s sent, %s received since the start", memory(c.Sent), memory(c.Received))
+	spent := fmt.Sprintf("%s sent, %s received today; %s and %s since the start",
+		memory(c.SentToday), memory(c.ReceivedToday), memory(c.Sent), memory(c.Received))
 	if c.Metered {
 		spent += " (metered)"
 	}
@@ -84,7 +90,20 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 	if c.Expires != nil {
 		t.add("CERTIFICATE", "expires "+c.Expires.UTC().Format(time.RFC3339))
 	}
+	if c.ServingExpires != nil {
+		t.add("", "that of the node's API expires "+c.ServingExpires.UTC().Format(time.RFC3339))
+	}
 	if c.Problem != "" {
 		t.add("TO DO", clean(c.Problem))
 	}
+}
+
+// conditionText is a condition of the node in one line. Its message is worth
+// the room only if something is wrong.
+func conditionText(c *local.Condition) string {
+	text := c.Type + " " + c.Status + " (" + clean(c.Reason) + ")"
+	if !c.Good() && c.Message != "" {
+		text += ": " + clean(c.Message)
+	}
+	return text
 }

@@ -22,6 +22,11 @@ func TestStatusTable(t *testing.T) {
 	joined.Cluster = &local.Cluster{
 		Registered: true, Answered: &answered, Failure: "dial tcp 10.0.0.1:6443:\nno route to host", Expires: &expires,
 		Problem: "put a new token into the file", Sent: 2 << 20, Received: 5000, Metered: true,
+		SentToday: 1 << 20, ReceivedToday: 4000, ServingExpires: &expires,
+		Conditions: []local.Condition{
+			{Type: "MemoryPressure", Status: "False", Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
+			{Type: "Ready", Status: "False", Reason: "KubeletNotReady", Message: "the runtime\ndoes not answer"},
+		},
 	}
 	new.Cluster = &local.Cluster{}
 	new.Health = map[string]string{"runtime": "silent"}
@@ -37,15 +42,18 @@ RUNTIME CALLS  42
 	}{
 		{"alone", alone, head + "HEALTH         ok\n"},
 		{"joined, and the link is gone", joined, head + `NODE           registered
+               MemoryPressure False (KubeletHasSufficientMemory)
+               Ready False (KubeletNotReady): the runtime does not answer
 API SERVER     answered 90s ago, and fails now: dial tcp 10.0.0.1:6443: no route to host
-BYTES          2.0Mi sent, 5Ki received since the start (metered)
+BYTES          1.0Mi sent, 4Ki received today; 2.0Mi and 5Ki since the start (metered)
 CERTIFICATE    expires 2027-03-01T12:00:00Z
+               that of the node's API expires 2027-03-01T12:00:00Z
 TO DO          put a new token into the file
 HEALTH         ok
 `},
 		{"not joined yet", new, head + `NODE           not registered yet
 API SERVER     has never answered
-BYTES          - sent, - received since the start
+BYTES          - sent, - received today; - and - since the start
 HEALTH         runtime: silent
 `},
 	} {

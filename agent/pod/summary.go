@@ -1,31 +1,30 @@
-package cli
+package pod
 
 import (
 	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// summary is a pod in the words of kubectl get pods
+// Summary is a pod in the words of kubectl get pods
 // (pkg/printers/internalversion: printPod), with two differences: a pod that
 // the agent is stopping is Terminating even when no API server wants its
 // deletion, and the last restart is the newest one of all containers.
-type summary struct {
+type Summary struct {
+	// Ready and Total count the containers that are to run as long as the
+	// pod does.
 	Ready, Total int
-	Status       string
-	Restarts     int
-	LastRestart  time.Time // zero if there was none
+	// Status is the word that tells most.
+	Status      string
+	Restarts    int
+	LastRestart time.Time // zero if there was none
 }
 
-// workerTerminating is the pod worker's state of that name.
-const workerTerminating = "terminating"
-
-// summarize is pure: it needs no clock.
-func summarize(p *v1.Pod, workerState string) summary {
-	s := summary{Total: len(p.Spec.Containers), Status: string(p.Status.Phase)}
+// Summarize sums up the pod and its status; stopping says that the agent is
+// stopping it. It needs no clock.
+func Summarize(p *v1.Pod, stopping bool) Summary {
+	s := Summary{Total: len(p.Spec.Containers), Status: string(p.Status.Phase)}
 	if p.Status.Reason != "" {
 		s.Status = p.Status.Reason
 	}
@@ -34,7 +33,7 @@ func summarize(p *v1.Pod, workerState string) summary {
 		s.containers(p)
 	}
 	terminal := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
-	if (p.DeletionTimestamp != nil || workerState == workerTerminating) && !terminal {
+	if (p.DeletionTimestamp != nil || stopping) && !terminal {
 		s.Status = "Terminating"
 	}
 	if s.Status == "" {
@@ -45,10 +44,10 @@ func summarize(p *v1.Pod, workerState string) summary {
 
 // initContainers goes through them in order, up to the one that the pod
 // waits for; waits says that there is one.
-func (s *summary) initContainers(p *v1.Pod) (waits bool) {
+func (s *Summary) initContainers(p *v1.Pod) (waits bool) {
 	sidecars := map[string]bool{}
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsRestartableInit(c) {
+		if c := &p.Spec.InitContainers[i]; IsRestartableInit(c) {
 			sidecars[c.Name] = true
 			s.Total++
 		}
@@ -60,7 +59,7 @@ func (s *summary) initContainers(p *v1.Pod) (waits bool) {
 		s.count(c)
 		if sidecars[c.Name] {
 			sidecarRestarts += int(c.RestartCount)
-			lastSidecarRestart = later(lastSidecarRestart, lastEnd(c))
+			lastSidecarRestart = later(lastSidecarRestart, LastEnd(c))
 		}
 		if t := c.State.Terminated; t != nil && t.ExitCode == 0 {
 			continue
@@ -85,7 +84,7 @@ func (s *summary) initContainers(p *v1.Pod) (waits bool) {
 // initReason is what follows "Init:".
 func initReason(c *v1.ContainerStatus, done, all int) string {
 	if t := c.State.Terminated; t != nil {
-		return endReason(t)
+		return EndReason(t)
 	}
 	if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
 		return w.Reason
@@ -94,7 +93,7 @@ func initReason(c *v1.ContainerStatus, done, all int) string {
 }
 
 // containers lets the first container with something to tell decide.
-func (s *summary) containers(p *v1.Pod) {
+func (s *Summary) containers(p *v1.Pod) {
 	running := false
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
 		c := &p.Status.ContainerStatuses[i]
@@ -103,7 +102,7 @@ func (s *summary) containers(p *v1.Pod) {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
 			s.Status = c.State.Waiting.Reason
 		case c.State.Terminated != nil:
-			s.Status = endReason(c.State.Terminated)
+			s.Status = EndReason(c.State.Terminated)
 		case c.Ready && c.State.Running != nil:
 			running = true
 			s.Ready++
@@ -117,13 +116,13 @@ func (s *summary) containers(p *v1.Pod) {
 	}
 }
 
-func (s *summary) count(c *v1.ContainerStatus) {
+func (s *Summary) count(c *v1.ContainerStatus) {
 	s.Restarts += int(c.RestartCount)
-	s.LastRestart = later(s.LastRestart, lastEnd(c))
+	s.LastRestart = later(s.LastRestart, LastEnd(c))
 }
 
-// endReason says how a container ended.
-func endReason(t *v1.ContainerStateTerminated) string {
+// EndReason says in a word how a container ended.
+func EndReason(t *v1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":
 		return t.Reason
@@ -133,8 +132,8 @@ func endReason(t *v1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// lastEnd is when the container before this one ended.
-func lastEnd(c *v1.ContainerStatus) time.Time {
+// LastEnd is when the container before this one ended, or zero.
+func LastEnd(c *v1.ContainerStatus) time.Time {
 	if t := c.LastTerminationState.Terminated; t != nil {
 		return t.FinishedAt.Time
 	}

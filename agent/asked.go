@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/server"
+	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/stream"
+)
+
+// found is what the runtime knows a pod or a container by, as sessions want
+// it.
+func (v *view) found(_ context.Context, name stream.Name) (stream.Found, error) {
+	e, ok := v.newest(name)
+	switch {
+	case !ok && name.UID != "":
+		return stream.Found{}, fmt.Errorf("pod %s/%s with the UID %s: %w", name.Namespace, name.Pod, name.UID, stream.ErrNotFound)
+	case !ok:
+		return stream.Found{}, fmt.Errorf("pod %s/%s: %w", name.Namespace, name.Pod, stream.ErrNotFound)
+	case name.Container != "":
+		id, err := runningIn(e, name)
+		return stream.Found{SandboxID: e.Sandbox.ID, ContainerID: id}, err
+	case e.Sandbox.ID == "":
+		return stream.Found{}, fmt.Errorf("pod %s/%s has no sandbox (it is %s): %w", name.Namespace, name.Pod, e.Status.Phase, stream.ErrNotRunning)
+	}
+	return stream.Found{SandboxID: e.Sandbox.ID}, nil
+}
+
+// newest is the pod that a name means: of two with one name, the one that
+// takes the other's place.
+func (v *view) newest(name stream.Name) (found status.Entry, ok bool) {
+	for _, e := range v.statuses.List() {
+		if e.Pod.Namespace != name.Namespace || e.Pod.Name != name.Pod || name.UID != "" && e.Pod.UID != types.UID(name.UID) {
+			continue
+		}
+		if !ok || pod.Newer(e.Pod, found.Pod) {
+			found, ok = e, true
+		}
+	}
+	return found, ok
+}
+
+// runningIn is the ID of a pod's container that runs.
+func runningIn(e status.Entry, name stream.Name) (string, error) {
+	if c, _ := pod.Find(&e.Pod.Spec, name.Container); c == nil {
+		return "", fmt.Errorf("container %q of pod %s/%s: %w", name.Container, name.Namespace, name.Pod, stream.ErrNotFound)
+	}
+	c := pod.StatusOf(e.Status, name.Container)
+	if c == nil || c.State.Running == nil || idOf(c) == "" {
+		return "", fmt.Errorf("container %q of pod %s/%s is %s: %w", name.Container, name.Namespace, name.Pod, wordFor(c), stream.ErrNotRunning)
+	}
+	return idOf(c), nil
+}
+
+// wordFor is a container's state for people.
+func wordFor(c *v1.ContainerStatus) string {
+	switch {
+	case c == nil:
+		return "not made yet"
+	case c.State.Terminated != nil && c.State.Terminated.Reason == "":
+		return fmt.Sprintf("terminated (exit code %d)", c.State.Terminated.ExitCode)
+	case c.State.Terminated != nil:
+		return fmt.Sprintf("terminated (%s, exit code %d)", c.State.Terminated.Reason, c.State.Terminated.ExitCode)
+	case c.State.Waiting != nil && c.State.Waiting.Reason != "":
+		return fmt.Sprintf("waiting (%s)", c.State.Waiting.Reason)
+	case c.State.Running != nil:
+		return "running without an ID"
+	}
+	return "waiting"
+}
+
+// logs finds the logs of containers.
+type logs struct {
+	runtime interface {
+		ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error)
+	}
+	view *view
+}
+
+// containerLog is where the runtime writes a container's log, or, while it
+// does not answer, where it was told to.
+func (l *logs) containerLog(ctx context.Context, q server.LogQuery) (server.LogFile, error) {
+	file := server.LogFile{}
+	told, err := l.runtime.ContainerStatus(ctx, q.ID)
+	if err == nil {
+		file.Path = told.GetLogPath()
+	} else if !errors.Is(err, container.ErrNotFound) {
+		file.Path = l.view.plannedLog(q)
+	}
+	if file.Path == "" {
+		return file, fmt.Errorf("find the log of container %s: %w", q.ID, cmp.Or(err, errNoLog))
+	}
+	if q.Follow {
+		ended := make(chan struct{})
+		file.Ended = ended
+		go l.view.tellEnd(ctx, q, ended)
+	}
+	return file, nil
+}
+
+// plannedLog is where the runtime was told to write the log of a container's
+// newest attempt, or "".
+func (v *view) plannedLog(q server.LogQuery) string {
+	node, told := v.node.peek()
+	e, known := v.statuses.Entry(q.Pod.UID)
+	if !told || !known {
+		return ""
+	}
+	c := pod.StatusOf(e.Status, q.Container)
+	if c == nil || idOf(c) != q.ID {
+		return ""
+	}
+	return v.logPath(e.Pod, node, c)
+}
+
+// errNoLog is what there is of a container without a log.
+var errNoLog = errors.New("the runtime writes none")
+
+// tellEnd closes ended as soon as a container does not run any more, or
+// returns when ctx ends.
+func (v *view) tellEnd(ctx context.Context, q server.LogQuery, ended chan<- struct{}) {
+	changed := make(chan struct{}, 1)
+	defer v.statuses.Notify(changed)()
+	for v.runs(q) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+	close(ended)
+}
+
+func (v *view) runs(q server.LogQuery) bool {
+	e, ok := v.statuses.Entry(q.Pod.UID)
+	if !ok {
+		return false
+	}
+	c := pod.StatusOf(e.Status, q.Container)
+	return c != nil && c.State.Running != nil && idOf(c) == q.ID
+}

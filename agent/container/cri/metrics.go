@@ -1,0 +1,82 @@
+package cri
+
+import (
+	"errors"
+	"path"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/metric"
+)
+
+// callBounds are those of kubelet_runtime_operations_duration_seconds: 14 from
+// 5 ms on, each 2.5 times the one before.
+var callBounds = exponential(.005, 2.5, 14)
+
+func exponential(first, factor float64, n int) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = first
+		first *= factor
+	}
+	return out
+}
+
+// operations are the names that the kubelet has for the calls
+// (pkg/kubelet/kuberuntime/instrumented_services.go). Where a sandbox is
+// spoken of, they are not what the calls' names would become.
+var operations = map[string]string{
+	"Version":            "version",
+	"Status":             "status",
+	"RuntimeConfig":      "runtime_config",
+	"RunPodSandbox":      "run_podsandbox",
+	"StopPodSandbox":     "stop_podsandbox",
+	"RemovePodSandbox":   "remove_podsandbox",
+	"PodSandboxStatus":   "podsandbox_status",
+	"ListPodSandbox":     "list_podsandbox",
+	"CreateContainer":    "create_container",
+	"StartContainer":     "start_container",
+	"StopContainer":      "stop_container",
+	"RemoveContainer":    "remove_container",
+	"ListContainers":     "list_containers",
+	"ContainerStatus":    "container_status",
+	"ReopenContainerLog": "reopen_container_log",
+	"ExecSync":           "exec_sync",
+	"Exec":               "exec",
+	"Attach":             "attach",
+	"PortForward":        "port_forward",
+	"ListImages":         "list_images",
+	"ImageStatus":        "image_status",
+	"PullImage":          "pull_image",
+	"RemoveImage":        "remove_image",
+	"ImageFsInfo":        "image_fs_info",
+}
+
+// errExit stands for a command that has failed.
+var errExit = errors.New("the command failed")
+
+// observe counts a call that has ended. As with a kubelet, a command that
+// fails is an operation that failed, also where it is a probe's.
+func (d *Driver) observe(method string, reply any, took time.Duration, err error) {
+	operation := operations[path.Base(method)]
+	if operation == "" {
+		return // a call that upstream has no name for
+	}
+	if r, ok := reply.(*runtimeapi.ExecSyncResponse); ok && err == nil && r.GetExitCode() != 0 {
+		err = errExit
+	}
+	var room [64]byte
+	d.took.Observe(metric.AppendLabel(room[:0], "operation_type", operation), took, err)
+}
+
+// WriteMetrics writes how the calls went, under the kubelet's names. Streams
+// do not count.
+func (d *Driver) WriteMetrics(out *metric.Stream) {
+	out.Family(metric.KindCounter, "kubelet_runtime_operations_total", "Calls to the container runtime.")
+	out.Totals(d.took)
+	out.Family(metric.KindCounter, "kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed.")
+	out.Failures(d.took)
+	out.Family(metric.KindHistogram, "kubelet_runtime_operations_duration_seconds", "How long calls to the container runtime took.")
+	out.Timings(d.took)
+}

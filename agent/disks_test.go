@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/disk"
+	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/status"
+)
+
+// A disk that cannot be measured takes no other metric along.
+func TestClaimsThatCannotBeMeasured(t *testing.T) {
+	asked := 0
+	disks, err := disk.New(disk.Config{
+		Pods: func(context.Context) ([]disk.Pod, error) { asked++; return nil, errors.New("no mount table") },
+		Node: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &parts{statuses: status.NewStore(), disks: disks}
+	var text bytes.Buffer
+	out := metric.NewStream(&text)
+	if err := p.writeClaims(t.Context(), out); err != nil || asked != 0 {
+		t.Errorf("without a claim: %v, %d looks", err, asked)
+	}
+	web, st := knownPod("web", "1", time.Unix(1e9, 0))
+	web.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	p.statuses.Set(web, st, status.Sandbox{})
+	if err := p.writeClaims(t.Context(), out); err != nil || asked != 1 {
+		t.Errorf("with a claim: %v, %d looks", err, asked)
+	}
+	if err := out.Flush(); err != nil || text.Len() != 0 {
+		t.Errorf("%q, %v", &text, err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the client is gone")
+	cancel(gone)
+	if err := p.writeClaims(ended, out); !errors.Is(err, gone) {
+		t.Errorf("after the client: %v", err)
+	}
+}

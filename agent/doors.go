@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/syncloop"
+)
+
+// assembleDoors builds what others ask the agent through: the socket for root
+// at the board, /healthz with the status page, and the node's API. It comes
+// last, since they tell of all the rest.
+func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls func() uint64, view *view, log *slog.Logger) error {
+	if err := p.assembleStreams(cfg, rt, view, log); err != nil {
+		return err
+	}
+	if err := p.assembleDisks(cfg, rt, view, log); err != nil {
+		return err
+	}
+	figures, err := newFigures(cfg, view, p, log)
+	if err != nil {
+		return err
+	}
+	if figures != nil {
+		p.usage = figures.usage
+	}
+	if err := p.assembleNodeAPI(cfg, rt, view, figures, log); err != nil {
+		return err
+	}
+	page, err := p.assemblePage(cfg, view, p.checks(), log)
+	if err != nil {
+		return err
+	}
+	told := (func() *local.Cluster)(nil)
+	if p.cluster != nil {
+		told = p.tellCluster
+	}
+	p.local, err = local.New(local.Config{
+		Cluster:        told,
+		SocketPath:     cfg.Tinylet.SocketPath,
+		HealthzAddress: healthzAddress(cfg),
+		Pods:           view.pods,
+		Events:         p.events.Recent,
+		Drain:          local.Drain{Begin: p.goDown, Cancel: p.shutdown.Cancel, Left: func() int { return len(p.notOver()) }},
+		Watch:          p.events.Watch,
+		Usage:          p.usage,
+		Page:           page,
+		Checks:         p.checks(),
+		RuntimeCalls:   calls,
+		Metrics:        p.writeMetrics,
+		Streaming:      p.streams,
+		Log:            log,
+	})
+	return err
+}
+
+// tellCluster is how the agent does with its API server, and what it tells
+// there of the node.
+func (p *parts) tellCluster() *local.Cluster {
+	out := p.cluster.told()
+	for _, c := range p.cluster.conditions(context.Background()) {
+		out.Conditions = append(out.Conditions, local.Condition{
+			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time,
+		})
+	}
+	return out
+}
+
+// checks are what the agent's health goes by.
+func (p *parts) checks() []local.Check {
+	return []local.Check{
+		{Name: "syncloop", Healthy: func(time.Time) error { return alive(p.loop) }},
+		{Name: "runtime", Healthy: p.pleg.Healthy},
+	}
+}
+
+// turnLimit is how long the sync loop may take for one turn: it only
+// dispatches, so even a slow board needs milliseconds.
+const turnLimit = 2 * time.Second
+
+func alive(loop *syncloop.Loop) error {
+	ctx, cancel := context.WithTimeout(context.Background(), turnLimit)
+	defer cancel()
+	return loop.Alive(ctx)
+}

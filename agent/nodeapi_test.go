@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/config"
+)
+
+// kubeconfig is one of a cluster whose server nobody asks.
+const kubeconfig = `apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+`
+
+// The node's API is where there is somebody who judges who calls, and where it
+// is wanted.
+func TestWhereThereIsANodeAPI(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(c *config.Config)
+		api    bool
+	}{
+		{"a board alone", func(*config.Config) {}, false},
+		{"a node of a cluster", func(c *config.Config) { c.Kubeconfig = filepath.Join(c.Paths.Root, "kubeconfig") }, true},
+		{"switched off", func(c *config.Config) {
+			c.Kubeconfig = filepath.Join(c.Paths.Root, "kubeconfig")
+			c.Kubelet.EnableServer = new(false)
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, l *lab) {
+				if err := os.WriteFile(filepath.Join(l.cfg.Paths.Root, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				l.cfg.Paths.State, l.cfg.Paths.PKI = l.cfg.Paths.Root, filepath.Join(l.cfg.Paths.Root, "pki")
+				tt.change(l.cfg)
+				l.want(shell(t, "web", "Always", "sleep infinity"))
+				l.start()
+				a := l.agent
+				if (a.cluster != nil) != (l.cfg.Kubeconfig != "") || (a.nodeAPI != nil) != tt.api {
+					t.Errorf("cluster: %v, its API: %v", a.cluster != nil, a.nodeAPI != nil)
+				}
+				if a.streams == nil || a.local == nil {
+					t.Error("root at the board cannot ask")
+				}
+				if tt.api && len(a.nodeAPI.jobs()) != 2 {
+					t.Errorf("%d jobs", len(a.nodeAPI.jobs()))
+				}
+				l.settle(5 * time.Second)
+				told := 0
+				for p, st := range a.told() {
+					if told++; p == nil || st == nil {
+						t.Errorf("told of %v, %v", p, st)
+					}
+				}
+				for range a.told() {
+					break // who asks may stop
+				}
+				if told != 1 {
+					t.Errorf("%d pods are told of", told)
+				}
+			})
+		})
+	}
+}
+
+// Before a node has joined it can ask nobody, and lets nobody in for it.
+func TestReviewsWithoutCredentials(t *testing.T) {
+	r := reviews{current: func() *apiclient.Client { return nil }}
+	if got, err := r.token(t.Context(), &authenticationv1.TokenReview{}); got != nil || !errors.Is(err, errNoCredentials) {
+		t.Errorf("who calls: %+v, %v", got, err)
+	}
+	if got, err := r.right(t.Context(), &authorizationv1.SubjectAccessReview{}); got != nil || !errors.Is(err, errNoCredentials) {
+		t.Errorf("what they may: %+v, %v", got, err)
+	}
+}
+
+func TestReviews(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		switch r.Method + " " + r.URL.Path {
+		case "POST /apis/authentication.k8s.io/v1/tokenreviews":
+			_, _ = w.Write([]byte(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,"user":{"username":"ann"}}}`))
+		case "POST /apis/authorization.k8s.io/v1/subjectaccessreviews":
+			_, _ = w.Write([]byte(`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`))
+		default:
+			t.Errorf("asked %s %s", r.Method, r.URL.Path)
+		}
+	}))
+	defer s.Close()
+	client, err := apiclient.New(apiclient.Config{Server: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Reconnect()
+	r := reviews{current: func() *apiclient.Client { return client }}
+	if got, err := r.token(t.Context(), &authenticationv1.TokenReview{}); err != nil || got.Status.User.Username != "ann" {
+		t.Errorf("who calls: %+v, %v", got, err)
+	}
+	if got, err := r.right(t.Context(), &authorizationv1.SubjectAccessReview{}); err != nil || !got.Status.Allowed {
+		t.Errorf("what they may: %+v, %v", got, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.right(ended, &authorizationv1.SubjectAccessReview{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("for a caller who has left: %v", err)
+	}
+}

@@ -1,0 +1,33 @@
+package podsync
+
+import (
+	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// The kinds of work on cgroups, as kubelet_cgroup_manager_duration_seconds has
+// them (pkg/kubelet/cm/cgroup_manager_linux.go).
+var (
+	createCgroup  = metric.AppendLabel(nil, "operation_type", "create")
+	updateCgroup  = metric.AppendLabel(nil, "operation_type", "update")
+	destroyCgroup = metric.AppendLabel(nil, "operation_type", "destroy")
+)
+
+// ensureCgroup makes a cgroup, or brings it up to date.
+func (s *Syncer) ensureCgroup(path string, r cgroups.Resources) error {
+	operation, begun := createCgroup, s.now()
+	if s.Cgroups.Exists(path) {
+		operation = updateCgroup
+	}
+	err := s.Cgroups.Ensure(path, r)
+	s.counted.cgroups.Observe(operation, s.now().Sub(begun), err)
+	return err
+}
+
+// deleteCgroup removes a cgroup with those below it.
+func (s *Syncer) deleteCgroup(path string) error {
+	begun := s.now()
+	err := s.Cgroups.Delete(path)
+	s.counted.cgroups.Observe(destroyCgroup, s.now().Sub(begun), err)
+	return err
+}

@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/version"
+)
+
+// process is what the kernel says of this process (proc(5)).
+type process struct {
+	proc string // where /proc is
+}
+
+// processFigures are those of one moment.
+type processFigures struct {
+	cpu               time.Duration
+	started           time.Time
+	virtual, resident uint64 // bytes
+	open, limit       uint64 // file descriptors
+}
+
+// userHertz is the unit of times in /proc, which has been the same on every
+// architecture of Linux for decades.
+const userHertz = 100
+
+// maxStat bounds what is read of a file of /proc: the line of all interrupts
+// is the longest there.
+const maxStat = 1 << 20
+
+// read reads the figures of now.
+func (p process) read() (f processFigures, err error) {
+	stat, err := os.ReadFile(filepath.Join(p.proc, "self", "stat"))
+	if err != nil {
+		return f, fmt.Errorf("read the process's figures: %w", err)
+	}
+	boot, err := p.boot()
+	if err != nil {
+		return f, err
+	}
+	if f, err = parseStat(stat, boot, uint64(os.Getpagesize())); err != nil {
+		return f, err
+	}
+	dir, err := os.Open(filepath.Join(p.proc, "self", "fd"))
+	if err != nil {
+		return f, fmt.Errorf("count open files: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return f, fmt.Errorf("count open files: %w", err)
+	}
+	f.open = uint64(max(len(names), 1) - 1) // without the folder itself
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return f, fmt.Errorf("ask how many files may be open: %w", err)
+	}
+	f.limit = limit.Cur
+	return f, nil
+}
+
+// boot is when the kernel was started, by the clock of now: a board's clock
+// may have been set since.
+func (p process) boot() (time.Time, error) {
+	name := filepath.Join(p.proc, "stat")
+	file, err := os.Open(name)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read when the kernel was started: %w", err)
+	}
+	defer file.Close()
+	var text []byte
+	buf := make([]byte, 4<<10)
+	for len(text) < maxStat {
+		n, err := file.Read(buf)
+		text = append(text, buf[:n]...)
+		if seconds, ok := parseBoot(text); ok {
+			return time.Unix(seconds, 0), nil
+		}
+		if err != nil {
+			break
+		}
+	}
+	return time.Time{}, fmt.Errorf("read when the kernel was started: %s has no btime", name)
+}
+
+// parseBoot finds the whole line btime.
+func parseBoot(text []byte) (seconds int64, ok bool) {
+	const key = "\nbtime "
+	i := bytes.Index(text, []byte(key))
+	if i < 0 {
+		return 0, false
+	}
+	line, _, whole := bytes.Cut(text[i+len(key):], []byte("\n"))
+	if !whole {
+		return 0, false
+	}
+	seconds, err := strconv.ParseInt(string(line), 10, 64)
+	return seconds, err == nil
+}
+
+// errStat says that a process's stat is not as the kernel writes it.
+var errStat = errors.New("read the process's figures: its stat is not as proc(5) has it")
+
+// parseStat reads /proc/[pid]/stat. The second field is the command in
+// brackets and may hold anything, brackets too.
+func parseStat(text []byte, boot time.Time, page uint64) (f processFigures, err error) {
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	// By proc(5)'s numbers; the first one here is the third.
+	number := func(n int) uint64 {
+		if n-3 >= len(fields) {
+			err = errStat
+			return 0
+		}
+		v, bad := strconv.ParseUint(string(fields[n-3]), 10, 64)
+		if bad != nil {
+			err = errStat
+		}
+		return v
+	}
+	f.cpu = ticks(number(14) + number(15))
+	f.started = boot.Add(ticks(number(22)))
+	f.virtual, f.resident = number(23), number(24)*page
+	return f, err
+}
+
+func ticks(n uint64) time.Duration {
+	const each = time.Second / userHertz
+	return time.Duration(min(n, uint64(1<<63-1)/uint64(each))) * each
+}
+
+// writeMetrics writes what Prometheus' client libraries tell of a process. What
+// the kernel does not tell is left out.
+func (p process) writeMetrics(out *metric.Stream) {
+	out.Family(metric.KindGauge, "go_goroutines", "Goroutines of the agent.")
+	out.Sample(float64(runtime.NumGoroutine()))
+	out.Family(metric.KindGauge, "go_info", "The version of Go that the agent was built with.")
+	out.Sample(1, metric.AppendLabel(nil, "version", runtime.Version()))
+	f, err := p.read()
+	if err != nil {
+		return
+	}
+	out.Family(metric.KindCounter, "process_cpu_seconds_total", "CPU time of the agent.")
+	out.Sample(f.cpu.Seconds())
+	for _, g := range []struct {
+		name, help string
+		value      float64
+	}{
+		{"process_resident_memory_bytes", "Memory of the agent that is in RAM.", float64(f.resident)},
+		{"process_virtual_memory_bytes", "Address space of the agent.", float64(f.virtual)},
+		{"process_open_fds", "Files that the agent has open.", float64(f.open)},
+		{"process_max_fds", "Files that the agent may have open.", float64(f.limit)},
+		{"process_start_time_seconds", "When the agent was started, in seconds since 1970.", float64(f.started.UnixMilli()) / 1e3},
+	} {
+		out.Family(metric.KindGauge, g.name, g.help)
+		out.Sample(g.value)
+	}
+}
+
+// writeBuild writes which release this is, as Kubernetes' programs do. From
+// what it was built is not known.
+func writeBuild(out *metric.Stream) {
+	major, minor := version.Numbers()
+	built := ""
+	if at := version.Built(); !at.IsZero() {
+		built = at.Format(time.RFC3339)
+	}
+	var labels []byte
+	for _, l := range [][2]string{
+		{"build_date", built}, {"compiler", runtime.Compiler}, {"git_commit", ""}, {"git_tree_state", ""}, {"git_version", version.Kubelet()},
+		{"go_version", runtime.Version()}, {"major", major}, {"minor", minor}, {"platform", runtime.GOOS + "/" + runtime.GOARCH},
+	} {
+		labels = metric.AppendLabel(labels, l[0], l[1])
+	}
+	out.Family(metric.KindGauge, "kubernetes_build_info", "1, with what the agent was built as.")
+	out.Sample(1, labels)
+}

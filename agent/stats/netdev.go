@@ -1,0 +1,55 @@
+package stats
+
+import (
+	"bytes"
+)
+
+// AppendInterfaces appends what /proc/PID/net/dev tells, but for the loopback
+// interface (net/core/net-procfs.c of Linux). A line that it does not
+// understand is left out, and what a name or a number is missing of with it.
+func AppendInterfaces(dev []byte, to []Interface) []Interface {
+	for line := range bytes.Lines(dev) {
+		name, counters, ok := bytes.Cut(line, []byte{':'})
+		name = bytes.TrimSpace(name)
+		if !ok || len(name) == 0 || string(name) == "lo" {
+			continue // the two lines of the header have no colon
+		}
+		var n [12]uint64
+		fields := 0
+		for field := range bytes.FieldsSeq(counters) {
+			if fields == len(n) {
+				break
+			}
+			value, ok := netCounter(field)
+			if !ok {
+				break
+			}
+			n[fields] = value
+			fields++
+		}
+		if fields < len(n) {
+			continue
+		}
+		to = append(to, Interface{
+			Name: string(name),
+			Rx:   Traffic{Bytes: n[0], Packets: n[1], Errors: n[2], Dropped: n[3]},
+			Tx:   Traffic{Bytes: n[8], Packets: n[9], Errors: n[10], Dropped: n[11]},
+		})
+	}
+	return to
+}
+
+// netCounter is a decimal number of 64 bits.
+func netCounter(digits []byte) (n uint64, ok bool) {
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		more := n*10 + uint64(c-'0')
+		if n > (1<<64-1)/10 || more < n*10 {
+			return 0, false
+		}
+		n = more
+	}
+	return n, len(digits) > 0
+}

@@ -1,0 +1,62 @@
+package volume
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/metric"
+)
+
+// operationBounds are those of storage_operation_duration_seconds
+// (pkg/volume/util/metrics.go).
+var operationBounds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
+
+// The names of upstream's volume plugins that claims can lead to, and of none.
+const (
+	pluginHostPath = "kubernetes.io/host-path"
+	pluginLocal    = "kubernetes.io/local-volume"
+	pluginNone     = "N/A"
+)
+
+// Plugin is the name of the plugin that a kubelet has for a volume. It is N/A
+// for one of a kind that is not built, and for a claim, whose volume tells.
+func Plugin(source *v1.VolumeSource) string {
+	switch {
+	case source.EmptyDir != nil, *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
+		return "kubernetes.io/empty-dir"
+	case source.HostPath != nil:
+		return pluginHostPath
+	case source.ConfigMap != nil:
+		return "kubernetes.io/configmap"
+	case source.Secret != nil:
+		return "kubernetes.io/secret"
+	case source.DownwardAPI != nil:
+		return "kubernetes.io/downward-api"
+	case source.Projected != nil:
+		return "kubernetes.io/projected"
+	case source.Image != nil:
+		return "kubernetes.io/image"
+	}
+	return pluginNone
+}
+
+// observe counts the making of a volume, or its being brought up to date.
+func (v *Volumes) observe(plugin string, took time.Duration, err error) {
+	status := "success"
+	if err != nil {
+		status = "fail-unknown"
+	}
+	var room [128]byte
+	labels := metric.AppendLabel(room[:0], "migrated", "false")
+	labels = metric.AppendLabel(labels, "operation_name", "volume_mount")
+	labels = metric.AppendLabel(labels, "status", status)
+	v.took.Observe(metric.AppendLabel(labels, "volume_plugin", plugin), took, err)
+}
+
+// WriteMetrics writes how long volumes took to make, under the kubelet's name.
+// Their removal is not told: it is one for all of a pod.
+func (v *Volumes) WriteMetrics(out *metric.Stream) {
+	out.Family(metric.KindHistogram, "storage_operation_duration_seconds", "How long operations on volumes took.")
+	out.Timings(v.took)
+}

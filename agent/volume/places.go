@@ -1,0 +1,95 @@
+package volume
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/disk"
+)
+
+// Places tells where the pod's volumes lie that can be measured, whether or
+// not they are set up, and what is the pod's beside them. As under a kubelet,
+// volumes that the pod has no directory of are not among them: hostPath, also
+// behind a claim, and images.
+//
+// bound answers the PersistentVolume that a claim in the pod's namespace is
+// bound to, or nothing. It is asked only where the pod has several claims, so
+// that its directories do not tell which is whose; nil knows none. It blocks
+// on the disk where there are claims, and on bound.
+func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (volumes []disk.Volume, other []disk.Place) {
+	uid := string(p.UID)
+	if component(uid) != nil {
+		return nil, nil
+	}
+	root := filepath.Join(v.root, dirPods)
+	claims := v.claims(p)
+	volumes = make([]disk.Volume, 0, len(p.Spec.Volumes))
+	for i := range p.Spec.Volumes {
+		volume := disk.Volume{Name: p.Spec.Volumes[i].Name}
+		plugin, name := "", volume.Name
+		switch source := &p.Spec.Volumes[i].VolumeSource; {
+		case source.EmptyDir != nil, *source == v1.VolumeSource{}:
+			plugin = dirEmptyDir
+			volume.Mounted = source.EmptyDir != nil && source.EmptyDir.Medium != v1.StorageMediumDefault
+			volume.Ephemeral = !volume.Mounted
+		case source.ConfigMap != nil:
+			plugin, volume.Ephemeral = dirConfigMap, true
+		case source.Secret != nil:
+			plugin, volume.Mounted = dirSecret, true
+		case source.DownwardAPI != nil:
+			plugin, volume.Mounted = dirDownward, true
+		case source.Projected != nil:
+			plugin, volume.Mounted = dirProjected, true
+		case source.PersistentVolumeClaim != nil:
+			volume.Claim = source.PersistentVolumeClaim.ClaimName
+			plugin, name, volume.Mounted = dirLocal, claims.volume(volume.Claim, bound), true
+		}
+		if plugin == "" || component(name) != nil {
+			continue
+		}
+		volume.Place = disk.Place{Root: root, Path: filepath.Join(uid, dirVolumes, plugin, name)}
+		volumes = append(volumes, volume)
+	}
+	return volumes, []disk.Place{{Root: root, Path: filepath.Join(uid, fileHosts)}}
+}
+
+// claimDirs are the claims of a pod, and the local volumes that it has.
+type claimDirs struct {
+	claims, dirs []string
+}
+
+func (v *Volumes) claims(p *v1.Pod) (c claimDirs) {
+	for i := range p.Spec.Volumes {
+		if claim := p.Spec.Volumes[i].PersistentVolumeClaim; claim != nil && !slices.Contains(c.claims, claim.ClaimName) {
+			c.claims = append(c.claims, claim.ClaimName)
+		}
+	}
+	if len(c.claims) == 0 {
+		return c
+	}
+	entries, err := os.ReadDir(filepath.Join(v.root, dirPods, string(p.UID), dirVolumes, dirLocal))
+	if err != nil {
+		return c // none is set up
+	}
+	for _, e := range entries {
+		c.dirs = append(c.dirs, e.Name())
+	}
+	return c
+}
+
+// volume is the local volume of a claim, or nothing.
+func (c *claimDirs) volume(claim string, bound func(string) string) string {
+	if len(c.claims) == 1 && len(c.dirs) == 1 {
+		return c.dirs[0]
+	}
+	if len(c.dirs) == 0 || bound == nil {
+		return ""
+	}
+	if name := bound(claim); slices.Contains(c.dirs, name) {
+		return name
+	}
+	return ""
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// screen is a terminal that is drawn on and whose keys are read one by one.
+// Between open and close it shows another screen than the one before, which
+// close brings back as it was.
+type screen struct {
+	in, out *os.File
+	before  unix.Termios
+	wake    [2]int // a pipe, by which the end of a context ends a wait for keys
+}
+
+// newScreen answers nil where either is no terminal.
+func newScreen(in io.Reader, out io.Writer) *screen {
+	s := &screen{}
+	var ok bool
+	if s.in, ok = in.(*os.File); !ok {
+		return nil
+	}
+	if s.out, ok = out.(*os.File); !ok {
+		return nil
+	}
+	for _, f := range []*os.File{s.in, s.out} {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+			return nil
+		}
+	}
+	return s
+}
+
+// Control sequences (ECMA-48, and xterm's alternate screen).
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[2J"
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+// open takes the terminal over. Ctrl-C stays a signal; Ctrl-Z and Ctrl-\ do
+// nothing, since they would leave the terminal as it is now.
+func (s *screen) open() error {
+	before, err := unix.IoctlGetTermios(int(s.in.Fd()), unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	if err := unix.Pipe2(s.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return err
+	}
+	s.before = *before
+	now := *before
+	now.Lflag &^= unix.ICANON | unix.ECHO
+	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 1, 0
+	now.Cc[unix.VSUSP], now.Cc[unix.VQUIT] = 0, 0 // _POSIX_VDISABLE
+	if err := unix.IoctlSetTermios(int(s.in.Fd()), unix.TCSETS, &now); err != nil {
+		s.closePipe()
+		return err
+	}
+	if _, err := io.WriteString(s.out, enterScreen); err != nil {
+		return errors.Join(err, s.close())
+	}
+	return nil
+}
+
+// close gives the terminal back as it was.
+func (s *screen) close() error {
+	s.closePipe()
+	_, err := io.WriteString(s.out, leaveScreen)
+	// What was typed meanwhile was for this program.
+	if reset := unix.IoctlSetTermios(int(s.in.Fd()), unix.TCSETSF, &s.before); reset != nil {
+		err = errors.Join(err, fmt.Errorf("give the terminal back: %w; `reset` does", reset))
+	}
+	return err
+}
+
+func (s *screen) closePipe() {
+	_, _ = unix.Close(s.wake[0]), unix.Close(s.wake[1]) // nothing was written
+}
+
+// draw shows what write writes, as much of it as there is room for.
+func (s *screen) draw(write func(io.Writer) error) error {
+	rows, columns := 24, 80
+	if size, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 0 && size.Col > 0 {
+		rows, columns = int(size.Row), int(size.Col)
+	}
+	var text bytes.Buffer
+	if err := write(&text); err != nil {
+		return err
+	}
+	_, err := io.WriteString(s.out, frame(text.String(), rows, columns))
+	return err
+}
+
+// frame cuts text to a screen, and says how many lines are missing.
+func frame(text string, rows, columns int) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > rows {
+		more := len(lines) - rows + 1
+		lines = append(lines[:rows-1:rows-1], fmt.Sprintf("... and %d lines more", more))
+	}
+	var b strings.Builder
+	b.WriteString(home)
+	for i, line := range lines {
+		b.WriteString(cut(line, columns))
+		b.WriteString(clearLine)
+		if i < len(lines)-1 {
+			b.WriteString("\r\n")
+		}
+	}
+	b.WriteString(clearBelow)
+	return b.String()
+}
+
+func cut(line string, columns int) string {
+	if utf8.RuneCountInString(line) <= columns {
+		return line
+	}
+	return string([]rune(line)[:columns])
+}
+
+// key waits for a key, at most d; 0 is that none was pressed. It fails when
+// ctx ends, with the cause, or when the terminal is gone.
+func (s *screen) key(ctx context.Context, d time.Duration) (byte, error) {
+	written := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(written)
+		_, _ = unix.Write(s.wake[1], []byte{0}) // a full pipe wakes too
+	})
+	defer func() {
+		if !stop() {
+			<-written // before somebody closes the pipe
+		}
+	}()
+	for due := time.Now().Add(d); ; {
+		fds := []unix.PollFd{{Fd: int32(s.in.Fd()), Events: unix.POLLIN}, {Fd: int32(s.wake[0]), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(max(time.Until(due), 0)/time.Millisecond))
+		switch {
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, fmt.Errorf("wait for a key: %w", err)
+		case n == 0:
+			return 0, nil
+		}
+		var key [1]byte
+		if n, err := unix.Read(int(s.in.Fd()), key[:]); err != nil || n == 0 {
+			if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
+				continue
+			}
+			return 0, errors.Join(errors.New("the terminal is gone"), err)
+		}
+		if key[0] != 0 {
+			return key[0], nil
+		}
+	}
+}

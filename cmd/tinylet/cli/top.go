@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tinylet/tinylet/agent/local"
+)
+
+// TopDocument is what top -o json prints.
+type TopDocument = local.Usage
+
+// Orders of top.
+const (
+	byCPU    = "cpu"
+	byMemory = "memory"
+	byName   = "name"
+)
+
+// topFlags are the flags of top.
+type topFlags struct {
+	socket     *string
+	form       *output
+	sort       string
+	interval   time.Duration
+	containers bool
+	once       bool
+}
+
+// leastInterval is the shortest time that a usage of CPU is computed over.
+const leastInterval = time.Second
+
+func (s *system) top() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "top [flags]",
+		Short: "Show what the node and its pods use",
+		Long: "Show what the node and its pods use of CPU and memory, anew each --interval, until\n" +
+			"q or Ctrl-C; c, m and n sort by CPU, memory and name. Where the output is no\n" +
+			"terminal, or with --once, it is one table.\n\n" +
+			"CPU is in thousandths of a core, over the time since somebody last asked. MEMORY\n" +
+			"is the working set, and % its part of the node's. Nothing is measured while\n" +
+			"nobody asks.",
+		Example: `  # What uses the memory?
+  tinylet top --sort memory
+
+  # One table, with the containers of each pod.
+  tinylet top --once --containers
+
+  # The pod that uses most memory, for a script.
+  tinylet top -o json | jq -r '.pods | max_by(.memoryBytes).name'`,
+		Args: cobra.NoArgs,
+	}
+	f := topFlags{socket: addSocket(cmd), form: addOutput(cmd)}
+	cmd.Flags().StringVar(&f.sort, "sort", byCPU, "`order` of the pods: cpu, memory or name")
+	cmd.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "`time` between two looks, 1s or longer")
+	cmd.Flags().BoolVarP(&f.containers, "containers", "c", false, "show the containers of each pod")
+	cmd.Flags().BoolVar(&f.once, "once", false, "print one table")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		client := local.NewClient(*f.socket)
+		if screen := newScreen(cmd.InOrStdin(), cmd.OutOrStdout()); screen != nil && !f.once && *f.form != outputJSON {
+			return watchTop(cmd.Context(), client, &f, screen)
+		}
+		u, err := usage(cmd.Context(), client)
+		if err != nil {
+			return err
+		}
+		sortUsage(u, f.sort)
+		if *f.form == outputJSON {
+			return printJSON(cmd.OutOrStdout(), u)
+		}
+		return writeTop(cmd.OutOrStdout(), u, f.containers)
+	}
+	return command(cmd)
+}
+
+func (f *topFlags) check() error {
+	if orders := []string{byCPU, byMemory, byName}; !slices.Contains(orders, f.sort) {
+		return fmt.Errorf("--sort %q: it must be one of %s", f.sort, strings.Join(orders, ", "))
+	}
+	if f.interval < leastInterval {
+		return fmt.Errorf("--interval %v: it must be %v or longer", f.interval, leastInterval)
+	}
+	return nil
+}
+
+// usage asks once more if nobody has asked the agent lately: CPU is known
+// from two readings only.
+func usage(ctx context.Context, client *local.Client) (*local.Usage, error) {
+	u, err := client.Usage(ctx)
+	if err != nil || u.Node.CPUNanoCores != nil {
+		return u, err
+	}
+	timer := time.NewTimer(leastInterval + leastInterval/10)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-timer.C:
+	}
+	return client.Usage(ctx)
+}
+
+// watchTop shows the usage until somebody presses q, or ctx ends.
+func watchTop(ctx context.Context, client *local.Client, f *topFlags, screen *screen) (err error) {
+	if err := screen.open(); err != nil {
+		return fmt.Errorf("set up the terminal: %w; --once needs none", err)
+	}
+	defer func() { err = errors.Join(err, screen.close()) }()
+	wait := leastInterval // until CPU is known
+	for {
+		u, err := client.Usage(ctx)
+		if ctx.Err() != nil {
+			return &ExitError{Code: codeInterrupted}
+		}
+		if err != nil {
+			return err
+		}
+		for due := time.Now().Add(wait); ; {
+			sortUsage(u, f.sort)
+			if err := screen.draw(func(w io.Writer) error { return writeTop(w, u, f.containers) }); err != nil {
+				return err
+			}
+			key, err := screen.key(ctx, time.Until(due))
+			if ctx.Err() != nil {
+				return &ExitError{Code: codeInterrupted}
+			}
+			if err != nil {
+				return err
+			}
+			if key == 'q' || key == 'Q' {
+				return nil
+			}
+			if key == 0 {
+				break
+			}
+			f.press(key)
+		}
+		wait = f.interval
+	}
+}
+
+// press does what a key stands for.
+func (f *topFlags) press(key byte) {
+	switch key {
+	case 'c', 'C':
+		f.sort = byCPU
+	case 'm', 'M':
+		f.sort = byMemory
+	case 'n', 'N':
+		f.sort = byName
+	}
+}
+
+// sortUsage orders pods and their containers: the most first, or by name.
+func sortUsage(u *local.Usage, order string) {
+	compare := func(cpuA, cpuB *uint64, memoryA, memoryB uint64) int {
+		switch order {
+		case byCPU:
+			return cmp.Or(cmp.Compare(used(cpuB), used(cpuA)), cmp.Compare(memoryB, memoryA))
+		case byMemory:
+			return cmp.Compare(memoryB, memoryA)
+		}
+		return 0
+	}
+	slices.SortStableFunc(u.Pods, func(a, b local.PodUsage) int {
+		return cmp.Or(compare(a.CPUNanoCores, b.CPUNanoCores, a.MemoryBytes, b.MemoryBytes),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for i := range u.Pods {
+		slices.SortStableFunc(u.Pods[i].Containers, func(a, b local.ContainerUsage) int {
+			return cmp.Or(compare(a.CPUNanoCores, b.CPUNanoCores, a.MemoryBytes, b.MemoryBytes), cmp.Compare(a.Name, b.Name))
+		})
+	}
+}
+
+// used is -1 where it is not known, so that it comes last.
+func used(cpu *uint64) int64 {
+	if cpu == nil {
+		return -1
+	}
+	return int64(min(*cpu, 1<<62))
+}
+
+func writeTop(w io.Writer, u *local.Usage, containers bool) error {
+	if err := nodeTable(u).write(w); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "%s\n\n", nodeLine(&u.Node)); err != nil {
+		return err
+	}
+	if len(u.Pods) == 0 {
+		_, err := fmt.Fprintln(w, "no pods")
+		return err
+	}
+	return podsTable(u, containers).write(w)
+}
+
+// nodeTable is what the node uses, and on what.
+func nodeTable(u *local.Usage) *table {
+	var t table
+	t.add("GROUP", "CPU", "%", "MEMORY", "%")
+	n := &u.Node
+	row := func(name string, cpu *uint64, bytes uint64) {
+		t.add(name, millicores(cpu), percent(used(cpu), int64(n.Cores)*1e9), memory(bytes), share(bytes, n.MemoryCapacityBytes))
+	}
+	row("node "+n.Name, n.CPUNanoCores, n.MemoryBytes)
+	for _, c := range u.Classes {
+		row("  "+c.Name, c.CPUNanoCores, c.MemoryBytes)
+	}
+	for _, g := range []*local.GroupUsage{u.Agent, u.Runtime} {
+		if g != nil {
+			row("  "+g.Name, g.CPUNanoCores, g.MemoryBytes)
+		}
+	}
+	return &t
+}
+
+// nodeLine is what the node has left.
+func nodeLine(n *local.NodeUsage) string {
+	cores := "cores"
+	if n.Cores == 1 {
+		cores = "core"
+	}
+	text := fmt.Sprintf("%d %s; %s of %s memory available", n.Cores, cores, memory(n.MemoryAvailableBytes), memory(n.MemoryCapacityBytes))
+	if p := n.Pressure; p != nil {
+		text += fmt.Sprintf("; pressure: CPU %.1f%%, memory %.1f%%, I/O %.1f%%", p.CPU, p.Memory, p.IO)
+	}
+	return text
+}
+
+func podsTable(u *local.Usage, containers bool) *table {
+	var t table
+	t.add("NAMESPACE", "NAME", "CPU", "MEMORY", "%", "RESTARTS", "STATUS")
+	row := func(namespace, name string, cpu *uint64, bytes uint64, restarts int, status string) {
+		t.add(namespace, name, millicores(cpu), memory(bytes), share(bytes, u.Node.MemoryCapacityBytes), fmt.Sprint(restarts), status)
+	}
+	for i := range u.Pods {
+		p := &u.Pods[i]
+		row(p.Namespace, p.Name, p.CPUNanoCores, p.MemoryBytes, p.Restarts, p.Status)
+		if !containers {
+			continue
+		}
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			row("", "  "+c.Name, c.CPUNanoCores, c.MemoryBytes, c.Restarts, c.State)
+		}
+	}
+	return &t
+}
+
+// millicores writes billionths of a core in thousandths, rounded up as
+// kubectl does.
+func millicores(nano *uint64) string {
+	if nano == nil {
+		return "-"
+	}
+	milli := *nano / 1e6
+	if *nano%1e6 != 0 {
+		milli++
+	}
+	return fmt.Sprintf("%dm", milli)
+}
+
+// share is a part of memory, of which 0 is not known.
+func share(bytes, of uint64) string {
+	if bytes == 0 {
+		return "-"
+	}
+	return percent(int64(min(bytes, 1<<62)), int64(min(of, 1<<62)))
+}
+
+// percent is a part of a whole; a part below 0 is not known, nor is a whole
+// of 0.
+func percent(part, whole int64) string {
+	if part < 0 || whole <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100*float64(part)/float64(whole))
+}
