@@ -37,14 +37,23 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 
 .PHONY: test
 # A board alone leaves almost half of two processors idle: two at a time.
-test: host lint test-unit build size image ## everything that CI runs, boards and power cuts included (root)
+test: host browser lint test-unit build size image ## everything that CI runs, boards and power cuts included (root)
 	@$(LANES) test-board-arm64 test-board-armv7 test-cluster-power $(FAILED)
+
+.PHONY: browser
+browser: # headless Chromium for tests of the status page, where the distribution has it; without it they are skipped
+	@for b in chromium-headless-shell chromium chromium-browser google-chrome; do if command -v $$b >/dev/null; then exit 0; fi; done; \
+	echo "installing with apt-get, once: chromium-headless-shell fonts-dejavu-core"; \
+	sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	{ $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-dejavu-core >/dev/null; } \
+	|| echo "Chromium could not be installed: what is tested of the status page in a browser is skipped"
 
 .PHONY: test-unit
 test-unit: ## unit tests with the race detector
 	go test -race ./...
 	cd agent/nodestatus/testdata/strategicpatch && go test ./...
 	cd agent/report/testdata/strategicpatch && go test ./...
+	cd agent/stream/testdata/upstream && go test ./...
 
 .PHONY: test-board test-board-arm64 test-board-armv7
 test-board: image build-arm64 build-armv7 ## end to end on a simulated arm64 and a simulated armv7 board, both at a time
@@ -72,7 +81,7 @@ stock-kubelet: # the stock kubelet for arm64; minutes the first time, then cache
 test-adopt: host build-arm64 stock-kubelet ## a stock kubelet and tinylet take over from each other on a board (slow, not in test)
 	go test -tags adopt -count=1 -timeout 25m -v ./test/adopt
 
-.PHONY: control-plane control-plane-servers test-cluster test-cluster-power soak-power soak-power-arm64 soak-power-armv7
+.PHONY: control-plane control-plane-servers metrics-server test-cluster test-cluster-power soak-power soak-power-arm64 soak-power-armv7
 KUBERNETES := k8s.io/component-base/version
 KUBERNETES_STAMP := -s -w -X $(KUBERNETES).gitVersion=v1.36.3 -X $(KUBERNETES).gitMajor=1 -X $(KUBERNETES).gitMinor=36
 control-plane: control-plane-servers # and kubeadm for a board
@@ -82,7 +91,10 @@ control-plane-servers: # Kubernetes' servers and etcd for this machine; minutes 
 	@echo "building the control plane v1.36.3 (about 8 minutes the first time)"
 	cd test/cluster/servers && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $(CURDIR)/.cache/cluster/servers .
 	cd test/cluster/etcd && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/etcd .
-test-cluster: host build-arm64 control-plane ## boards beside a real control plane, on a network of their own (root, slow, not in test)
+metrics-server: # for kubectl top; minutes the first time, then cached
+	@echo "building metrics-server v0.9.0 (about 5 minutes the first time)"
+	cd test/cluster/metricsserver && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/cluster/metrics-server .
+test-cluster: host build-arm64 control-plane metrics-server ## boards beside a real control plane, on a network of their own (root, slow, not in test)
 	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
 
 POWER := go test -json -tags cluster -count=1 -run '^TestPowerCuts$$'

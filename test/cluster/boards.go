@@ -4,8 +4,10 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"testing"
 
@@ -112,4 +114,17 @@ func (c *Cluster) Link(t *testing.T) *Link {
 	})
 	t.Cleanup(l.Close)
 	return l
+}
+
+// Insecure is a connection to boards that does not judge their certificates,
+// and shows cert, which may be nil. It follows no redirects.
+func (c *Cluster) Insecure(cert *tls.Certificate) *http.Client {
+	conf := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a board signs its own certificate
+	if cert != nil {
+		conf.Certificates = []tls.Certificate{*cert}
+	}
+	return &http.Client{
+		Transport:     &http.Transport{DialContext: c.ns.dial, TLSClientConfig: conf, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }

@@ -21,6 +21,13 @@ import (
 // expired.
 func (c *Cluster) NodeCertificate(t *testing.T, node string, life time.Duration) []byte {
 	t.Helper()
+	return c.Certificate(t, pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}, life)
+}
+
+// Certificate makes a client certificate of a user, whose groups are the
+// subject's organizations, as NodeCertificate does.
+func (c *Cluster) Certificate(t *testing.T, user pkix.Name, life time.Duration) []byte {
+	t.Helper()
 	ca, err := tls.LoadX509KeyPair(c.key("ca.crt"), c.key("ca.key"))
 	if err != nil {
 		t.Fatalf("read the cluster's CA: %v", err)
@@ -32,12 +39,12 @@ func (c *Cluster) NodeCertificate(t *testing.T, node string, life time.Duration)
 	now := time.Now()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()),
-		Subject:      pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+		Subject:      user,
 		NotBefore:    now.Add(-time.Hour), NotAfter: now.Add(life),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca.Leaf, key.Public(), ca.PrivateKey)
 	if err != nil {
-		t.Fatalf("sign a certificate of node %s: %v", node, err)
+		t.Fatalf("sign a certificate of %s: %v", user.CommonName, err)
 	}
 	secret, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

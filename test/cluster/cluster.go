@@ -141,7 +141,7 @@ func (c *Cluster) end(t *testing.T) {
 	if c.ns == nil {
 		return
 	}
-	for _, name := range []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
+	for _, name := range []string{"metrics-server", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
 		p := c.server(name)
 		if p == nil {
 			continue

@@ -14,6 +14,6 @@
 //	  board0  tap of the first board, 10.77.0.10; board1 of the second, ...
 //
 // The servers run on the host and at its speed; only the boards are emulated.
-// They are built from their published modules, in the folders servers and
-// etcd, by make control-plane. A test needs root.
+// They are built from their published modules, in the folders servers, etcd
+// and metricsserver, by make control-plane metrics-server. A test needs root.
 package cluster

@@ -35,14 +35,34 @@ func output(cmd *exec.Cmd) (string, error) {
 }
 
 func (c *Cluster) kubectl(ctx context.Context, user string, stdin io.Reader, args ...string) (string, error) {
-	argv, err := c.command("kubectl", append([]string{"--kubeconfig=" + c.kubeconfig(user)}, args...)...)
+	cmd, err := c.kubectlCommand(ctx, user, args...)
 	if err != nil {
 		return "", err
 	}
-	cmd := c.ns.exec(ctx, argv...)
-	cmd.Env = append(os.Environ(), "HOME="+c.dir) // its caches
 	cmd.Stdin = stdin
 	return output(cmd)
+}
+
+func (c *Cluster) kubectlCommand(ctx context.Context, user string, args ...string) (*exec.Cmd, error) {
+	argv, err := c.command("kubectl", append([]string{"--kubeconfig=" + c.kubeconfig(user)}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	cmd := c.ns.exec(ctx, argv...)
+	cmd.Env = append(os.Environ(), "HOME="+c.dir) // its caches
+	return cmd, nil
+}
+
+// Command is a kubectl of the administrator that is ready to be started, for
+// tests that follow its output or have a terminal for it. It runs in the
+// cluster's network, ends with ctx, and is in a process group of its own.
+func (c *Cluster) Command(t *testing.T, ctx context.Context, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd, err := c.kubectlCommand(ctx, "admin", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd
 }
 
 // Kubectl runs kubectl as the administrator and returns its output without the

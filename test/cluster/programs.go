@@ -27,14 +27,14 @@ func (c *Cluster) program(name string) (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(here), "..", "..", ".cache", "cluster", name)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%w; make control-plane builds it", err)
+		return "", fmt.Errorf("%w; make control-plane metrics-server builds it", err)
 	}
 	return path, nil
 }
 
 // command is the command line of one part of the control plane.
 func (c *Cluster) command(name string, args ...string) ([]string, error) {
-	if name == "etcd" {
+	if name == "etcd" || name == "metrics-server" {
 		path, err := c.program(name)
 		return append([]string{path}, args...), err
 	}
@@ -61,8 +61,9 @@ func (c *Cluster) etcdArgs() []string {
 	}
 }
 
-// apiServerArgs are those of kubeadm's static pod, but for etcd without TLS
-// and an audit log, which is whole when an answer is out.
+// apiServerArgs are those of kubeadm's static pod, but for etcd without TLS,
+// ways to other API servers that need no service address, and an audit log,
+// which is whole when an answer is out.
 func (c *Cluster) apiServerArgs() []string {
 	return append([]string{
 		"--advertise-address=" + hostAddress.Addr().String(), fmt.Sprint("--secure-port=", securePort), "--allow-privileged=true",
@@ -76,6 +77,7 @@ func (c *Cluster) apiServerArgs() []string {
 		"--requestheader-allowed-names=front-proxy-client", "--requestheader-client-ca-file=" + c.key("front-proxy-ca.crt"),
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-username-headers=X-Remote-User",
+		"--enable-aggregator-routing=true",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + c.key("sa.pub"), "--service-account-signing-key-file=" + c.key("sa.key"),
 		"--service-cluster-ip-range=" + serviceSubnet,

@@ -38,6 +38,7 @@ func TestBoard(t *testing.T) {
 		{"disk full", diskFull, true},
 		{"containerd stopped, restarted, hung", containerdFaults, true},
 		{"a container that containerd has lost", lostContainer, true},
+		{"what a broken-off start left", brokenOffStart, true},
 	} {
 		if step.once && arch() != board.ARM64 {
 			continue
@@ -90,6 +91,7 @@ func threePods(n node) {
 	if got := n.sh("tinylet describe crashing"); !strings.Contains(got, "BackOff") || !strings.Contains(got, "exit") {
 		n.Errorf("describe crashing:\n%s", got)
 	}
+	n.lookedInto()
 	n.Log("\n" + n.sh("tinylet ps; tinylet status"))
 }
 
@@ -214,32 +216,42 @@ func (n node) told(texts ...string) {
 	}
 }
 
-// quiet prints which of the programs that start and stop containers have run
-// within some seconds: none where containerd has come to rest.
-const quiet = `for i in 1 2 3 4 5 6; do
-	for f in /proc/[0-9]*/comm; do
-		read -r name < "$f" 2> /dev/null || continue
-		case "$name" in crun|bridge|host-local|loopback|portmap|firewall) echo "$name" ;; esac
+// busy prints the processes, seen within some seconds, of the programs that
+// start and stop containers: none where containerd has come to rest.
+const busy = `for i in 1 2 3 4 5 6; do
+	for p in /proc/[0-9]*; do
+		read -r name < "$p/comm" 2> /dev/null || continue
+		case "$name" in crun|bridge|host-local|loopback|portmap|firewall) echo "${p#/proc/} $name" ;; esac
 	done
 	sleep 0.5
-done
+done | sort -u
 `
 
 // settledTasks is tasks once they do not change any more: containerd takes
-// back a start whose caller has died, and its process is seen until then.
+// back a start whose caller has died, and its process is seen until then. What
+// stays the same for long is no work: a start that was broken off in the middle
+// can leave a process that containerd does not know any more (the agent kills
+// it with the pod's end).
 func (n node) settledTasks() map[string]string {
 	n.Helper()
-	last := n.tasks()
-	for range 20 {
-		busy := n.sh(quiet)
-		now := n.tasks()
-		if busy == "" && maps.Equal(now, last) {
-			return now
+	tasks, work := n.tasks(), ""
+	for looks, same := 0, 0; looks < 20; looks++ {
+		was, had := tasks, work
+		work = n.sh(busy)
+		tasks = n.tasks()
+		if !maps.Equal(tasks, was) || work != had {
+			same = 0
+			continue
 		}
-		last = now
+		if same++; work == "" || same == 4 {
+			if work != "" {
+				n.Logf("left over from a start that was broken off: %s", work)
+			}
+			return tasks
+		}
 	}
-	n.Error("what containerd runs does not settle though no agent runs")
-	return last
+	n.Errorf("what containerd runs does not settle though no agent runs: %q", work)
+	return tasks
 }
 
 // agentKilled kills the agent with SIGKILL ten times and more while six

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
+	"github.com/tinylet/tinylet/test/board"
 )
 
 // containerdFaults stops, restarts and hangs containerd while pods start.
@@ -169,4 +170,26 @@ func cannotStart(n node) {
 		return ""
 	})
 	n.Logf("absent %s, never %s, bad %s, name %s", pods["absent"].Status, pods["never"].Status, pods["bad"].Status, pods["name"].Status)
+}
+
+// brokenOffStart gives a pod what containerd leaves of a sandbox when the
+// caller of CRI goes away between the making of its task and the answer: a
+// container, a process and a shim of which CRI knows nothing. The pod ends all
+// the same, and takes them along.
+func brokenOffStart(n node) {
+	n.put("cut.yaml", sleeper("cut", 1))
+	uid := n.eventually(patience, "the pod runs", statuses(map[string]string{"cut": "Running"}))["cut"].UID
+	n.sh(`ctr -n k8s.io run --detach --runc-binary crun --net-host --cgroup kubepods/besteffort/pod%[1]s/left \
+	--label io.cri-containerd.kind=sandbox --label io.kubernetes.pod.uid=%[1]s %[2]s left sleep 1000000`, uid, board.BusyboxImage)
+	const shim = `ps | grep -c '[c]ontainerd-shim.* -id left'; true`
+	if shims, tasks := n.sh(shim), n.tasks(); shims != "1" || tasks["left"] == "" {
+		n.Fatalf("%s shims of what was left, tasks %v", shims, tasks)
+	}
+	n.clear()
+	if shims, tasks := n.sh(shim), n.tasks(); shims != "0" || len(tasks) > 0 {
+		n.Errorf("%s shims of what was left, tasks %v", shims, tasks)
+	}
+	if got := n.sh("ctr -n k8s.io snapshots ls | grep -c '^left '; true"); got != "0" {
+		n.Error("the snapshot of what was left stays")
+	}
 }

@@ -202,7 +202,7 @@ func (n node) clear() {
 		return ""
 	})
 	if left := n.sh("ctr -n k8s.io c ls -q; ls /var/lib/kubelet/pods /var/log/pods /var/log/containers"); strings.Contains(left, "_") || len(strings.Fields(left)) > 3 {
-		n.Errorf("removed pods left behind: %s", left)
+		n.Errorf("removed pods left behind: %s\n%s", left, n.sh("tail -n 200 /var/log/containerd.log"))
 	}
 }
 

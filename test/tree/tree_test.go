@@ -62,15 +62,15 @@ func goList(t *testing.T, args ...string) []listed {
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/..."},
-	1: {"agent/pod", "agent/version", "agent/document", "agent/journal", "agent/strategic", "agent/metric", "agent/tpmkey"},
-	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock"},
+	1: {"agent/pod", "agent/version", "agent/document", "agent/journal", "agent/strategic", "agent/metric/...", "agent/tpmkey", "agent/remotecommand"},
+	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk"},
 	3: {"agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/..."},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
 		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/lost", "agent/preload", "agent/userns", "agent/nodestatus",
 		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
-		"agent/stats", "agent/authz", "agent/stream",
+		"agent/stats", "agent/authz", "agent/stream", "agent/page",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podsync", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},
