@@ -1,11 +1,13 @@
 package board
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,16 +27,21 @@ type packages struct {
 }
 
 // debs downloads Debian packages for a foreign architecture with the host's
-// apt, from a package database of its own.
+// apt: those that are listed, or the newest by a package database of its own.
 type debs struct {
 	arch arch
 	dir  string // state, downloaded archives and the record of a complete download
 	say  *progress
+	from map[string]string // addresses, by the path of what is downloaded by an index
 }
 
 // fetch returns the packages, from the cache if they are all there.
 func (d *debs) fetch(ctx context.Context) (packages, error) {
-	p, err := d.recorded()
+	list, err := locked(d.arch.debian)
+	if err != nil {
+		return packages{}, err
+	}
+	p, err := d.recorded(list)
 	if err == nil {
 		return p, nil
 	}
@@ -48,14 +55,27 @@ func (d *debs) fetch(ctx context.Context) (packages, error) {
 	if err := d.configure(mirror); err != nil {
 		return packages{}, fmt.Errorf("configure apt for %s: %w", d.arch.debian, err)
 	}
+	p, lockErr := d.fetchLocked(ctx, mirror, list)
+	if lockErr != nil && ctx.Err() == nil {
+		d.say.printf("the mirror does not have all of the packages that are listed: taking the newest (%v)", lockErr)
+		p, err = d.fetchNewest(ctx)
+		if err != nil {
+			err = errors.Join(lockErr, err)
+		}
+	}
+	if err = cmp.Or(err, ctx.Err()); err != nil {
+		return packages{}, err
+	}
+	return p, d.record(list, p)
+}
+
+// fetchNewest returns the newest packages, by the mirror's index.
+func (d *debs) fetchNewest(ctx context.Context) (packages, error) {
 	d.say.printf("reading the index of Debian %s for %s", suite, d.arch.debian)
 	if _, err := d.apt(ctx, "apt-get", "-qq", "update"); err != nil {
 		return packages{}, err
 	}
-	if p, err = d.download(ctx); err != nil {
-		return packages{}, err
-	}
-	return p, d.record(p)
+	return d.download(ctx)
 }
 
 func (d *debs) archives() string   { return filepath.Join(d.dir, "archives") }
@@ -64,12 +84,21 @@ func (d *debs) configPath() string { return filepath.Join(d.dir, "apt.conf") }
 
 // record is written last, so that it names complete downloads only.
 type record struct {
-	Wanted []string
+	Wanted []string // what was listed or to be found
 	Kernel string
 	User   []string
 }
 
-func (d *debs) recorded() (packages, error) {
+// wanted names what is asked for: another list is another download.
+func (d *debs) wanted(list []lockedPackage) []string {
+	wanted := append([]string{d.arch.kernel}, userPackages...)
+	for _, l := range list {
+		wanted = append(wanted, l.file())
+	}
+	return wanted
+}
+
+func (d *debs) recorded(list []lockedPackage) (packages, error) {
 	b, err := os.ReadFile(d.recordPath())
 	if err != nil {
 		return packages{}, err
@@ -78,7 +107,7 @@ func (d *debs) recorded() (packages, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return packages{}, fmt.Errorf("read %s: %w", d.recordPath(), err)
 	}
-	if !slices.Equal(r.Wanted, append([]string{d.arch.kernel}, userPackages...)) {
+	if !slices.Equal(r.Wanted, d.wanted(list)) {
 		return packages{}, fs.ErrNotExist
 	}
 	p := packages{Kernel: filepath.Join(d.archives(), r.Kernel)}
@@ -93,8 +122,8 @@ func (d *debs) recorded() (packages, error) {
 	return p, nil
 }
 
-func (d *debs) record(p packages) error {
-	r := record{Wanted: append([]string{d.arch.kernel}, userPackages...), Kernel: filepath.Base(p.Kernel)}
+func (d *debs) record(list []lockedPackage, p packages) error {
+	r := record{Wanted: d.wanted(list), Kernel: filepath.Base(p.Kernel)}
 	for _, u := range p.User {
 		r.User = append(r.User, filepath.Base(u))
 	}
@@ -207,7 +236,12 @@ func (d *debs) names(ctx context.Context, args ...string) ([]string, error) {
 	var paths []string
 	for line := range strings.Lines(string(out)) {
 		if f := strings.Fields(line); len(f) >= 3 && strings.HasSuffix(f[1], ".deb") {
-			paths = append(paths, filepath.Join(d.archives(), filepath.Base(f[1])))
+			path := filepath.Join(d.archives(), filepath.Base(f[1]))
+			if d.from == nil {
+				d.from = map[string]string{}
+			}
+			d.from[path], _ = url.PathUnescape(strings.Trim(f[0], "'"))
+			paths = append(paths, path)
 		}
 	}
 	slices.Sort(paths)

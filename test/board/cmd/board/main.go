@@ -18,6 +18,8 @@ import (
 const usage = `usage:
   board packages              name the missing distribution packages
   board build [flags]         make the board's image
+  board lock [--arch ARCH]    list the newest Debian packages of a board, for
+                              test/board/packages/
   board boot [flags] [COMMAND ARG...]
                               boot it and run a command, or join its console,
                               which Ctrl-] leaves
@@ -71,6 +73,8 @@ func run(ctx context.Context, args []string) (int, error) {
 		}
 		fmt.Println(im.Disk)
 		return 0, nil
+	case "lock":
+		return 0, board.Lock(ctx, opts.Arch, os.Stderr, os.Stdout)
 	case "boot":
 		vm := board.VMOptions{MemoryMB: *memory, CPUs: *cpus, ExtraCmdline: *cmdline}
 		vm.Files = put
