@@ -1,7 +1,8 @@
 // Package cgroups owns one cgroup v2 hierarchy, mounted anywhere: which
 // controllers it has, making groups with limits and delegating controllers
-// down to them, killing and deleting them, and reading what they use. It
-// knows no Kubernetes and keeps no state beside the kernel's.
+// down to them, freezing, killing and deleting them, reading what they use, and
+// waiting for what the kernel tells of them (Poller). It knows no Kubernetes and
+// keeps no state beside the kernel's.
 //
 // It is written on the kernel's files themselves rather than on
 // github.com/containerd/cgroups/v3. Measured with Go 1.26 for linux/arm64,
@@ -28,17 +29,20 @@ const DefaultRoot = "/sys/fs/cgroup"
 
 // The kernel's files that this package uses, by cgroup-v2.rst.
 const (
-	fileControllers = "cgroup.controllers"
-	fileSubtree     = "cgroup.subtree_control"
-	fileEvents      = "cgroup.events"
-	fileProcs       = "cgroup.procs"
-	fileKill        = "cgroup.kill"
-	fileCPUWeight   = "cpu.weight"
-	fileCPUMax      = "cpu.max"
-	fileMemoryMax   = "memory.max"
-	fileMemory      = "memory.current"
-	fileMemoryStat  = "memory.stat"
-	filePidsMax     = "pids.max"
+	fileControllers  = "cgroup.controllers"
+	fileSubtree      = "cgroup.subtree_control"
+	fileEvents       = "cgroup.events"
+	fileProcs        = "cgroup.procs"
+	fileKill         = "cgroup.kill"
+	fileCPUWeight    = "cpu.weight"
+	fileCPUMax       = "cpu.max"
+	fileMemoryMax    = "memory.max"
+	fileMemory       = "memory.current"
+	fileMemoryStat   = "memory.stat"
+	fileMemoryEvents = "memory.events"
+	filePidsEvents   = "pids.events"
+	fileFreeze       = "cgroup.freeze"
+	filePidsMax      = "pids.max"
 )
 
 var (

@@ -1,0 +1,242 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Poller waits for what the kernel tells of any number of groups, in one
+// goroutine (Run) and no thread of its own: the epoll instance that it asks is
+// itself watched by Go's poller. Nothing is read between two events.
+//
+// All that is watched costs one open file. Its methods are safe for concurrent
+// use.
+type Poller struct {
+	root  string
+	epoll *os.File
+
+	mu      sync.Mutex
+	closed  bool
+	last    int32
+	watches map[int32]*Watch
+}
+
+// Watch is one thing that a Poller waits for, until Close. What is called for
+// it is called by Run, one call after another, and must not block.
+type Watch struct {
+	poller *Poller
+	id     int32
+	events uint32
+	pause  time.Duration
+	ready  func(w *Watch)
+
+	mu    sync.Mutex // guards the descriptor against its reuse
+	fd    int        // -1 when closed
+	timer *time.Timer
+}
+
+// NewPoller makes a Poller of the hierarchy. It has to be run, and closed when
+// it is not.
+func (t *Tree) NewPoller() (*Poller, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("wait for events of cgroups: make an epoll instance: %w", err)
+	}
+	// Go's poller takes only what does not block.
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("wait for events of cgroups: %w", err)
+	}
+	return &Poller{root: t.root, epoll: os.NewFile(uintptr(fd), "cgroups"), watches: map[int32]*Watch{}}, nil
+}
+
+// Run calls what is watched for until the context ends or Close is called, and
+// then closes the Poller and all that it watches. It returns nil then, and may
+// be called once.
+func (p *Poller) Run(ctx context.Context) error {
+	defer p.Close()
+	stop := context.AfterFunc(ctx, func() { _ = p.epoll.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	raw, err := p.epoll.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("wait for events of cgroups: %w", err)
+	}
+	var events [16]unix.EpollEvent
+	var n int
+	var waitErr error
+	wait := func(fd uintptr) bool {
+		n, waitErr = retry(func() (int, error) { return unix.EpollWait(int(fd), events[:], 0) })
+		return n > 0 || waitErr != nil
+	}
+	for {
+		err := raw.Read(wait)
+		if ctx.Err() != nil || p.ended() {
+			return nil
+		}
+		if err = errors.Join(err, waitErr); err != nil {
+			return fmt.Errorf("wait for events of cgroups: %w", err)
+		}
+		for i := range events[:n] {
+			if w := p.watch(events[i].Fd); w != nil {
+				w.ready(w)
+				w.rearm()
+			}
+		}
+	}
+}
+
+// Close ends Run and all that is watched. It may be called again.
+func (p *Poller) Close() error {
+	p.mu.Lock()
+	watches := p.watches
+	closed := p.closed
+	p.closed, p.watches = true, nil
+	p.mu.Unlock()
+	if closed {
+		return nil
+	}
+	for _, w := range watches {
+		w.close()
+	}
+	return p.epoll.Close()
+}
+
+func (p *Poller) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+func (p *Poller) watch(id int32) *Watch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.watches[id]
+}
+
+// add watches an open file, which is the Watch's from then on, and is closed
+// where that fails. With EPOLLONESHOT the next event is not told before pause is
+// over: the kernel tells of a group that lives at its limit a hundred times a
+// second (CGROUP_FILE_NOTIFY_MIN_INTV in kernel/cgroup/cgroup.c).
+func (p *Poller) add(fd int, events uint32, pause time.Duration, ready func(w *Watch)) (*Watch, error) {
+	w := &Watch{poller: p, events: events, pause: pause, ready: ready, fd: fd}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		unix.Close(fd)
+		return nil, os.ErrClosed
+	}
+	for { // past those that live longest
+		if p.last++; p.last > 0 && p.watches[p.last] == nil {
+			break
+		}
+		p.last = max(p.last, 0)
+	}
+	w.id = p.last
+	p.watches[w.id] = w
+	if err := p.control(unix.EPOLL_CTL_ADD, w); err != nil {
+		delete(p.watches, w.id)
+		unix.Close(fd)
+		return nil, err
+	}
+	return w, nil
+}
+
+func (p *Poller) control(op int, w *Watch) error {
+	raw, err := p.epoll.SyscallConn()
+	if err != nil {
+		return err
+	}
+	event := unix.EpollEvent{Events: w.events, Fd: w.id}
+	var ctlErr error
+	if err := raw.Control(func(fd uintptr) { ctlErr = unix.EpollCtl(int(fd), op, w.fd, &event) }); err != nil {
+		return err
+	}
+	return ctlErr
+}
+
+// rearm has the next event of EPOLLONESHOT told, at once or when the pause is
+// over. What happened meanwhile is told then.
+func (w *Watch) rearm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.fd < 0 || w.events&unix.EPOLLONESHOT == 0:
+	case w.pause <= 0:
+		_ = w.poller.control(unix.EPOLL_CTL_MOD, w)
+	case w.timer == nil:
+		w.timer = time.AfterFunc(w.pause, w.resume)
+	default:
+		w.timer.Reset(w.pause)
+	}
+}
+
+func (w *Watch) resume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		_ = w.poller.control(unix.EPOLL_CTL_MOD, w)
+	}
+}
+
+// read reads the watched file anew from its start, which is also what the
+// kernel takes for having heard of the event. A group that was removed gives
+// ErrNotFound.
+func (w *Watch) read(buf []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd < 0 {
+		return 0, os.ErrClosed
+	}
+	n, err := retry(func() (int, error) { return unix.Pread(w.fd, buf, 0) })
+	if errors.Is(err, unix.ENODEV) {
+		return 0, gone{}
+	}
+	return n, err
+}
+
+// Close ends the watch. A call for it may still be under way; none begins
+// after. It does not block and may be called again.
+func (w *Watch) Close() {
+	w.poller.mu.Lock()
+	delete(w.poller.watches, w.id)
+	w.poller.mu.Unlock()
+	w.close()
+}
+
+// close takes the file out of the epoll instance along with it.
+func (w *Watch) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd < 0 {
+		return
+	}
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	unix.Close(w.fd)
+	w.fd = -1
+}
+
+// openIn opens a file of a group.
+func (p *Poller) openIn(path, name string, flags int) (int, error) {
+	rel, err := relative(path)
+	if err != nil {
+		return -1, err
+	}
+	file := p.root + "/" + rel + "/" + name
+	fd, err := retry(func() (int, error) { return unix.Open(file, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0) })
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return -1, fmt.Errorf("open %s: %w", file, whyMissing(file))
+	case err != nil:
+		return -1, fmt.Errorf("open %s: %w", file, err)
+	}
+	return fd, nil
+}

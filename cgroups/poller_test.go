@@ -1,0 +1,414 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The test binary is also what lives in the groups of tests.
+const playEnv = "CGROUPS_TEST_PLAY"
+
+func TestMain(m *testing.M) {
+	switch play := os.Getenv(playEnv); play {
+	case "":
+		os.Exit(m.Run())
+	case "wait":
+		time.Sleep(time.Minute)
+	default: // bytes to hold and to touch again and again, or a file to read
+		n, err := strconv.Atoi(play)
+		if err != nil {
+			for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+				if _, err := os.ReadFile(play); err != nil {
+					os.Exit(2)
+				}
+			}
+			os.Exit(0)
+		}
+		held := make([]byte, n)
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+			for i := 0; i < n; i += os.Getpagesize() {
+				held[i]++
+			}
+		}
+	}
+	os.Exit(0)
+}
+
+// group makes a group in this machine's hierarchy and returns its tree and its
+// path; it goes with the test, and what lives in it.
+func group(t *testing.T, r Resources, controllers ...string) (*Tree, string) {
+	t.Helper()
+	tree, err := Open(mounted(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := tree.Missing(controllers...); err != nil || len(missing) > 0 {
+		t.Skipf("cgroup v2 has no %v here (%v)", missing, err)
+	}
+	path := fmt.Sprintf("tinylet-test-%d-%s", os.Getpid(), filepath.Base(t.Name()))
+	if err := tree.Ensure(path, r); errors.Is(err, os.ErrPermission) {
+		t.Skipf("this needs the right to make a cgroup: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tree.Kill(path); err != nil {
+			t.Log(err)
+		}
+		until(t, "the group is gone", func() bool { return tree.Delete(path) == nil })
+	})
+	return tree, path
+}
+
+// play starts a process in the group.
+func play(t *testing.T, tree *Tree, path, what string) *exec.Cmd {
+	t.Helper()
+	dir, err := os.Open(filepath.Join(tree.root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), playEnv+"="+what, "GOGC=off")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// polling is a Poller that runs until the test ends.
+func polling(t *testing.T, tree *Tree) *Poller {
+	t.Helper()
+	p, err := tree.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return p
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not after 20 s: %s", what)
+		}
+	}
+}
+
+// next is the next value that is told.
+func next[T any](t *testing.T, told <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-told:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing is told in 20 s")
+		panic("unreachable")
+	}
+}
+
+func TestWatchState(t *testing.T) {
+	tree, path := group(t, Resources{})
+	p := polling(t, tree)
+	told := make(chan State, 16)
+	w, err := p.WatchState(path, func(s State, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		told <- s
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, told); got != (State{}) {
+		t.Errorf("at first: %+v", got)
+	}
+	cmd := play(t, tree, path, "wait")
+	if got := next(t, told); got != (State{Populated: true}) {
+		t.Errorf("with a process: %+v", got)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, told); got != (State{}) {
+		t.Errorf("without it: %+v", got)
+	}
+	w.Close()
+	w.Close()
+	play(t, tree, path, "wait")
+	select {
+	case s := <-told:
+		t.Errorf("told after its end: %+v", s)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// What happens in a pause is told when it is over, once.
+func TestPollerPauses(t *testing.T) {
+	tree, path := group(t, Resources{})
+	p := polling(t, tree)
+	const pause = 300 * time.Millisecond
+	told := make(chan time.Time, 64)
+	w, err := p.watchFile(path, fileEvents, pause, func([]byte, error) { told <- time.Now() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	first := next(t, told)
+	for range 5 {
+		cmd := play(t, tree, path, "wait")
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	if second := next(t, told); second.Sub(first) < pause {
+		t.Errorf("told again after %v", second.Sub(first))
+	}
+	time.Sleep(2 * pause)
+	if len(told) > 2 {
+		t.Errorf("told %d times more", len(told))
+	}
+}
+
+// A watch may be closed, and others made, by what is called for it.
+func TestWatchClosesItself(t *testing.T) {
+	tree, path := group(t, Resources{})
+	p := polling(t, tree)
+	told := make(chan int, 8)
+	watches := make(chan *Watch, 8)
+	var again func(left int)
+	again = func(left int) {
+		w, err := p.WatchState(path, func(State, error) {
+			(<-watches).Close()
+			if told <- left; left > 0 {
+				again(left - 1)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		watches <- w
+	}
+	again(3)
+	for want := 3; want >= 0; want-- {
+		if got := next(t, told); got != want {
+			t.Errorf("told %d, want %d", got, want)
+		}
+	}
+}
+
+func TestPollerEnds(t *testing.T) {
+	tree, path := group(t, Resources{})
+	p := polling(t, tree)
+	if _, err := p.WatchState(path, func(State, error) {}); err != nil {
+		t.Fatal(err)
+	}
+	before := openFiles(t)
+	if err := errors.Join(p.Close(), p.Close()); err != nil {
+		t.Error(err)
+	}
+	if after := openFiles(t); after > before-2 {
+		t.Errorf("%d files were open, %d are", before, after)
+	}
+	if _, err := p.WatchState(path, nil); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a watch on a closed one: %v", err)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
+}
+
+func TestWatchNothing(t *testing.T) {
+	tree, path := group(t, Resources{})
+	p := polling(t, tree)
+	if _, err := p.WatchState("tinylet-test-nowhere", nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("no group: %v", err)
+	}
+	if _, err := p.WatchState("../..", nil); err == nil {
+		t.Error("a path that leaves the root is watched")
+	}
+	if _, err := p.openIn(path, "no.such.file", 0); !errors.Is(err, ErrController) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// A process that outgrows its group is told of, with its death; a group that
+// lives at its limit is not told of more often than it may.
+func TestWatchMemory(t *testing.T) {
+	tree, path := group(t, Resources{MemoryMax: 16 << 20}, "memory")
+	if err := os.WriteFile(filepath.Join(tree.root, path, "memory.swap.max"), []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	p := polling(t, tree)
+	told := make(chan EventFigures, 256)
+	w, err := p.WatchMemory(path, 0, func(f EventFigures, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		told <- f
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if got := next(t, told); got.OOMKill != (Figure{0, true}) {
+		t.Errorf("at first: %+v", got)
+	}
+	cmd := play(t, tree, path, strconv.Itoa(64<<20))
+	for got := (EventFigures{}); got.OOMKill.Value == 0; {
+		got = next(t, told)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the process ended with %v", err)
+	}
+}
+
+func TestWatchPids(t *testing.T) {
+	tree, path := group(t, Resources{PidsMax: 2}, "pids")
+	p := polling(t, tree)
+	told := make(chan uint64, 64)
+	w, err := p.WatchPids(path, 0, func(n uint64, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		told <- n
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if got := next(t, told); got != 0 {
+		t.Errorf("at first: %d", got)
+	}
+	play(t, tree, path, "wait") // Go has more threads than two
+	if got := next(t, told); got == 0 {
+		t.Error("told, and nothing is counted")
+	}
+}
+
+// Processes that take each other's memory are told of within two windows of
+// the trigger.
+func TestWatchPressure(t *testing.T) {
+	tree, path := group(t, Resources{MemoryMax: 24 << 20}, "memory", "io")
+	p := polling(t, tree)
+	trigger := Trigger{Stall: 20 * time.Millisecond, Window: 500 * time.Millisecond}
+	told := make(chan struct{}, 64)
+	w, err := p.WatchPressure(path, ResourceMemory, trigger, func() { told <- struct{}{} })
+	if errors.Is(err, ErrPressure) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := p.WatchPressure("/", ResourceMemory, trigger, func() {}); err != nil {
+		t.Errorf("of the whole system: %v", err)
+	}
+	// Pages of files come and go: what is over the limit has to be read again.
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, 48<<20), 0o600); err != nil {
+		t.Skipf("48 MB on a disk: %v", err)
+	}
+	play(t, tree, path, file)
+	next(t, told)
+}
+
+func TestWatchPressureRefused(t *testing.T) {
+	tree := &Tree{root: t.TempDir()}
+	writeGroup(t, tree, "off", map[string]string{fileControllers: "memory\n"})
+	p := polling(t, tree)
+	if _, err := p.WatchPressure("off", ResourceMemory, Trigger{}, nil); !errors.Is(err, ErrPressure) {
+		t.Errorf("a kernel without pressure: %v", err)
+	}
+	if _, err := p.WatchPressure("nowhere", ResourceMemory, Trigger{}, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("no group: %v", err)
+	}
+}
+
+func TestTriggerString(t *testing.T) {
+	for want, trigger := range map[string]Trigger{
+		"some 150000 1000000": {Stall: 150 * time.Millisecond, Window: time.Second},
+		"full 1 500000":       {Full: true, Stall: time.Microsecond, Window: 500 * time.Millisecond},
+	} {
+		if got := trigger.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestParseState(t *testing.T) {
+	for in, want := range map[string]State{
+		"populated 0\nfrozen 0\n": {},
+		"populated 1\nfrozen 0\n": {Populated: true},
+		"frozen 1\npopulated 1\n": {Populated: true, Frozen: true},
+		"populated 1\n":           {Populated: true},
+	} {
+		var got State
+		if !parseState([]byte(in), &got) || got != want {
+			t.Errorf("%q: %+v", in, got)
+		}
+	}
+	for _, in := range []string{"", "frozen 0\n", "populated x\n"} {
+		if parseState([]byte(in), new(State)) {
+			t.Errorf("%q can be understood", in)
+		}
+	}
+}
+
+// Waiting for events is no thread's work: hundreds of watches wait in one
+// goroutine that the runtime wakes.
+func TestPollerOfMany(t *testing.T) {
+	tree, path := group(t, Resources{})
+	p := polling(t, tree)
+	var told [100]chan State
+	for i := range told {
+		told[i] = make(chan State, 4)
+		w, err := p.WatchState(path, func(s State, _ error) { told[i] <- s })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+	}
+	for i := range told {
+		next(t, told[i])
+	}
+	play(t, tree, path, "wait")
+	for i, c := range slices.Backward(told[:]) {
+		if got := next(t, c); !got.Populated {
+			t.Errorf("%d: %+v", i, got)
+		}
+	}
+}
