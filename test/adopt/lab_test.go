@@ -39,8 +39,16 @@ type lab struct {
 	kubeletLogs []*logBuffer // of each stock kubelet in turn
 }
 
+// labOptions say what the board has; what is zero is as usual.
+type labOptions struct {
+	memoryMB, cpus int
+	cmdline        string // more of the kernel's command line
+}
+
 // newLab boots the board. Both agents' programs have to be built before.
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T) *lab { t.Helper(); return newLabWith(t, labOptions{}) }
+
+func newLabWith(t *testing.T, o labOptions) *lab {
 	t.Helper()
 	l := &lab{t: t, start: time.Now()}
 	tinylet := filepath.Join("..", "..", "bin", "tinylet-arm64")
@@ -58,7 +66,7 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.vm, err = board.Boot(l.t.Context(), im, board.VMOptions{MemoryMB: 1024, Files: append(board.TinyletFiles(tinylet),
+	l.vm, err = board.Boot(l.t.Context(), im, board.VMOptions{MemoryMB: max(o.memoryMB, 1024), CPUs: o.cpus, ExtraCmdline: o.cmdline, Files: append(board.TinyletFiles(tinylet),
 		board.File{Path: "/usr/bin/stock-kubelet", Mode: 0o755, Source: kubelet},
 		board.File{Path: "/usr/bin/crilist", Mode: 0o755, Source: buildCRIList(t)},
 		board.File{Path: "/etc/stock-kubelet.yaml", Mode: 0o644, Data: config},
