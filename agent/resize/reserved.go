@@ -1,0 +1,63 @@
+package resize
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// Reserved is the pod as others have to reckon with it: of each container the
+// larger of what it was allocated and what its status says it runs with. A
+// pod that shrinks frees nothing before it has shrunk. It is p, which is to
+// be as its allocation has it, or shares what it does not replace (PodRequests
+// with UseStatusResources in k8s.io/component-helpers/resource; of the init
+// containers only sidecars).
+func Reserved(p *v1.Pod) *v1.Pod {
+	larger := Allocation{Containers: map[string]v1.ResourceRequirements{}, Pod: p.Spec.Resources}
+	for c, kind := range pod.Containers(&p.Spec) {
+		s := pod.StatusOf(&p.Status, c.Name)
+		if kind == pod.Ephemeral || kind == pod.Init && !pod.IsRestartableInit(c) || s == nil || s.Resources == nil {
+			continue
+		}
+		r := c.Resources
+		r.Requests = most(r.Requests, s.Resources.Requests, s.AllocatedResources)
+		larger.Containers[c.Name] = r
+	}
+	if own := p.Spec.Resources; own != nil && p.Status.Resources != nil {
+		r := *own
+		// The status tells of the whole pod; only what the pod has as a whole
+		// replaces the sum of its containers.
+		r.Requests = most(r.Requests, only(p.Status.Resources.Requests, r.Requests), only(p.Status.AllocatedResources, r.Requests))
+		larger.Pod = &r
+	}
+	return larger.Apply(p)
+}
+
+// most is the largest of each resource; the result may be one of the lists.
+func most(list v1.ResourceList, others ...v1.ResourceList) v1.ResourceList {
+	out, own := list, false
+	for _, other := range others {
+		for name, q := range other {
+			if has, ok := out[name]; ok && q.Cmp(has) <= 0 {
+				continue
+			}
+			if !own {
+				if out, own = list.DeepCopy(), true; out == nil {
+					out = v1.ResourceList{}
+				}
+			}
+			out[name] = q
+		}
+	}
+	return out
+}
+
+func only(list, names v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name := range names {
+		if q, ok := list[name]; ok {
+			out[name] = q
+		}
+	}
+	return out
+}
