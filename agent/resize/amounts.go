@@ -1,0 +1,56 @@
+package resize
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// amounts is a resource list as the record has it. Parsing and comparing
+// 1e1000000 takes the better part of a second, and larger exponents minutes,
+// so amounts beyond reason are not read.
+type amounts v1.ResourceList
+
+func (a *amounts) UnmarshalJSON(text []byte) error {
+	var list map[v1.ResourceName]string
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	if list == nil {
+		return nil
+	}
+	*a = make(amounts, len(list))
+	for name, given := range list {
+		if !reasonable(given) {
+			return fmt.Errorf("%s: the amount is beyond reason", name)
+		}
+		q, err := resource.ParseQuantity(given)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		(*a)[name] = q
+	}
+	return nil
+}
+
+// reasonable allows what is short and has an exponent of two digits at most.
+func reasonable(text string) bool {
+	if len(text) > 64 {
+		return false
+	}
+	i := strings.IndexAny(text, "eE")
+	return i < 0 || len(strings.TrimLeft(text[i+1:], "+-")) <= 2
+}
+
+func allReasonable(list v1.ResourceList) bool {
+	for name := range list {
+		q := list[name]
+		if !reasonable(q.String()) {
+			return false
+		}
+	}
+	return true
+}
