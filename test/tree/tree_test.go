@@ -70,7 +70,7 @@ var layers = [][]string{
 		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/lost", "agent/preload", "agent/userns", "agent/nodestatus",
 		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
-		"agent/stats", "agent/authz", "agent/stream", "agent/page",
+		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/evict", "agent/cpuset", "agent/resize",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podsync", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},
