@@ -37,14 +37,12 @@ func TestOnTheKernel(t *testing.T) {
 	n := bootDisk(t, board.VMOptions{MemoryMB: 256, Files: files})
 	for _, pkg := range ofTheKernel {
 		t.Run(pkg, func(t *testing.T) {
-			out, err := n.vm.Shell(n.ctx, "cd /root/tests/"+pkg+" && ./"+pkg+".test -test.v -test.short 2>&1")
+			out, err := n.vm.Run(n.ctx, "sh", "-c", "cd /root/tests/"+pkg+" && ./"+pkg+".test -test.v 2>&1")
 			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
+				t.Fatal(err)
 			}
-			for line := range strings.Lines(out) {
-				if strings.Contains(line, "--- SKIP") {
-					t.Errorf("skipped on a board:%s", strings.TrimPrefix(line, "---"))
-				}
+			if out.Exit != 0 || strings.Contains(string(out.Stdout), "--- SKIP") {
+				t.Errorf("exit code %d, and none may be skipped:\n%s", out.Exit, out.Stdout)
 			}
 		})
 	}

@@ -73,7 +73,7 @@ var layers = [][]string{
 		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/evict", "agent/cpuset", "agent/resize",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
-	5: {"agent/podsync", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},
+	5: {"agent/podsync", "agent/pressure", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},
 	6: {"agent"},
 	7: {"cmd/..."},
 }

@@ -1,0 +1,312 @@
+package pressure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/evict"
+)
+
+const mi = 1 << 20
+
+// node is a node of so much memory and disk, what is used of them, and what
+// the loop did, in words.
+type node struct {
+	t  *testing.T
+	mu sync.Mutex // guards what follows
+
+	memory, disk int64 // capacity in MiB
+	pods         []*user
+	dead, images int64 // MiB on the disk that can be spared
+	spareFails   bool
+	ends         time.Duration // how long a pod takes to end
+	looks        int
+	did          []string
+	log          bytes.Buffer
+	loop         *Loop
+}
+
+// user is a pod.
+type user struct {
+	name         string
+	memory, disk int64 // MiB
+	critical     bool
+	ending       bool
+}
+
+func (n *node) used() (memory, disk int64) {
+	disk = n.dead + n.images
+	for _, p := range n.pods {
+		memory, disk = memory+p.memory, disk+p.disk
+	}
+	return memory, disk
+}
+
+func (n *node) note(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.did = append(n.did, fmt.Sprintf(format, args...))
+}
+
+// done is what the loop did until now.
+func (n *node) done() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.did)
+}
+
+func (n *node) looked() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.looks
+}
+
+func (n *node) observe(context.Context) (o evict.Observations) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.looks++
+	memory, disk := n.used()
+	o[evict.MemoryAvailable] = evict.Observation{Available: (n.memory - memory) * mi, Capacity: n.memory * mi, Time: time.Now(), Known: true}
+	o[evict.NodeFsAvailable] = evict.Observation{Available: (n.disk - disk) * mi, Capacity: n.disk * mi, Time: time.Now(), Known: true}
+	return o
+}
+
+func (n *node) list(context.Context, evict.Signal) (out []evict.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, u := range n.pods {
+		if u.ending {
+			continue
+		}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: u.name, UID: types.UID(u.name)}}
+		if u.critical {
+			priority := int32(2000001000)
+			p.Spec.Priority = &priority
+		}
+		p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("10Mi")}}}}
+		out = append(out, evict.Pod{Pod: p, Known: true, Memory: evict.Measured(u.memory * mi), Ephemeral: evict.Measured(u.disk * mi),
+			Containers: []evict.Container{{Name: "c", Memory: evict.Measured(u.memory * mi), Rootfs: evict.Disk{Bytes: evict.Measured(u.disk * mi)}, Logs: evict.Disk{Bytes: evict.Measured(0)}}}})
+	}
+	return out
+}
+
+func (n *node) evict(p *v1.Pod, e evict.Eviction) <-chan struct{} {
+	n.note("evict %s in %v", p.Name, e.Grace)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.IndexFunc(n.pods, func(u *user) bool { return u.name == p.Name })
+	if i < 0 || n.pods[i].ending {
+		return nil
+	}
+	if !strings.Contains(e.Message, "The node was low on resource: ") {
+		n.t.Errorf("%s is told %q", p.Name, e.Message)
+	}
+	n.pods[i].ending = true
+	gone := make(chan struct{})
+	go func() {
+		time.Sleep(n.ends)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.pods = slices.DeleteFunc(n.pods, func(u *user) bool { return u.name == p.Name })
+		close(gone)
+	}()
+	return gone
+}
+
+func (n *node) reclaim(_ context.Context, r evict.Reclaim) error {
+	n.note("spare %s", r)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.spareFails:
+		return errors.New("the runtime does not answer")
+	case r == evict.DeadContainers:
+		n.dead = 0
+	default:
+		n.images = 0
+	}
+	return nil
+}
+
+// run runs the loop beside play until play is over.
+func (n *node) run(t *testing.T, config evict.Config, play func()) {
+	t.Helper()
+	thresholds, err := evict.Parse(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n.t = t
+		thresholds, _ := evict.OneFs.Thresholds(thresholds)
+		n.loop = New(Config{
+			Thresholds: thresholds, Layout: evict.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
+			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict,
+			Changed: func(c evict.Conditions) { n.note("under %s", c) },
+			Met:     func(s evict.Signal) { n.note("short of %s", s.Resource()) },
+			Log:     slog.New(slog.NewTextHandler(&n.log, nil)),
+		})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		end := errors.New("the end")
+		done := make(chan error)
+		go func() { done <- n.loop.Run(ctx) }()
+		synctest.Wait()
+		play()
+		cancel(end)
+		if err := <-done; !errors.Is(err, end) {
+			t.Errorf("Run: %v", err)
+		}
+		time.Sleep(time.Hour) // what ends, ends
+	})
+}
+
+var hard = evict.Config{Hard: map[string]string{"memory.available": "16Mi", "nodefs.available": "10%"}}
+
+// A node that has enough is looked at once, and at each sign; never else.
+func TestQuiet(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
+	n.run(t, hard, func() {
+		time.Sleep(24 * time.Hour)
+		if n.looked() != 1 {
+			t.Errorf("%d looks in a quiet day", n.looked())
+		}
+		for range 3 {
+			n.loop.Look()
+		}
+		time.Sleep(time.Hour)
+	})
+	if n.looked() < 2 || n.looked() > 3 || len(n.done()) > 0 {
+		t.Errorf("%d looks, did %v", n.looked(), n.done())
+	}
+}
+
+// The pods that are over their requests go, the largest first, one at a time,
+// until there is enough; the condition stays for its transition.
+func TestMemory(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, ends: 2 * time.Second, pods: []*user{
+		{name: "small", memory: 5}, {name: "critical", memory: 120, critical: true}, {name: "hog", memory: 60}, {name: "leaker", memory: 90},
+	}}
+	n.run(t, hard, func() {
+		n.loop.Look()
+		time.Sleep(time.Minute)
+		if !n.loop.Under().Memory {
+			t.Error("the node is not under memory pressure")
+		}
+		time.Sleep(time.Hour)
+		if n.loop.Under().Memory {
+			t.Error("the node is still under memory pressure")
+		}
+	})
+	want := []string{"under [MemoryPressure]", "short of memory", "evict leaker in 1s", "under []"}
+	if d := cmp.Diff(want, n.done()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// While it is not enough the next pod goes, but not before the one before is
+// gone, or has had its time.
+func TestOneAfterTheOther(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		ends time.Duration
+		want time.Duration // between two evictions
+	}{
+		{"they end", 3 * time.Second, 3 * time.Second},
+		{"they hang", time.Hour, untilGone},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &node{memory: 100, disk: 1000, ends: tc.ends, pods: []*user{{name: "a", memory: 60}, {name: "b", memory: 61}, {name: "c", memory: 62}}}
+			n.run(t, hard, func() {
+				begun := time.Now()
+				for range 3 {
+					n.loop.Look()
+					synctest.Wait()
+				}
+				for len(n.done()) < 4 && time.Since(begun) < 10*time.Minute {
+					time.Sleep(time.Second)
+				}
+				if took := time.Since(begun).Truncate(time.Second); took < tc.want || took > tc.want+2*time.Second {
+					t.Errorf("the second went after %v", took)
+				}
+			})
+			if did := n.done(); len(did) < 5 || did[2] != "evict c in 1s" || did[4] != "evict b in 1s" {
+				t.Errorf("did %q", n.done())
+			}
+		})
+	}
+}
+
+// Of a full disk, dead containers and unused images go first, and a pod only
+// where that is not enough, or failed.
+func TestDisk(t *testing.T) {
+	spared := []string{"under [DiskPressure]", "short of ephemeral-storage", "spare dead containers", "spare unused images"}
+	for _, tc := range []struct {
+		name         string
+		dead, images int64
+		fails        bool
+		want         []string
+	}{
+		{"enough", 50, 200, false, spared},
+		{"not enough", 10, 0, false, append(slices.Clone(spared), "evict big in 1s")},
+		{"failed", 50, 200, true, append(slices.Clone(spared), "evict big in 1s")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &node{memory: 256, disk: 1000, dead: tc.dead, images: tc.images, spareFails: tc.fails,
+				pods: []*user{{name: "small", disk: 20}, {name: "big", disk: 980 - 20 - tc.dead - tc.images}}}
+			n.run(t, hard, func() {
+				n.loop.Look()
+				time.Sleep(5 * time.Second)
+			})
+			if d := cmp.Diff(tc.want, n.done()); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if strings.Contains(n.log.String(), "could not be given back") != tc.fails {
+				t.Errorf("the log: %s", n.log.String())
+			}
+		})
+	}
+}
+
+// A soft threshold is acted on when its grace is over, without a sign.
+func TestSoft(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
+	config := evict.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
+	n.run(t, config, func() {
+		n.loop.Look()
+		time.Sleep(89 * time.Second)
+		if len(n.done()) != 1 {
+			t.Errorf("before its grace is over: %q", n.done())
+		}
+		time.Sleep(2 * time.Second)
+	})
+	want := []string{"under [MemoryPressure]", "short of memory", "evict a in 1m0s"}
+	if d := cmp.Diff(want, n.done()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Where only critical pods run, that is said, and nothing is tried in a hurry.
+func TestNobodyCanGo(t *testing.T) {
+	n := &node{memory: 100, disk: 1000, pods: []*user{{name: "critical", memory: 95, critical: true}}}
+	n.run(t, hard, func() { time.Sleep(time.Minute) })
+	if n.looked() > 8 {
+		t.Errorf("%d looks in a minute", n.looked())
+	}
+	if !strings.Contains(n.log.String(), "no pod can be evicted") {
+		t.Errorf("the log: %s", n.log.String())
+	}
+}
