@@ -105,7 +105,7 @@ CYCLES_arm64 := 120
 CYCLES_armv7 := 80
 soak-power: host build-arm64 build-armv7 control-plane-servers bin/verdict ## 200 power cuts of an arm64 and an armv7 board that are nodes, both at a time, or CYCLES each; SEED=n repeats a run (root, slow)
 	@$(LANES) soak-power-arm64 soak-power-armv7 $(FAILED)
-soak-power-arm64 soak-power-armv7: soak-power-%:
+soak-power-arm64 soak-power-armv7: soak-power-%: bin/verdict
 	BOARD_ARCH=$* POWER_CYCLES=$(or $(CYCLES),$(CYCLES_$*)) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node 2>&1 | $(call VERDICT,power-$*)
 
 .PHONY: bench bench-code

@@ -13,18 +13,22 @@ import (
 )
 
 // Poller waits for what the kernel tells of any number of groups, in one
-// goroutine (Run) and no thread of its own: the epoll instance that it asks is
-// itself watched by Go's poller. Nothing is read between two events.
+// goroutine (Run). Nothing is read between two events. All that is watched
+// costs one open file, and the goroutine a thread that sleeps in the kernel: to
+// have Go's poller watch the epoll instance in its place would cost the events
+// of PSI, since whoever asks for the state of a trigger takes its event away
+// (psi_trigger_poll in kernel/sched/psi.c), and epoll asks when it is nested.
 //
-// All that is watched costs one open file. Its methods are safe for concurrent
-// use.
+// Its methods are safe for concurrent use.
 type Poller struct {
-	root  string
-	epoll *os.File
+	root string
 
-	mu      sync.Mutex
+	mu      sync.Mutex // taken after that of a Watch
+	epoll   int
+	wake    int // an eventfd that ends Run
+	running bool
 	closed  bool
-	last    int32
+	last    int32 // of the IDs; that of wake is 0
 	watches map[int32]*Watch
 }
 
@@ -45,73 +49,89 @@ type Watch struct {
 // NewPoller makes a Poller of the hierarchy. It has to be run, and closed when
 // it is not.
 func (t *Tree) NewPoller() (*Poller, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("wait for events of cgroups: make an epoll instance: %w", err)
 	}
-	// Go's poller takes only what does not block.
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err == nil {
+		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN})
+	}
+	if err != nil {
+		unix.Close(epoll)
+		unix.Close(wake)
 		return nil, fmt.Errorf("wait for events of cgroups: %w", err)
 	}
-	return &Poller{root: t.root, epoll: os.NewFile(uintptr(fd), "cgroups"), watches: map[int32]*Watch{}}, nil
+	return &Poller{root: t.root, epoll: epoll, wake: wake, watches: map[int32]*Watch{}}, nil
 }
 
 // Run calls what is watched for until the context ends or Close is called, and
 // then closes the Poller and all that it watches. It returns nil then, and may
 // be called once.
 func (p *Poller) Run(ctx context.Context) error {
-	defer p.Close()
-	stop := context.AfterFunc(ctx, func() { _ = p.epoll.SetReadDeadline(time.Unix(1, 0)) })
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.running = true
+	p.mu.Unlock()
+	defer p.release()
+	stop := context.AfterFunc(ctx, p.Close)
 	defer stop()
-	raw, err := p.epoll.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("wait for events of cgroups: %w", err)
-	}
 	var events [16]unix.EpollEvent
-	var n int
-	var waitErr error
-	wait := func(fd uintptr) bool {
-		n, waitErr = retry(func() (int, error) { return unix.EpollWait(int(fd), events[:], 0) })
-		return n > 0 || waitErr != nil
-	}
 	for {
-		err := raw.Read(wait)
-		if ctx.Err() != nil || p.ended() {
-			return nil
-		}
-		if err = errors.Join(err, waitErr); err != nil {
+		n, err := retry(func() (int, error) { return unix.EpollWait(p.epoll, events[:], -1) })
+		if err != nil {
 			return fmt.Errorf("wait for events of cgroups: %w", err)
 		}
 		for i := range events[:n] {
-			if w := p.watch(events[i].Fd); w != nil {
+			w := p.watch(events[i].Fd)
+			switch {
+			case w != nil:
 				w.ready(w)
 				w.rearm()
+			case events[i].Fd == 0:
+				return nil
 			}
 		}
 	}
 }
 
-// Close ends Run and all that is watched. It may be called again.
-func (p *Poller) Close() error {
+// Close ends Run and all that is watched. It does not wait, and may be called
+// again.
+func (p *Poller) Close() {
 	p.mu.Lock()
 	watches := p.watches
-	closed := p.closed
-	p.closed, p.watches = true, nil
-	p.mu.Unlock()
-	if closed {
-		return nil
+	p.watches = nil
+	first := !p.closed
+	p.closed = true
+	switch {
+	case !first:
+	case p.running:
+		_, _ = unix.Write(p.wake, []byte{1, 0, 0, 0, 0, 0, 0, 1})
+	default:
+		p.free()
 	}
+	p.mu.Unlock()
 	for _, w := range watches {
 		w.close()
 	}
-	return p.epoll.Close()
 }
 
-func (p *Poller) ended() bool {
+// release is Close at the end of Run.
+func (p *Poller) release() {
+	p.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.closed
+	p.free()
+}
+
+// free closes the Poller's own files, with the lock held.
+func (p *Poller) free() {
+	unix.Close(p.epoll)
+	unix.Close(p.wake)
+	p.epoll, p.wake = -1, -1
 }
 
 func (p *Poller) watch(id int32) *Watch {
@@ -148,17 +168,12 @@ func (p *Poller) add(fd int, events uint32, pause time.Duration, ready func(w *W
 	return w, nil
 }
 
+// control changes the epoll instance, with the lock held.
 func (p *Poller) control(op int, w *Watch) error {
-	raw, err := p.epoll.SyscallConn()
-	if err != nil {
-		return err
+	if p.epoll < 0 {
+		return os.ErrClosed
 	}
-	event := unix.EpollEvent{Events: w.events, Fd: w.id}
-	var ctlErr error
-	if err := raw.Control(func(fd uintptr) { ctlErr = unix.EpollCtl(int(fd), op, w.fd, &event) }); err != nil {
-		return err
-	}
-	return ctlErr
+	return unix.EpollCtl(p.epoll, op, w.fd, &unix.EpollEvent{Events: w.events, Fd: w.id})
 }
 
 // rearm has the next event of EPOLLONESHOT told, at once or when the pause is
@@ -169,7 +184,7 @@ func (w *Watch) rearm() {
 	switch {
 	case w.fd < 0 || w.events&unix.EPOLLONESHOT == 0:
 	case w.pause <= 0:
-		_ = w.poller.control(unix.EPOLL_CTL_MOD, w)
+		w.arm()
 	case w.timer == nil:
 		w.timer = time.AfterFunc(w.pause, w.resume)
 	default:
@@ -180,9 +195,17 @@ func (w *Watch) rearm() {
 func (w *Watch) resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fd >= 0 {
-		_ = w.poller.control(unix.EPOLL_CTL_MOD, w)
+	w.arm()
+}
+
+// arm has one more event told, with the lock held.
+func (w *Watch) arm() {
+	if w.fd < 0 {
+		return
 	}
+	w.poller.mu.Lock()
+	defer w.poller.mu.Unlock()
+	_ = w.poller.control(unix.EPOLL_CTL_MOD, w)
 }
 
 // read reads the watched file anew from its start, which is also what the

@@ -62,8 +62,7 @@ func (p *Poller) WatchPressure(path string, of Resource, t Trigger, told func())
 		}
 		return nil, fmt.Errorf("watch %s of cgroup %s for %q: %w", name, path, t, err)
 	}
-	// To ask for the state of a trigger takes its event away (psi_trigger_poll in
-	// kernel/sched/psi.c), which arming it anew would do.
+	// To arm it anew for each event would take events away.
 	w, err := p.add(fd, unix.EPOLLPRI|unix.EPOLLET, 0, func(*Watch) { told() })
 	if err != nil {
 		return nil, fmt.Errorf("watch %s of cgroup %s: %w", name, path, err)
