@@ -140,8 +140,10 @@ func (c *Container) use(starved v1.ResourceName) Figure {
 		if c.Rootfs.Bytes.Known && c.Logs.Bytes.Known {
 			return Measured(plus(c.Rootfs.Bytes.Value, max(c.Logs.Bytes.Value, 0)))
 		}
+		return Figure{}
+	default:
+		return Figure{}
 	}
-	return Figure{}
 }
 
 // blamable is the main or init container of that name, or nil.

@@ -27,11 +27,7 @@ func (r Reclaim) String() string {
 // observed again; one that fails does not keep the next. The list must not be
 // changed.
 func Reclaims(s Signal, l Layout) []Reclaim {
-	switch s.Resource() {
-	case "", resourcePIDs:
-		return nil
-	}
-	if s.conditions().Memory {
+	if !s.conditions().Disk {
 		return nil
 	}
 	node := s == NodeFsAvailable || s == NodeFsInodesFree

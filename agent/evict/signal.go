@@ -100,6 +100,7 @@ func (s Signal) format() resource.Format {
 	switch s.Resource() {
 	case resourceInodes, resourcePIDs:
 		return resource.DecimalSI
+	default:
+		return resource.BinarySI
 	}
-	return resource.BinarySI
 }

@@ -19,8 +19,9 @@ func (l Layout) places(s Signal) places {
 		return places{rootfs: l == SplitFs, logs: true, volumes: true}
 	case ContainerFsAvailable, ContainerFsInodesFree:
 		return places{rootfs: true, logs: l == SplitFs, volumes: l == SplitFs}
+	default:
+		return places{rootfs: l == ImageFs}
 	}
-	return places{rootfs: l == ImageFs}
 }
 
 // diskUsage is what a pod has in some places, in bytes or inodes.
