@@ -79,7 +79,7 @@ stock-kubelet: # the stock kubelet for arm64; minutes the first time, then cache
 	cd test/adopt/kubelet && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath \
 	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3" -o $(CURDIR)/.cache/kubelet/kubelet-arm64 .
 test-adopt: host build-arm64 stock-kubelet ## a stock kubelet and tinylet take over from each other on a board (slow, not in test)
-	go test -tags adopt -count=1 -timeout 25m -v ./test/adopt
+	go test -tags adopt -count=1 -timeout 45m -v ./test/adopt
 
 .PHONY: control-plane control-plane-servers metrics-server test-cluster test-cluster-power soak-power soak-power-arm64 soak-power-armv7
 KUBERNETES := k8s.io/component-base/version

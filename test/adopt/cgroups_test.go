@@ -63,6 +63,16 @@ func TestCgroupValues(t *testing.T) {
 		l.nothingLeft()
 		k.stop()
 	})
+	if os.Getenv("RECORD") != "" {
+		text, err := json.MarshalIndent(kubelet, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(cgroupRecording, append(text, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		l.say("recorded in %s", cgroupRecording)
+	}
 	l.step("tinylet starts them", func() {
 		l.putPods(pods)
 		l.startTinylet()
@@ -76,16 +86,6 @@ func TestCgroupValues(t *testing.T) {
 		l.wait(5 * time.Second)
 		tinylet = l.cgroupRecords(pods)
 	})
-	if os.Getenv("RECORD") != "" {
-		text, err := json.MarshalIndent(kubelet, "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(cgroupRecording, append(text, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		l.say("recorded in %s", cgroupRecording)
-	}
 	if d := cmp.Diff(kubelet.Top, tinylet.Top); d != "" {
 		t.Errorf("groups of the classes, of the stock kubelet (-) and of tinylet (+):\n%s", d)
 	}

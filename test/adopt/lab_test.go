@@ -28,7 +28,7 @@ var testdata embed.FS
 const (
 	manifestDir = "/etc/kubernetes/manifests"
 	// stepTime bounds the wait for one thing on an emulated board.
-	stepTime = 5 * time.Minute
+	stepTime = 10 * time.Minute
 )
 
 // lab is a board with both agents on it.
