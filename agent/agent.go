@@ -144,6 +144,7 @@ type parts struct {
 	images  *image.GC
 	preload *preload.Preloader // nil without an importer
 	lost    *lost.Finder       // nil without cgroups
+	poller  *cgroups.Poller    // nil without cgroups
 
 	disks   *disk.Meter
 	streams *stream.Handler
@@ -158,6 +159,9 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 	}
 	if p.lost != nil {
 		jobs = append(jobs, p.lost.Run)
+	}
+	if p.poller != nil {
+		jobs = append(jobs, p.poller.Run)
 	}
 	if p.cluster != nil {
 		jobs = append(jobs, p.cluster.jobs()...)
@@ -191,6 +195,11 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		return nil, err
 	}
 	p.assembleShutdown(cfg, log)
+	if tree != nil {
+		if p.poller, err = tree.NewPoller(); err != nil {
+			return nil, err
+		}
+	}
 	view := &view{statuses: p.statuses, tree: tree, node: node}
 	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
 		return nil, err

@@ -60,6 +60,11 @@ type Containers interface {
 	// returns when the container has ended. The driver adds grace to its own
 	// time limit.
 	StopContainer(ctx context.Context, containerID string, grace time.Duration) error
+	// UpdateContainerResources changes a container's limits; what is zero stays
+	// as it is. One that is created and not started starts with them. It fails
+	// with ErrNotFound for an unknown container. What holds after an error, the
+	// container's status may not tell: its cgroup does.
+	UpdateContainerResources(ctx context.Context, containerID string, resources *runtimeapi.LinuxContainerResources) error
 	// RemoveContainer removes a container, running or not.
 	RemoveContainer(ctx context.Context, containerID string) error
 	// ContainerStatus fails with ErrNotFound for an unknown container.

@@ -76,6 +76,38 @@ func testContainerUnknown(w *world) {
 	if err := w.Runtime.StartContainer(w.Context(), id); !errors.Is(err, container.ErrNotFound) {
 		w.Errorf("StartContainer: %v, want ErrNotFound", err)
 	}
+	if err := w.Runtime.UpdateContainerResources(w.Context(), id, &runtimeapi.LinuxContainerResources{CpuShares: 2}); !errors.Is(err, container.ErrNotFound) {
+		w.Errorf("UpdateContainerResources: %v, want ErrNotFound", err)
+	}
+}
+
+// testUpdateResources changes CPU figures only: what a runtime makes of a
+// memory limit depends on the kernel's accounting of swap.
+func testUpdateResources(w *world) {
+	p := w.runPod()
+	c := p.containerConfig("main", scriptForever)
+	c.Linux.Resources = &runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, CpuQuota: 50_000, CpuShares: 512}
+	id := p.create(c)
+	has := func(when string, quota, shares int64) {
+		w.Helper()
+		r := w.status(id).GetResources().GetLinux()
+		if r.GetCpuPeriod() != 100_000 || r.GetCpuQuota() != quota || r.GetCpuShares() != shares {
+			w.Errorf("%s: %v, want quota %d and shares %d in 100000", when, r, quota, shares)
+		}
+	}
+	update := func(r *runtimeapi.LinuxContainerResources) {
+		w.Helper()
+		w.ok("UpdateContainerResources", w.Runtime.UpdateContainerResources(w.Context(), id, r))
+	}
+	has("created", 50_000, 512)
+	update(&runtimeapi.LinuxContainerResources{CpuQuota: 60_000})
+	has("updated before its start", 60_000, 512)
+	w.ok("StartContainer", w.Runtime.StartContainer(w.Context(), id))
+	update(&runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, CpuQuota: 70_000, CpuShares: 1024})
+	has("updated while it runs", 70_000, 1024)
+	if s := w.status(id); s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		w.Errorf("the updated container is %v", s.GetState())
+	}
 }
 
 func testCannotStart(w *world) {

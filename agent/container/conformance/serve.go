@@ -140,6 +140,10 @@ func (s *service) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 	return &runtimeapi.StopContainerResponse{}, failure(err)
 }
 
+func (s *service) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	return &runtimeapi.UpdateContainerResourcesResponse{}, failure(s.rt.UpdateContainerResources(ctx, r.GetContainerId(), r.GetLinux()))
+}
+
 func (s *service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	return &runtimeapi.RemoveContainerResponse{}, failure(s.rt.RemoveContainer(ctx, r.GetContainerId()))
 }

@@ -65,6 +65,7 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 		{"container cannot start", testCannotStart},
 		{"container name is reserved", testContainerReserved},
 		{"create needs a ready sandbox and an image", testCreateRefused},
+		{"container resources are updated", testUpdateResources},
 		{"stop signal is honoured", testStopHonoured},
 		{"stop kills after grace", testStopKills},
 		{"stop with no grace", testStopAtOnce},

@@ -101,6 +101,16 @@ func wholeSeconds(d time.Duration) int64 {
 	return s
 }
 
+// UpdateContainerResources implements container.Containers.
+func (d *Driver) UpdateContainerResources(ctx context.Context, containerID string, resources *runtimeapi.LinuxContainerResources) error {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	_, err := d.runtime.UpdateContainerResources(limited, &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: containerID, Linux: resources,
+	})
+	return wrap(ctx, err, "update the resources of container %q", containerID)
+}
+
 // RemoveContainer implements container.Containers.
 func (d *Driver) RemoveContainer(ctx context.Context, containerID string) error {
 	limited, cancel := context.WithTimeout(ctx, d.timeout)

@@ -74,6 +74,7 @@ func (r *Runtime) create(sandboxID string, config *runtimeapi.ContainerConfig, s
 			Mounts:      config.GetMounts(),
 			User:        userOf(config),
 			StopSignal:  stopSignalOf(config),
+			Resources:   &runtimeapi.ContainerResources{Linux: proto.CloneOf(config.GetLinux().GetResources())},
 		},
 	}
 	if s.config.GetLogDirectory() != "" && config.GetLogPath() != "" {
@@ -150,6 +151,27 @@ func (r *Runtime) StopContainer(ctx context.Context, containerID string, grace t
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.end(p, 137, "")
+		return nil
+	})
+}
+
+// UpdateContainerResources implements container.Containers.
+func (r *Runtime) UpdateContainerResources(ctx context.Context, containerID string, resources *runtimeapi.LinuxContainerResources) error {
+	return r.do(ctx, "UpdateContainerResources", containerID, r.timeout, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		p := r.containers[containerID]
+		if p == nil {
+			return container.ErrNotFound
+		}
+		has := p.status.Resources
+		if has.Linux == nil {
+			has.Linux = &runtimeapi.LinuxContainerResources{}
+		}
+		if resources.GetHugepageLimits() != nil {
+			has.Linux.HugepageLimits = nil // else they would be appended
+		}
+		proto.Merge(has.Linux, resources)
 		return nil
 	})
 }
