@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,10 @@ type Resources struct {
 	MemoryMax int64
 	// PidsMax is how many tasks may live in the group, or Unlimited.
 	PidsMax int64
+	// Unified is what else is written, by the file's name, such as memory.low:
+	// the controller is what stands before the first dot (the field of that
+	// name in the OCI runtime specification).
+	Unified map[string]string
 }
 
 // CPUMax is CPU time per period.
@@ -63,6 +68,10 @@ func (r Resources) settings() []setting {
 	if r.PidsMax != 0 {
 		out = append(out, setting{"pids", filePidsMax, limit(r.PidsMax)})
 	}
+	for _, file := range slices.Sorted(maps.Keys(r.Unified)) {
+		controller, _, _ := strings.Cut(file, ".")
+		out = append(out, setting{controller, file, r.Unified[file]})
+	}
 	return out
 }
 
@@ -82,6 +91,11 @@ func (t *Tree) Ensure(path string, r Resources) error {
 	rel, err := relative(path)
 	if err != nil {
 		return err
+	}
+	for file := range r.Unified {
+		if !strings.Contains(file, ".") || strings.ContainsRune(file, filepath.Separator) || strings.HasPrefix(file, "cgroup.") {
+			return fmt.Errorf("set %q in cgroup %s: that is no controller's file", file, path)
+		}
 	}
 	settings := r.settings()
 	var needed []string

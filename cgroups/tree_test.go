@@ -257,3 +257,35 @@ func TestKill(t *testing.T) {
 		t.Errorf("got %v, want the kernel that is needed", err)
 	}
 }
+
+// Files beside the usual ones are written as they are, and hand their
+// controller down.
+func TestEnsureUnified(t *testing.T) {
+	f := newFake(t, "cpu io memory pids hugetlb")
+	for _, dir := range []string{"pods", "pods/one"} {
+		if err := f.Ensure(dir, Resources{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"memory.low", "hugetlb.2MB.max"} {
+		f.put(f.at("pods", "one", name), "0\n")
+	}
+	if err := f.Ensure("pods/one", Resources{Unified: map[string]string{"memory.low": "4096", "hugetlb.2MB.max": "0"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.get(f.at("pods", "one", "memory.low")); got != "4096" {
+		t.Errorf("memory.low is %q", got)
+	}
+	for file, want := range map[string]error{
+		"memory.swap.max": fs.ErrNotExist, // a kernel without it
+		"rdma.max":        ErrController,
+		"cgroup.procs":    nil,
+		"../memory.max":   nil,
+		"memory":          nil,
+	} {
+		err := f.Ensure("pods/one", Resources{Unified: map[string]string{file: "1"}})
+		if err == nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", file, err, want)
+		}
+	}
+}

@@ -26,6 +26,8 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	fill(&tc.SocketPath, DefaultSocketPath)
 	fill(&tc.ObjectsFolder, DefaultObjectsFolder)
 	fill(&tc.ImagesFolder, DefaultImagesFolder)
+	point(&tc.MemoryQoS, true)
+	point(&tc.OwnCgroup, true)
 	point(&tc.StatusPage, true)
 }
 
@@ -39,8 +41,9 @@ var defaultEvictionHard = map[string]string{
 }
 
 // setDefaults fills what is unset with the values of
-// pkg/kubelet/apis/config/v1beta1/defaults.go, and userNamespaces with the
-// one that its comment names. It may be called again after more was merged
+// pkg/kubelet/apis/config/v1beta1/defaults.go, but memoryReservationPolicy,
+// which is None there, and userNamespaces with the one that its comment names.
+// It may be called again after more was merged
 // in.
 func setDefaults(kc *kubelet.KubeletConfiguration) {
 	kc.APIVersion, kc.Kind = kubeletAPIVersion, kubeletKind
@@ -125,7 +128,7 @@ func setResourceDefaults(kc *kubelet.KubeletConfiguration) {
 	fill(&kc.TopologyManagerPolicy, kubelet.NoneTopologyManagerPolicy)
 	fill(&kc.TopologyManagerScope, kubelet.ContainerTopologyManagerScope)
 	point(&kc.MemoryThrottlingFactor, 0.9)
-	fill(&kc.MemoryReservationPolicy, kubelet.NoneMemoryReservationPolicy)
+	fill(&kc.MemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
 	point(&kc.LocalStorageCapacityIsolation, true)
 	point(&kc.SeccompDefault, false)
 	point(&kc.UserNamespaces, kubelet.UserNamespaces{})

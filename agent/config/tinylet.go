@@ -66,6 +66,26 @@ type TinyletConfiguration struct {
 	//
 	// Default: false
 	Metered bool `json:"metered,omitempty"`
+	// MemoryQoS protects the memory that pods ask for by
+	// memoryReservationPolicy, and holds a container back before it gets to
+	// its memory limit by memoryThrottlingFactor, never within its request:
+	// what a kubelet does behind the gate of that name.
+	//
+	// Default: true
+	MemoryQoS *bool `json:"memoryQoS,omitempty"`
+	// IOWeightByPriority gives pods shares of the disks by their priority
+	// (cgroup v2's io.weight): 50 below 0, 100, 200 above 0, 400 for the
+	// system's critical pods. The kernel's I/O scheduler has to heed it, as
+	// bfq does.
+	//
+	// Default: false
+	IOWeightByPriority bool `json:"ioWeightByPriority,omitempty"`
+	// OwnCgroup moves the agent and the container runtime, where their init
+	// has left them in the root of the cgroups, into a group /tinylet whose
+	// memory is protected from that of the pods.
+	//
+	// Default: true
+	OwnCgroup *bool `json:"ownCgroup,omitempty"`
 	// StatusPage shows the node to a browser, where /healthz is: at
 	// http://127.0.0.1:10248/ by default. It only shows; whoever can connect
 	// sees the names of pods and the texts of events. It is closed where

@@ -1,7 +1,6 @@
 package criconfig
 
 import (
-	"math"
 	"path"
 	"strings"
 
@@ -82,39 +81,22 @@ func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
 	if n.PodPidsLimit > 0 {
 		r.PidsMax = n.PodPidsLimit
 	}
+	files := map[string]string{}
+	limitHugePages(files, pod.Requests(p), 0, n)
+	protectPod(files, p, n)
+	weighIO(files, p, n)
+	if len(files) > 0 {
+		r.Unified = files
+	}
 	return r
 }
 
-// QoSResources are what the cgroup of a QoS class gets: BestEffort the least
-// weight that there is, Burstable what the given pods of that class ask for
-// together (pkg/kubelet/cm/qos_container_manager_linux.go). The other pods
-// are left out. A Guaranteed pod has no group of its class.
-func QoSResources(class v1.PodQOSClass, pods []*v1.Pod) cgroups.Resources {
-	asked := int64(0)
-	if class == v1.PodQOSBurstable {
-		for _, p := range pods {
-			if pod.QoS(p) == class {
-				asked = min(asked+milli(pod.Requests(p)[v1.ResourceCPU]), maxMilli)
-			}
-		}
-	}
-	return cgroups.Resources{CPUWeight: cpuWeight(shares(asked))}
-}
-
-// cpuWeight turns cgroup v1's shares into v2's weight by the curve that runc
-// 1.3.2 and crun 1.23 came to, through (2, 1), (1024, 100) and
-// (262144, 10000). Older runtimes draw a line, which gives 39 for 1024; the
-// curve is right here whatever the runtime does below the pod's group, since
-// weights compare only between siblings.
+// cpuWeight turns cgroup v1's shares into v2's weight by the straight line
+// that the kubelet draws, whose 1024 shares are 39 (KEP-2254). Runtimes have
+// come to a curve since (runc 1.3.2, crun 1.23: 1024 are 100), which differs
+// below the pod's group only: weights compare between siblings.
 func cpuWeight(shares int64) uint64 {
-	switch {
-	case shares <= minShares:
-		return 1
-	case shares >= maxShares:
-		return 10000
-	}
-	l := math.Log2(float64(shares))
-	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
+	return uint64(1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares))
 }
 
 // ContainerCgroup is the cgroup of a container, or of a sandbox's own process,

@@ -35,7 +35,7 @@ func FuzzPod(f *testing.F) {
 		}
 		SandboxWarnings(p, n)
 		PodResources(p, n)
-		QoSResources(v1.PodQOSBurstable, []*v1.Pod{p, p})
+		Groups([]*v1.Pod{p, p}, n)
 		for c := range pod.Containers(&p.Spec) {
 			in := inputFor(p, c, n)
 			in.Userns, in.Image = goldenUsers(), &runtimeapi.Image{Username: "x"}

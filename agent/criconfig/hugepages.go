@@ -25,6 +25,29 @@ func hugePageLimits(p *v1.Pod, c *v1.Container, n *Node) []*runtimeapi.HugepageL
 	return out
 }
 
+// hugePagesUnbounded is what the kubelet writes where huge pages have no limit
+// (setHugePagesUnbounded in pkg/kubelet/cm/qos_container_manager_linux.go).
+const hugePagesUnbounded = 1 << 62
+
+// limitHugePages bounds a group's huge pages of each size that the kernel has,
+// those that are used and those that are reserved, to what is asked for, or
+// else to a number of bytes.
+func limitHugePages(files map[string]string, requests v1.ResourceList, otherwise uint64, n *Node) {
+	if !n.HugePageAccounting {
+		return
+	}
+	wanted := map[string]uint64{}
+	wantHugePages(wanted, requests)
+	for _, size := range n.HugePageSizes {
+		bytes, ok := wanted[size]
+		if !ok {
+			bytes = otherwise
+		}
+		value := strconv.FormatUint(bytes, 10)
+		files["hugetlb."+size+".max"], files["hugetlb."+size+".rsvd.max"] = value, value
+	}
+}
+
 func wantHugePages(wanted map[string]uint64, limits v1.ResourceList) {
 	for name, q := range limits {
 		suffix, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)

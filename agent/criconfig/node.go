@@ -58,6 +58,9 @@ type Node struct {
 	// Allocatable is what pods may use, for environment variables that ask
 	// for limits which the container does not set.
 	Allocatable v1.ResourceList
+	// Enforced is what all pods together may use, process IDs (pid) included;
+	// what is left out has no limit.
+	Enforced v1.ResourceList
 
 	// CPUCFSQuota turns CPU limits into quotas (the kubelet's default).
 	CPUCFSQuota bool
@@ -67,12 +70,30 @@ type Node struct {
 	// that is out of memory instead of all (the kubelet's default on cgroup
 	// v2 is all).
 	SingleProcessOOMKill bool
-	// SwapAccounting says that cgroups have memory.swap.max; containers then
-	// get none.
+	// MemoryAccounting says that cgroups bound and protect memory.
+	MemoryAccounting bool
+	// SwapAccounting says that cgroups have memory.swap.max; without it
+	// nothing bounds what containers swap.
 	SwapAccounting bool
+	// LimitedSwap lets Burstable containers have a share of the SwapCapacity,
+	// in bytes, as large as that of the memory which they ask for; else
+	// containers get no swap.
+	LimitedSwap  bool
+	SwapCapacity int64
+	// MemoryQoS protects the memory that pods ask for (MemoryAccounting has to
+	// be there), and MemoryThrottling,
+	// above 0 and at most 1, holds containers back at that part of the way
+	// from their request to their limit; 0 does not.
+	MemoryQoS        bool
+	MemoryThrottling float64
+	// IOWeights gives pods shares of the disks by their priority; the kernel
+	// has to know io.weight.
+	IOWeights bool
 	// HugePageSizes are the sizes in the kernel, such as 2MB, by
-	// HugePageSize; containers get none.
-	HugePageSizes []string
+	// HugePageSize; containers get none that they do not ask for.
+	// HugePageAccounting says that cgroups can bound them.
+	HugePageSizes      []string
+	HugePageAccounting bool
 	// PodPidsLimit is how many tasks a pod may have; 0 and below is no limit.
 	PodPidsLimit int64
 

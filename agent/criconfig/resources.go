@@ -3,6 +3,7 @@ package criconfig
 import (
 	"cmp"
 	"math"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -109,12 +110,13 @@ func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxCo
 	out := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
 	out.OomScoreAdj = oomScoreAdj(p, c, n.MemoryCapacity)
 	out.HugepageLimits = hugePageLimits(p, c, n)
-	if n.SwapAccounting {
-		if out.Unified == nil {
-			out.Unified = map[string]string{}
-		}
-		out.Unified["memory.swap.max"] = "0"
+	if out.Unified == nil {
+		out.Unified = map[string]string{}
 	}
+	if n.SwapAccounting {
+		out.Unified["memory.swap.max"] = strconv.FormatInt(swapLimit(p, c, n), 10)
+	}
+	memoryQoS(out.Unified, p, c, n)
 	return out
 }
 

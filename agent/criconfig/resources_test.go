@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -52,25 +53,25 @@ func TestPodResources(t *testing.T) {
 	}{
 		{"best effort", nil, []v1.Container{needs("", "", "", "")}, nil, cgroups.Resources{CPUWeight: 1}},
 		{"guaranteed", nil, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, nil, cgroups.Resources{
-			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 1 << 20,
+			CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 1 << 20,
 		}},
 		{"one goes without", nil, []v1.Container{needs("500m", "1", "", "1Mi"), needs("500m", "", "", "1Mi")}, nil, cgroups.Resources{
-			CPUWeight: 100, MemoryMax: 2 << 20,
+			CPUWeight: 39, MemoryMax: 2 << 20,
 		}},
 		{"an init container goes without", []v1.Container{needs("", "", "", "")}, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, nil, cgroups.Resources{
-			CPUWeight: 100,
+			CPUWeight: 39,
 		}},
 		{"a large init container", []v1.Container{needs("1", "2", "", "9Mi"), needs("2", "2", "", "1Mi")}, []v1.Container{needs("1", "1", "", "1Mi")}, nil, cgroups.Resources{
-			CPUWeight: 174, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000}, MemoryMax: 9 << 20,
+			CPUWeight: 79, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000}, MemoryMax: 9 << 20,
 		}},
 		{"a sidecar's limit is that of who comes after", []v1.Container{limited, needs("", "", "", "")}, []v1.Container{needs("1", "1", "", "")}, nil, cgroups.Resources{
-			CPUWeight: 116, CPUMax: cgroups.CPUMax{Quota: 120000, Period: 100000},
+			CPUWeight: 47, CPUMax: cgroups.CPUMax{Quota: 120000, Period: 100000},
 		}},
 		{"sidecars run on", []v1.Container{needs("100m", "", "", ""), sidecar, needs("700m", "", "", "")}, []v1.Container{needs("800m", "", "", "")}, nil, cgroups.Resources{
-			CPUWeight: 100,
+			CPUWeight: 39,
 		}},
 		{"no quotas, few tasks", nil, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, func(n *Node) { n.CPUCFSQuota, n.PodPidsLimit = false, 64 }, cgroups.Resources{
-			CPUWeight: 100, MemoryMax: 1 << 20, PidsMax: 64,
+			CPUWeight: 39, MemoryMax: 1 << 20, PidsMax: 64,
 		}},
 		{"the least quota", nil, []v1.Container{needs("1m", "1m", "1", "1")}, nil, cgroups.Resources{
 			CPUWeight: 1, CPUMax: cgroups.CPUMax{Quota: 1000, Period: 100000}, MemoryMax: 1,
@@ -85,33 +86,123 @@ func TestPodResources(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(n)
 			}
-			if diff := cmp.Diff(tc.want, PodResources(p, n)); diff != "" {
+			if diff := cmp.Diff(tc.want, PodResources(p, n), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-func TestQoSResources(t *testing.T) {
+func TestGroups(t *testing.T) {
 	pods := []*v1.Pod{
-		podOf(needs("500m", "", "", "")),
-		podOf(needs("524m", "", "", "")),
+		podOf(needs("500m", "", "8Mi", "")),
+		podOf(needs("524m", "", "4Mi", "8Mi")),
 		podOf(needs("1", "1", "1Mi", "1Mi")),
 		podOf(needs("", "", "", "")),
 	}
-	if got := QoSResources(v1.PodQOSBurstable, pods); got.CPUWeight != cpuWeight(shares(1024)) {
-		t.Errorf("burstable weighs %d", got.CPUWeight)
+	n := &Node{
+		Enforced:         v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("200Mi"), resourcePIDs: resource.MustParse("900")},
+		MemoryAccounting: true, MemoryQoS: true, HugePageAccounting: true, HugePageSizes: []string{"2MB"},
 	}
-	if got := QoSResources(v1.PodQOSBestEffort, pods); got.CPUWeight != 1 {
-		t.Errorf("best effort weighs %d", got.CPUWeight)
+	huge := func(files map[string]string) map[string]string {
+		files["hugetlb.2MB.max"], files["hugetlb.2MB.rsvd.max"] = "4611686018427387904", "4611686018427387904"
+		return files
+	}
+	want := []Group{
+		{"/kubepods", cgroups.Resources{CPUWeight: 157, MemoryMax: 200 << 20, PidsMax: 900, Unified: huge(map[string]string{"memory.min": "13631488"})}},
+		{"/kubepods/burstable", cgroups.Resources{CPUWeight: 40, Unified: huge(map[string]string{"memory.low": "12582912"})}},
+		{"/kubepods/besteffort", cgroups.Resources{CPUWeight: 1, Unified: huge(map[string]string{})}},
+	}
+	if diff := cmp.Diff(want, Groups(pods, n)); diff != "" {
+		t.Error(diff)
+	}
+	n.MemoryQoS = false
+	if got := Groups(pods, n); got[0].Resources.Unified["memory.min"] != "0" || got[1].Resources.Unified["memory.low"] != "0" {
+		t.Errorf("what is switched off is not taken back: %v", got)
+	}
+	n.MemoryAccounting, n.HugePageAccounting = false, false
+	for _, g := range Groups(pods, n) {
+		if len(g.Resources.Unified) > 0 || g.Resources.MemoryMax != 0 {
+			t.Errorf("without accounting: %+v", g)
+		}
 	}
 }
 
 func TestCPUWeight(t *testing.T) {
-	for shares, want := range map[int64]uint64{0: 1, 2: 1, 3: 2, 102: 17, 1024: 100, 2048: 174, 262143: 10000, 262144: 10000, math.MaxInt64: 10000} {
+	for shares, want := range map[int64]uint64{0: 1, 2: 1, 3: 1, 102: 4, 1024: 39, 2048: 79, 262143: 9999, 262144: 10000, math.MaxInt64: 10000} {
 		if got := cpuWeight(shares); got != want {
 			t.Errorf("%d shares weigh %d, want %d", shares, got, want)
 		}
+	}
+}
+
+// What is protected and where a container is held back, beside its request of
+// 100 MiB where it has one, on a node that gives pods 400.
+func TestMemoryQoS(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		c              v1.Container
+		edit           func(*Node)
+		min, low, high string
+	}{
+		{"guaranteed", needs("1", "1", "100Mi", "100Mi"), nil, "104857600", "", ""},
+		{"burstable", needs("", "", "100Mi", "200Mi"), nil, "", "104857600", "199229440"},
+		{"request alone", needs("", "", "100Mi", ""), nil, "", "104857600", "387973120"},
+		{"limit alone", needs("", "", "", "100Mi"), nil, "", "", "94371840"},
+		{"CPU alone", needs("1", "", "", ""), nil, "", "", ""},
+		{"best effort", needs("", "", "", ""), nil, "", "", ""},
+		{"no more than the request to be had", needs("", "", "400Mi", ""), nil, "", "419430400", ""},
+		{"a request above all", needs("", "", "500Mi", ""), nil, "", "524288000", ""},
+		{"no protection", needs("", "", "100Mi", "200Mi"), func(n *Node) { n.MemoryQoS = false }, "", "", "199229440"},
+		{"no throttling", needs("", "", "100Mi", "200Mi"), func(n *Node) { n.MemoryThrottling = 0 }, "", "104857600", ""},
+		{"absurd", needs("", "", "8E", "9E"), nil, "", "8000000000000000000", "8900000000000000000"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := board()
+			n.MemoryQoS, n.MemoryThrottling = true, 0.9
+			if tc.edit != nil {
+				tc.edit(n)
+			}
+			p := podOf(tc.c)
+			got := containerResources(p, &p.Spec.Containers[0], n).GetUnified()
+			for file, want := range map[string]string{"memory.min": tc.min, "memory.low": tc.low, "memory.high": tc.high} {
+				if got[file] != want {
+					t.Errorf("%s is %q, want %q", file, got[file], want)
+				}
+			}
+		})
+	}
+}
+
+func TestSwapLimit(t *testing.T) {
+	critical := func(p *v1.Pod, _ *Node) { p.Spec.Priority = new(int32); *p.Spec.Priority = 2_000_000_000 }
+	for _, tc := range []struct {
+		name string
+		c    v1.Container
+		edit func(*v1.Pod, *Node)
+		want string
+	}{
+		{"a quarter of the memory", needs("", "", "128Mi", "256Mi"), nil, "67108864"},
+		{"no request", needs("", "", "", "256Mi"), nil, "0"},
+		{"guaranteed", needs("1", "1", "128Mi", "128Mi"), nil, "0"},
+		{"request is limit", needs("1", "", "128Mi", "128Mi"), nil, "0"},
+		{"best effort", needs("", "", "", ""), nil, "0"},
+		{"critical", needs("", "", "128Mi", "256Mi"), critical, "0"},
+		{"more than there is", needs("", "", "1Gi", "2Gi"), nil, "0"},
+		{"not let", needs("", "", "128Mi", "256Mi"), func(_ *v1.Pod, n *Node) { n.LimitedSwap = false }, "0"},
+		{"no accounting", needs("", "", "128Mi", "256Mi"), func(_ *v1.Pod, n *Node) { n.SwapAccounting = false }, ""},
+		{"memory not known", needs("", "", "128Mi", "256Mi"), func(_ *v1.Pod, n *Node) { n.MemoryCapacity = 0 }, "0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n, p := board(), podOf(tc.c)
+			n.LimitedSwap, n.SwapCapacity = true, 256<<20
+			if tc.edit != nil {
+				tc.edit(p, n)
+			}
+			if got := containerResources(p, &p.Spec.Containers[0], n).GetUnified()["memory.swap.max"]; got != tc.want {
+				t.Errorf("memory.swap.max is %q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 
@@ -193,28 +284,28 @@ func TestPodLevel(t *testing.T) {
 		own      string
 	}{
 		{"limits for all", level(needs("1", "1", "64Mi", "64Mi")), needs("", "", "", ""), nil, cgroups.Resources{
-			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 64 << 20,
+			CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 64 << 20,
 		}, "1024 100000 67108864", "1024 100000 67108864"},
 		{"a limit of its own", level(needs("2", "2", "", "")), needs("100m", "1", "", ""), nil, cgroups.Resources{
-			CPUWeight: 174, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000},
+			CPUWeight: 79, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000},
 		}, "2048 200000 0", "102 100000 0"},
 		{"requests of the containers", level(needs("1", "2", "", "")), needs("1", "", "", ""), nil, cgroups.Resources{
-			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000},
+			CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: 200000, Period: 100000},
 		}, "1024 200000 0", "1024 200000 0"},
 		{"nothing that counts", &v1.ResourceRequirements{Limits: v1.ResourceList{"x": resource.MustParse("1")}}, needs("1", "1", "", ""), nil, cgroups.Resources{
 			CPUWeight: 1, // its class is BestEffort all the same
 		}, "1024 100000 0", "1024 100000 0"},
 		{"overhead", nil, needs("500m", "500m", "", "64Mi"), v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("1Mi")}, cgroups.Resources{
-			CPUWeight: 100, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 65 << 20,
+			CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: 100000, Period: 100000}, MemoryMax: 65 << 20,
 		}, "512 50000 67108864", "512 50000 67108864"},
 		{"overhead where nothing is limited", nil, needs("500m", "", "", ""), v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}, cgroups.Resources{
-			CPUWeight: 100,
+			CPUWeight: 39,
 		}, "512 0 0", "512 0 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, n := podOf(tc.c), board()
 			p.Spec.Resources, p.Spec.Overhead = tc.level, tc.overhead
-			if diff := cmp.Diff(tc.pod, PodResources(p, n)); diff != "" {
+			if diff := cmp.Diff(tc.pod, PodResources(p, n), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 			for name, x := range map[string]struct {
@@ -294,5 +385,18 @@ func TestContainerCgroup(t *testing.T) {
 		if got := ContainerCgroup("/kubepods/pod1", "abc", &Node{CgroupDriver: driver}); got != want {
 			t.Errorf("%s: %s, want %s", driver, got, want)
 		}
+	}
+}
+
+func TestIOWeight(t *testing.T) {
+	for want, priority := range map[string]*int32{"100": nil, "50": new(int32(-1)), "200": new(int32(1)), "400": new(int32(2_000_000_000))} {
+		p := podOf(needs("", "", "", ""))
+		p.Spec.Priority = priority
+		if got := PodResources(p, &Node{IOWeights: true}).Unified["io.weight"]; got != want {
+			t.Errorf("%v weighs %q, want %q", priority, got, want)
+		}
+	}
+	if got, ok := PodResources(podOf(), &Node{}).Unified["io.weight"]; ok {
+		t.Errorf("it is not asked for, and weighs %q", got)
 	}
 }
