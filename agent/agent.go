@@ -59,7 +59,8 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
-	return errors.Join(run(ctx, cfg, driver, below, driver.Calls, tree, log), below.Close(), driver.Close())
+	guard := newProtection(cfg, tree, log)
+	return errors.Join(run(ctx, cfg, driver, below, driver.Calls, tree, guard, log), below.Close(), driver.Close())
 }
 
 // below is what is asked of containerd past CRI.
@@ -77,10 +78,10 @@ func newBelow(endpoint string, log *slog.Logger) (*below, error) {
 	return &below{Store: store, Tasks: tasks}, err
 }
 
-// run is Run on any runtime and any cgroup tree; below, calls and tree may be
-// nil.
-func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) error {
-	a, err := assemble(cfg, runtime, below, calls, tree, log)
+// run is Run on any runtime and any cgroup tree; below, calls, tree and guard
+// may be nil.
+func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *protection, log *slog.Logger) error {
+	a, err := assemble(cfg, runtime, below, calls, tree, guard, log)
 	if err != nil {
 		return err
 	}
@@ -173,16 +174,20 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 }
 
 // assemble builds everything and starts nothing.
-func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, log *slog.Logger) (*parts, error) {
+func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *protection, log *slog.Logger) (*parts, error) {
+	events := pleg.Config{Runtime: runtime, Log: log}
+	if guard != nil {
+		events.Connected = guard.runtime
+	}
 	p := &parts{
-		pleg:     pleg.New(pleg.Config{Runtime: runtime, Log: log}),
+		pleg:     pleg.New(events),
 		statuses: status.NewStore(),
 		events:   event.NewRecorder(log),
 		nodeName: cfg.NodeName,
 	}
 	p.runtime, _ = runtime.(teller)
 	p.wake = func(uid types.UID) { p.workers.Wake(uid) }
-	node, err := newNodeFacts(cfg, runtime)
+	node, err := newNodeFacts(cfg, runtime, tree)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ import (
 func newView(t *testing.T, tree *cgroups.Tree) *view {
 	t.Helper()
 	l := newLab(t, t.TempDir())
-	facts, err := newNodeFacts(l.cfg, l.runtime)
+	facts, err := newNodeFacts(l.cfg, l.runtime, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func (l *lab) container(p *v1.Pod, name string) (c *v1.ContainerStatus, id strin
 // logs are those of the running agent's containers.
 func (l *lab) logs() *logs {
 	l.t.Helper()
-	facts, err := newNodeFacts(l.cfg, l.runtime)
+	facts, err := newNodeFacts(l.cfg, l.runtime, nil)
 	if err != nil {
 		l.t.Fatal(err)
 	}

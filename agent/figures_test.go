@@ -287,7 +287,7 @@ func TestUsage(t *testing.T) {
 		l.start()
 		l.settle(25 * time.Second)
 		_, id := l.container(web, "c0")
-		facts, err := newNodeFacts(l.cfg, l.runtime)
+		facts, err := newNodeFacts(l.cfg, l.runtime, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

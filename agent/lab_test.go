@@ -72,7 +72,7 @@ func (l *lab) start() {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	agent, err := assemble(l.cfg, l.runtime, nil, nil, nil, log)
+	agent, err := assemble(l.cfg, l.runtime, nil, nil, nil, nil, log)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -181,7 +181,7 @@ func TestMetricsOfABoardAlone(t *testing.T) {
 
 func TestRuntimeIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
-		p, err := assemble(l.cfg, tellingRuntime{l.runtime}, nil, nil, nil, slog.New(slog.DiscardHandler))
+		p, err := assemble(l.cfg, tellingRuntime{l.runtime}, nil, nil, nil, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestRuntimeIsTold(t *testing.T) {
 
 func TestMetricsWithACluster(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
-		p, err := assemble(l.cfg, l.runtime, nil, nil, nil, slog.New(slog.DiscardHandler))
+		p, err := assemble(l.cfg, l.runtime, nil, nil, nil, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func BenchmarkMetrics(b *testing.B) {
 	kubelet, tinylet := config.Default()
 	dir := b.TempDir()
 	cfg := &config.Config{Kubelet: kubelet, Tinylet: tinylet, NodeName: "board", Paths: config.Paths{Root: dir}}
-	p, err := assemble(cfg, fake.New(fake.Config{}), nil, nil, nil, slog.New(slog.DiscardHandler))
+	p, err := assemble(cfg, fake.New(fake.Config{}), nil, nil, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}

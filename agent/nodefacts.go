@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/config"
@@ -38,31 +38,35 @@ type nodeFacts struct {
 	joined atomic.Pointer[v1.Node]      // as the API server has it, nil until it told
 
 	// What does not change while the agent runs.
-	memory      int64
-	allocatable v1.ResourceList
-	hugePages   []string
-	swap        bool
-	admission   *admit.Node
+	memory, swap          int64 // bytes
+	allocatable, enforced v1.ResourceList
+	hugePages             []string
+	accounting            accounting
+	admission             *admit.Node
 
 	mu    sync.Mutex // never held over a call that can block
 	ips   []string
 	ipsAt time.Time
 }
 
-func newNodeFacts(cfg *config.Config, runtime container.Node) (*nodeFacts, error) {
-	f := &nodeFacts{cfg: cfg, runtime: runtime}
+func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree) (*nodeFacts, error) {
+	f := &nodeFacts{cfg: cfg, runtime: runtime, accounting: accountingOf(tree)}
 	k := &cfg.Kubelet
 	roots := node.Roots{Storage: cfg.Paths.Root}
 	var err error
-	f.allocatable, err = node.Allocatable(node.Capacity(roots, k.MaxPods), node.Reserved{
-		Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard,
-	})
-	if err != nil {
+	capacity := node.Capacity(roots, k.MaxPods)
+	reserved := node.Reserved{Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard}
+	if f.allocatable, err = node.Allocatable(capacity, reserved); err != nil {
 		return nil, fmt.Errorf("what pods may use of the node: %w", err)
 	}
-	f.memory = node.Memory(roots)
+	if !slices.Contains(k.EnforceNodeAllocatable, enforcePods) {
+		reserved = node.Reserved{}
+	}
+	if f.enforced, err = node.Enforced(capacity, reserved, roots); err != nil {
+		return nil, fmt.Errorf("what pods may use of the node: %w", err)
+	}
+	f.memory, f.swap = node.Memory(roots), node.Swap(roots)
 	f.hugePages = hugePageSizes()
-	f.swap = swapAccounting()
 	f.admission = &admit.Node{
 		Name:                 cfg.NodeName,
 		Labels:               node.Labels(cfg.NodeName, cfg.NodeLabels),
@@ -137,18 +141,6 @@ func hugePageSizes() []string {
 	return sizes
 }
 
-// swapAccounting says whether cgroups can limit swap. The hierarchy's root
-// never has the file, so the agent's own group tells, as with a kubelet
-// (IsSwapControllerAvailable in pkg/kubelet/util/swap).
-func swapAccounting() bool {
-	path, ok := ownCgroup()
-	if !ok {
-		return false
-	}
-	_, err := os.Stat(filepath.Join(cgroups.DefaultRoot, path, "memory.swap.max"))
-	return err == nil
-}
-
 // kernelRelease is the kernel's, such as 6.12.41-v8+, or "".
 func kernelRelease() string {
 	data, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -202,7 +194,7 @@ func (f *nodeFacts) peek() (n *criconfig.Node, ok bool) {
 
 func (f *nodeFacts) node(driver string) *criconfig.Node {
 	k := &f.cfg.Kubelet
-	return &criconfig.Node{
+	n := &criconfig.Node{
 		HostIPs:              f.hostIPs(),
 		ClusterDNS:           k.ClusterDNS,
 		ClusterDomain:        k.ClusterDomain,
@@ -210,9 +202,15 @@ func (f *nodeFacts) node(driver string) *criconfig.Node {
 		CgroupRoot:           k.CgroupRoot,
 		PodLogsDir:           f.cfg.Paths.PodLogs,
 		MemoryCapacity:       f.memory,
+		MemoryAccounting:     f.accounting.memory,
+		SwapAccounting:       f.accounting.swap,
+		LimitedSwap:          k.MemorySwap.SwapBehavior == "LimitedSwap",
+		SwapCapacity:         f.swap,
+		IOWeights:            f.cfg.Tinylet.IOWeightByPriority && f.accounting.io,
 		HugePageSizes:        f.hugePages,
-		SwapAccounting:       f.swap,
+		HugePageAccounting:   f.accounting.hugePages,
 		Allocatable:          f.allocatable,
+		Enforced:             f.enforced,
 		CPUCFSQuota:          k.CPUCFSQuota == nil || *k.CPUCFSQuota,
 		CPUCFSQuotaPeriod:    k.CPUCFSQuotaPeriod.Duration,
 		SingleProcessOOMKill: k.SingleProcessOOMKill != nil && *k.SingleProcessOOMKill,
@@ -220,6 +218,11 @@ func (f *nodeFacts) node(driver string) *criconfig.Node {
 		SeccompDefault:       k.SeccompDefault != nil && *k.SeccompDefault,
 		SeccompProfileRoot:   f.cfg.Paths.Root + "/seccomp",
 	}
+	if *f.cfg.Tinylet.MemoryQoS && f.accounting.memory {
+		n.MemoryQoS = k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy
+		n.MemoryThrottling = *k.MemoryThrottlingFactor
+	}
+	return n
 }
 
 // readResolvConf reads the node's name servers. A board without an uplink may

@@ -24,7 +24,7 @@ import (
 // pageOf makes a running agent's page anew, with those checks.
 func (l *lab) pageOf(checks []local.Check, log *slog.Logger) *pageState {
 	l.t.Helper()
-	facts, err := newNodeFacts(l.cfg, l.runtime)
+	facts, err := newNodeFacts(l.cfg, l.runtime, nil)
 	if err != nil {
 		l.t.Fatal(err)
 	}

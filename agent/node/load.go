@@ -33,10 +33,7 @@ func ReadLoad(r Roots, now time.Time) (Load, error) {
 		_, all, _ := strings.Cut(fields[3], "/")
 		l.Tasks = positive(all)
 	}
-	l.MaxTasks = min(most(readSmall(filepath.Join(r.proc(), "sys/kernel/pid_max"))), most(readSmall(filepath.Join(r.proc(), "sys/kernel/threads-max"))))
-	if l.MaxTasks == math.MaxInt64 {
-		l.MaxTasks = 0
-	}
+	l.MaxTasks = maxTasks(r)
 	// Seconds with two decimals. It runs on while a board is suspended, as the
 	// boot time in /proc/stat does.
 	up, _, _ := strings.Cut(readSmall(filepath.Join(r.proc(), "uptime")), " ")

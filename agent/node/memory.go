@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // meminfo is what is wanted of /proc/meminfo (proc_meminfo(5)), in bytes. What
@@ -51,5 +52,19 @@ func readMeminfo(r Roots) (m meminfo, err error) {
 	if m.total == 0 {
 		return m, fmt.Errorf("read the machine's memory: %s has no MemTotal", file)
 	}
+	m.within(r)
 	return m, nil
+}
+
+// within bounds the figures by the limit of the group that is the root of all
+// groups here: none has one on a machine, but in a container with a namespace
+// of cgroups meminfo tells of the host's memory.
+func (m *meminfo) within(r Roots) {
+	group := filepath.Join(r.sys(), "fs/cgroup")
+	limit := uint64(positive(strings.TrimSpace(readSmall(filepath.Join(group, "memory.max")))))
+	if limit == 0 || limit >= m.total {
+		return
+	}
+	used := uint64(positive(strings.TrimSpace(readSmall(filepath.Join(group, "memory.current")))))
+	m.total, m.available = limit, min(m.available, limit-min(used, limit))
 }

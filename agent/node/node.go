@@ -82,18 +82,9 @@ type Reserved struct {
 // pkg/kubelet/nodestatus/setters.go). It fails on a quantity that cannot be
 // read.
 func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
-	out := capacity.DeepCopy()
-	for _, reserved := range []struct {
-		field string
-		list  map[string]string
-	}{{"kubeReserved", r.Kube}, {"systemReserved", r.System}} {
-		for name, text := range reserved.list {
-			q, err := resource.ParseQuantity(text)
-			if err != nil {
-				return nil, fmt.Errorf("%s[%s] %q: %w", reserved.field, name, text, err)
-			}
-			take(out, v1.ResourceName(name), q)
-		}
+	out, err := reserve(capacity, r)
+	if err != nil {
+		return nil, err
 	}
 	for signal, name := range map[string]v1.ResourceName{
 		"memory.available": v1.ResourceMemory,
@@ -112,6 +103,24 @@ func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) 
 	for name, q := range capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			take(out, v1.ResourceMemory, q)
+		}
+	}
+	return out, nil
+}
+
+// reserve takes what is reserved off a capacity.
+func reserve(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
+	out := capacity.DeepCopy()
+	for _, reserved := range []struct {
+		field string
+		list  map[string]string
+	}{{"kubeReserved", r.Kube}, {"systemReserved", r.System}} {
+		for name, text := range reserved.list {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s[%s] %q: %w", reserved.field, name, text, err)
+			}
+			take(out, v1.ResourceName(name), q)
 		}
 	}
 	return out, nil

@@ -60,6 +60,72 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
+// In a container the machine is what its group may use.
+func TestMemoryOfAContainer(t *testing.T) {
+	for _, row := range []struct {
+		name, max, current string
+		total, available   uint64
+	}{
+		{"a limit", "67108864\n", "16777216\n", 64 << 20, 48 << 20},
+		{"little left at the host", "67108864\n", "0\n", 64 << 20, 60 << 20},
+		{"more is used than may be", "67108864\n", "77108864\n", 64 << 20, 0},
+		{"no limit", "max\n", "0\n", 100 << 20, 60 << 20},
+		{"a limit above the machine", "9007199254740992\n", "0\n", 100 << 20, 60 << 20},
+		{"no group", "", "", 100 << 20, 60 << 20},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := machine(t, "MemTotal: 102400 kB\nMemAvailable: 61440 kB\n", nil)
+			for name, text := range map[string]string{"memory.max": row.max, "memory.current": row.current} {
+				file := filepath.Join(r.Sys, "fs/cgroup", name)
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if text == "" {
+					continue
+				}
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := readMeminfo(r)
+			if err != nil || m.total != row.total || m.available != row.available {
+				t.Errorf("%d bytes, %d available (%v), want %d and %d", m.total, m.available, err, row.total, row.available)
+			}
+		})
+	}
+}
+
+func TestEnforced(t *testing.T) {
+	r := machine(t, "MemTotal: 102400 kB\nSwapTotal: 2048 kB\n", nil)
+	for name, text := range map[string]string{"pid_max": "32768\n", "threads-max": "1500\n"} {
+		file := filepath.Join(r.Proc, "sys/kernel", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Enforced(Capacity(r, 20), Reserved{
+		Kube: map[string]string{"memory": "10Mi", "pid": "100"}, System: map[string]string{"memory": "10Mi"},
+		EvictionHard: map[string]string{"memory.available": "50Mi"}, // is not taken off
+	}, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[v1.ResourceName]string{v1.ResourceMemory: "80Mi", ResourcePIDs: "1400"} {
+		if q := got[name]; q.Cmp(resource.MustParse(want)) != 0 {
+			t.Errorf("%s is %s, want %s", name, q.String(), want)
+		}
+	}
+	if _, err := Enforced(nil, Reserved{Kube: map[string]string{"memory": "much"}}, r); err == nil || !strings.Contains(err.Error(), "kubeReserved[memory]") {
+		t.Errorf("a reserve that is no quantity: %v", err)
+	}
+	if got := Swap(r); got != 2<<20 {
+		t.Errorf("%d bytes of swap", got)
+	}
+}
+
 func TestStorageOfAFolderToCome(t *testing.T) {
 	dir := t.TempDir()
 	if a, b := storage(dir), storage(filepath.Join(dir, "not", "yet")); a == 0 || a != b {

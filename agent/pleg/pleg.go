@@ -55,7 +55,10 @@ type Config struct {
 		Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 		container.Events
 	}
-	Log *slog.Logger
+	// Connected is told each time that the runtime's events begin: it may be
+	// another process than before. It must not block for long, and may be nil.
+	Connected func()
+	Log       *slog.Logger
 }
 
 // PLEG watches one runtime.

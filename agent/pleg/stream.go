@@ -64,6 +64,9 @@ func (p *PLEG) opened() {
 	p.cfg.Log.Info("container runtime sends events")
 	fill(p.relistNow)
 	fill(p.relistSoon)
+	if p.cfg.Connected != nil {
+		p.cfg.Connected()
+	}
 }
 
 // closed notes that no events come any more, and says how far they were

@@ -100,6 +100,9 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 				return err
 			}
 		}
+		if err := s.ensureGroups(node, ref.UID); err != nil {
+			s.Log.Warn("what the pods' classes may use is not brought up to date", "error", err)
+		}
 	}
 	if err := s.removeLeft(ctx, ref, f); err != nil {
 		return err

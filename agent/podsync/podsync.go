@@ -107,6 +107,7 @@ type Syncer struct {
 
 	admission admission
 	turns     turns
+	groups    groups
 	limited   chan struct{} // one slot: a pod has a volume with a limit
 	counted   counted
 

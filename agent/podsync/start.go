@@ -148,7 +148,7 @@ func (st *starter) prepare(ctx context.Context) (err error) {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
 			return fmt.Errorf("make cgroup: %w", err)
 		}
-		if err := st.weighClasses(st.node); err != nil {
+		if err := st.ensureGroups(st.node, ""); err != nil {
 			return fmt.Errorf("make cgroup: %w", err)
 		}
 	}
@@ -175,22 +175,6 @@ func (st *starter) prepare(ctx context.Context) (err error) {
 // driver they are slices, which the runtime makes.
 func (s *Syncer) managesCgroups(n *criconfig.Node) bool {
 	return s.Cgroups != nil && n.CgroupDriver != criconfig.DriverSystemd
-}
-
-// weighClasses gives the QoS classes their share of CPU time, which follows
-// from the pods in them.
-func (s *Syncer) weighClasses(n *criconfig.Node) error {
-	entries := s.Statuses.List()
-	pods := make([]*v1.Pod, len(entries))
-	for i := range entries {
-		pods[i] = entries[i].Pod
-	}
-	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if err := s.ensureCgroup(criconfig.QoSCgroup(class, n), criconfig.QoSResources(class, pods)); err != nil {
-			return fmt.Errorf("cgroup of QoS class %s: %w", class, err)
-		}
-	}
-	return nil
 }
 
 // writeHosts writes the pod's /etc/hosts, for which its addresses have to be

@@ -74,11 +74,11 @@ func New(c Config) (*Driver, error) {
 	if c.ImageEndpoint == "" {
 		c.ImageEndpoint = c.RuntimeEndpoint
 	}
-	runtimePath, err := socketPath(c.RuntimeEndpoint)
+	runtimePath, err := SocketPath(c.RuntimeEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("container runtime endpoint: %w", err)
 	}
-	imagePath, err := socketPath(c.ImageEndpoint)
+	imagePath, err := SocketPath(c.ImageEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("image service endpoint: %w", err)
 	}

@@ -10,9 +10,9 @@ import (
 // zero byte.
 const maxSocketPath = 107
 
-// socketPath is the path in an endpoint of the form unix:///path,
+// SocketPath is the path in an endpoint of the form unix:///path,
 // unix:/path or /path.
-func socketPath(endpoint string) (string, error) {
+func SocketPath(endpoint string) (string, error) {
 	path := endpoint
 	if rest, ok := strings.CutPrefix(endpoint, "unix:"); ok {
 		path = rest

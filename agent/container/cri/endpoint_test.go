@@ -25,7 +25,7 @@ func TestSocketPath(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
-			got, err := socketPath(tt.in)
+			got, err := SocketPath(tt.in)
 			if got != tt.want || (err == nil) != (tt.want != "") {
 				t.Errorf("path %q, error %v; want %q", got, err, tt.want)
 			}

@@ -1,0 +1,106 @@
+// Package protect keeps the agent and the container runtime alive where pods
+// use up the memory. It owns the group in which both live where their init has
+// left them in the root of the cgroups, as small inits do, and how ready the
+// kernel is to kill them. What another init has put into a group of its own
+// stays there: its limits are that init's.
+package protect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// Group is the path of the group.
+const Group = "/tinylet"
+
+// What is protected of the memory that the group uses: up to a quarter of the
+// machine's, and no more than what the agent and containerd have in use with
+// ten pods, their shims and programs in the page cache included.
+const (
+	memoryPart = 4
+	memoryMost = 96 << 20
+)
+
+// cpuWeight is five times that of a group that nobody has weighed: what lived
+// in the root counted each by itself against all pods.
+const cpuWeight = 500
+
+// Config is what is protected, and where.
+type Config struct {
+	Tree *cgroups.Tree
+	// Proc is where processes are told of; "" is /proc.
+	Proc string
+	// Memory is the machine's, in bytes.
+	Memory int64
+	// OOMScoreAdj is given to both (proc_pid_oom_score_adj(5)), unless they
+	// have a lower one.
+	OOMScoreAdj int
+}
+
+func (c *Config) proc(pid int, file string) string {
+	root := c.Proc
+	if root == "" {
+		root = "/proc"
+	}
+	return filepath.Join(root, strconv.Itoa(pid), file)
+}
+
+// Process protects one process. It does so as far as it can, and its error
+// says what could not be done; a process that has ended is none.
+func (c *Config) Process(pid int) error {
+	err := errors.Join(c.enter(pid), c.spare(pid))
+	if errors.Is(err, unix.ESRCH) || err != nil && c.ended(pid) {
+		return nil
+	}
+	return err
+}
+
+func (c *Config) ended(pid int) bool {
+	_, err := os.Stat(c.proc(pid, "cgroup"))
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// enter moves a process from the root into the group.
+func (c *Config) enter(pid int) error {
+	text, err := os.ReadFile(c.proc(pid, "cgroup"))
+	if err != nil {
+		return fmt.Errorf("read the cgroup of process %d: %w", pid, err)
+	}
+	if string(bytes.TrimSpace(text)) != "0::/" {
+		return nil
+	}
+	r := cgroups.Resources{CPUWeight: cpuWeight, Unified: map[string]string{
+		"memory.min": strconv.FormatInt(min(c.Memory/memoryPart, memoryMost), 10),
+	}}
+	if missing, err := c.Tree.Missing("cpu", "memory"); err != nil || len(missing) > 0 {
+		return err // the rest of the root has no limits then either
+	}
+	if err := c.Tree.Ensure(Group, r); err != nil {
+		return err
+	}
+	return c.Tree.Attach(Group, pid)
+}
+
+// spare lowers a process's score, by which the kernel chooses whom to kill.
+func (c *Config) spare(pid int) error {
+	file := c.proc(pid, "oom_score_adj")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read how ready the kernel is to kill process %d: %w", pid, err)
+	}
+	if has, err := strconv.Atoi(string(bytes.TrimSpace(text))); err == nil && has <= c.OOMScoreAdj {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(c.OOMScoreAdj)), 0); err != nil {
+		return fmt.Errorf("have the kernel spare process %d when memory runs out: %w", pid, err)
+	}
+	return nil
+}
