@@ -16,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/cri"
+	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/image"
@@ -200,6 +201,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		return nil, err
 	}
 	p.assembleShutdown(cfg, log)
+	p.enforceReserved(cfg, tree, node.node(criconfig.DriverCgroupfs), log)
 	if tree != nil {
 		if p.poller, err = tree.NewPoller(); err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ import (
 type groups struct {
 	mu      sync.Mutex
 	written map[string]cgroups.Resources // by path
+	relief  cgroups.CPUMax               // of BestEffort pods
 }
 
 // ensureGroups brings the groups above the pods' up to date: as a pod starts,
@@ -25,12 +26,15 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
 	for _, g := range criconfig.Groups(s.live(gone), n) {
+		if g.Path == criconfig.QoSCgroup(v1.PodQOSBestEffort, n) {
+			g.Resources.CPUMax = s.groups.relief
+		}
 		if was, ok := s.groups.written[g.Path]; ok && reflect.DeepEqual(was, g.Resources) && s.Cgroups.Exists(g.Path) {
 			continue
 		}
-		r, err := s.withoutHarm(g)
-		if err != nil {
-			return err
+		r, tooLow := s.Cgroups.Spare(g.Path, g.Resources)
+		if tooLow { // as after a change of the configuration: eviction brings the use down
+			s.Log.Warn("pods use more memory than is theirs: their limit waits until they use less", "cgroup", g.Path, "limit", g.Resources.MemoryMax)
 		}
 		if err := s.ensureCgroup(g.Path, r); err != nil {
 			return fmt.Errorf("cgroup of all pods of a class: %w", err)
@@ -54,26 +58,4 @@ func (s *Syncer) live(gone types.UID) []*v1.Pod {
 		}
 	}
 	return pods
-}
-
-// withoutHarm leaves a memory limit out that is below what the group uses, as
-// after a change of the configuration: the kernel would kill in it at once.
-// Eviction brings the use down, and the limit is written at the next pod.
-func (s *Syncer) withoutHarm(g criconfig.Group) (cgroups.Resources, error) {
-	r := g.Resources
-	if r.MemoryMax <= 0 || !s.Cgroups.Exists(g.Path) {
-		return r, nil
-	}
-	if missing, err := s.Cgroups.Missing("memory"); err != nil || len(missing) > 0 {
-		return r, err
-	}
-	current, err := s.Cgroups.MemoryCurrent(g.Path)
-	if err != nil {
-		return r, nil //nolint:nilerr // not delegated yet: nothing is counted that could be above
-	}
-	if current > uint64(r.MemoryMax) {
-		s.Log.Warn("pods use more memory than is theirs: their limit waits until they use less", "cgroup", g.Path, "used", current, "limit", r.MemoryMax)
-		r.MemoryMax = 0
-	}
-	return r, nil
 }

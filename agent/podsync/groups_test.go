@@ -1,9 +1,11 @@
 package podsync
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -28,7 +30,7 @@ func groupTree(t *testing.T) (tree *cgroups.Tree, file func(path string) string)
 		}
 		for name, content := range map[string]string{
 			"cgroup.controllers": "cpu memory pids", "cgroup.subtree_control": "cpu memory pids", "cpu.weight": "", "pids.max": "",
-			"memory.max": "", "memory.min": "", "memory.low": "", "memory.current": "1000000\n",
+			"cpu.max": "", "memory.max": "", "memory.min": "", "memory.low": "", "memory.current": "1000000\n",
 		} {
 			if err := os.WriteFile(file(filepath.Join(dir, name)), []byte(content), 0o644); err != nil {
 				t.Fatal(err)
@@ -68,6 +70,7 @@ func TestEnsureGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	s.PeekNode = func() (*criconfig.Node, bool) { return n, true }
 	for _, p := range []*v1.Pod{burstable("one", "500m", "1Mi"), burstable("two", "524m", "2Mi"), burstable("over", "9", "9Mi")} {
 		st := v1.PodStatus{Phase: v1.PodPending}
 		if p.UID == "over" {
@@ -98,4 +101,17 @@ func TestEnsureGroups(t *testing.T) {
 	}
 	ensure("two")
 	has("it can hold now", "kubepods/memory.max", "900000")
+
+	cpus := runtime.NumCPU()
+	for share, want := range map[float64]string{0.5: fmt.Sprint(cpus * 50_000), 0: "1000", 1: "max"} {
+		if err := s.Relieve(share); err != nil {
+			t.Fatal(err)
+		}
+		ensure("two")
+		has("relieved", "kubepods/besteffort/cpu.max", want+" 100000")
+	}
+	s.PeekNode = func() (*criconfig.Node, bool) { return nil, false }
+	if err := s.Relieve(0.5); err == nil {
+		t.Error("there is nothing to hold down, and it is")
+	}
 }

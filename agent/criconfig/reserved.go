@@ -1,0 +1,34 @@
+package criconfig
+
+import (
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// ReservedResources are the limits of a group of the system's or of
+// Kubernetes' daemons, by what is reserved for them, or its weight alone
+// (getCgroupConfigInternal in
+// pkg/kubelet/cm/node_container_manager_linux.go). With MemoryQoS the memory
+// is theirs for certain, too.
+func ReservedResources(reserved v1.ResourceList, weightAlone bool, n *Node) cgroups.Resources {
+	var r cgroups.Resources
+	if cpu, ok := reserved[v1.ResourceCPU]; ok {
+		r.CPUWeight = cpuWeight(shares(milli(cpu)))
+	}
+	if weightAlone {
+		return r
+	}
+	if pids, ok := reserved[resourcePIDs]; ok {
+		r.PidsMax = whole(pids)
+	}
+	if memory, ok := reserved[v1.ResourceMemory]; ok {
+		r.MemoryMax = whole(memory)
+		if n.MemoryQoS {
+			r.Unified = map[string]string{fileMemoryMin: strconv.FormatInt(r.MemoryMax, 10)}
+		}
+	}
+	return r
+}
