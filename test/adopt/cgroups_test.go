@@ -35,15 +35,20 @@ type cgroupRecords struct {
 	Pods []cgroupRecord               `json:"pods"`
 }
 
-// cgroupRecording is where the kubelet's values are kept, for tests without a
+// cgroupRecordings is where the kubelet's values are kept, for tests without a
 // board.
-const cgroupRecording = "../../agent/criconfig/testdata/kubelet-cgroups.json"
+const cgroupRecordings = "../../agent/criconfig/testdata"
 
 // TestCgroupValues starts the same pods with a stock kubelet and with tinylet,
-// and compares the values in the files of their groups. With RECORD=1 it keeps
-// the kubelet's.
+// and compares the values in the files of their groups: without and with
+// memory QoS. With RECORD=1 it keeps the kubelet's.
 func TestCgroupValues(t *testing.T) {
-	l := newLabWith(t, labOptions{memoryMB: 2048, cpus: 4, cmdline: "hugepages=16"})
+	t.Run("as a kubelet comes", func(t *testing.T) { compareCgroups(t, false, "kubelet-cgroups.json") })
+	t.Run("memory QoS", func(t *testing.T) { compareCgroups(t, true, "kubelet-cgroups-memoryqos.json") })
+}
+
+func compareCgroups(t *testing.T, memoryQoS bool, recording string) {
+	l := newLabWith(t, labOptions{memoryMB: 2048, cpus: 4, cmdline: "hugepages=16", memoryQoS: memoryQoS})
 	l.stopTinylet()
 	pods := cgroupPods()
 	var kubelet, tinylet *cgroupRecords
@@ -68,10 +73,10 @@ func TestCgroupValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(cgroupRecording, append(text, '\n'), 0o644); err != nil {
+		if err := os.WriteFile(path.Join(cgroupRecordings, recording), append(text, '\n'), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		l.say("recorded in %s", cgroupRecording)
+		l.say("recorded in %s", recording)
 	}
 	l.step("tinylet starts them", func() {
 		l.putPods(pods)
@@ -86,6 +91,9 @@ func TestCgroupValues(t *testing.T) {
 		l.wait(5 * time.Second)
 		tinylet = l.cgroupRecords(pods)
 	})
+	for _, records := range []*cgroupRecords{kubelet, tinylet} {
+		delete(records.Top["kubepods"], "cpuset.cpus") // all CPUs, by name with the kubelet
+	}
 	if d := cmp.Diff(kubelet.Top, tinylet.Top); d != "" {
 		t.Errorf("groups of the classes, of the stock kubelet (-) and of tinylet (+):\n%s", d)
 	}

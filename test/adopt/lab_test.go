@@ -43,6 +43,32 @@ type lab struct {
 type labOptions struct {
 	memoryMB, cpus int
 	cmdline        string // more of the kernel's command line
+	memoryQoS      bool   // as tinylet has it by default, and a kubelet behind a gate
+}
+
+// boardConfig is tinylet's configuration on a board as it comes.
+var boardConfig = filepath.Join("..", "..", "buildroot", "board", "common", "rootfs-overlay", "etc", "tinylet", "config.yaml")
+
+// configFiles are those of both agents.
+func (o *labOptions) configFiles(t *testing.T) []board.File {
+	t.Helper()
+	kubelet, err := testdata.ReadFile("testdata/stock-kubelet.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tinylet, err := os.ReadFile(boardConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.memoryQoS {
+		kubelet = append(kubelet, "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n"...)
+	} else {
+		tinylet = append(tinylet, "memoryQoS: false\n"...) // its own document is the last
+	}
+	return []board.File{
+		{Path: "/etc/stock-kubelet.yaml", Mode: 0o644, Data: kubelet},
+		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: tinylet},
+	}
 }
 
 // newLab boots the board. Both agents' programs have to be built before.
@@ -62,14 +88,10 @@ func newLabWith(t *testing.T, o labOptions) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := testdata.ReadFile("testdata/stock-kubelet.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.vm, err = board.Boot(l.t.Context(), im, board.VMOptions{MemoryMB: max(o.memoryMB, 1024), CPUs: o.cpus, ExtraCmdline: o.cmdline, Files: append(board.TinyletFiles(tinylet),
+	files := append(board.TinyletFiles(tinylet), o.configFiles(t)...)
+	l.vm, err = board.Boot(l.t.Context(), im, board.VMOptions{MemoryMB: max(o.memoryMB, 1024), CPUs: o.cpus, ExtraCmdline: o.cmdline, Files: append(files,
 		board.File{Path: "/usr/bin/stock-kubelet", Mode: 0o755, Source: kubelet},
 		board.File{Path: "/usr/bin/crilist", Mode: 0o755, Source: buildCRIList(t)},
-		board.File{Path: "/etc/stock-kubelet.yaml", Mode: 0o644, Data: config},
 	)})
 	if err != nil {
 		t.Fatal(err)
