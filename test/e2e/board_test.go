@@ -31,6 +31,7 @@ func TestBoard(t *testing.T) {
 		{"manifests change", manifestsChange, false},
 		{"agent killed", agentKilled, false},
 		{"budgets", budgets, false},
+		{"groups of memory", memoryGroups, false},
 		{"agent ends by SIGTERM", agentEnds, true},
 		{"bad manifests", badManifests, true},
 		{"image missing and invalid command", cannotStart, true},
