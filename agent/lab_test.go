@@ -33,6 +33,9 @@ type lab struct {
 	born    time.Time
 	bootID  string // in place of the machine's, if not empty
 
+	// prepare, where there is one, is called with each agent before it starts.
+	prepare func(*parts)
+
 	agent *parts
 	tell  func(pods []*v1.Pod) // as the agent's source, until stop
 	stop  context.CancelFunc
@@ -79,6 +82,9 @@ func (l *lab) start() {
 	l.agent = agent
 	if l.bootID != "" {
 		agent.syncer.BootID = l.bootID
+	}
+	if l.prepare != nil {
+		l.prepare(agent)
 	}
 	ctx, cancel := context.WithCancel(l.t.Context())
 	l.stop = cancel
