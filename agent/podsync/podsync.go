@@ -225,7 +225,17 @@ func (s *Syncer) Submitted(p *v1.Pod) {
 	s.admission.submit(p, s.AdmitNode())
 	s.limits(p)
 	s.submit(p.UID)
-	s.Statuses.Submit(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
+	s.Statuses.Submit(p, s.first(p))
+}
+
+// first is a pod's status until somebody has looked at it: what the API server
+// has of it, and else that of a new pod. A new one's would take containers for
+// lost that run on.
+func (s *Syncer) first(p *v1.Pod) v1.PodStatus {
+	if !pod.IsStatic(p) && len(p.Status.ContainerStatuses) > 0 {
+		return p.Status
+	}
+	return status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()})
 }
 
 // Removed implements worker.Syncer: the pod's place is free for the next.
