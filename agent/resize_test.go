@@ -15,7 +15,9 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/source"
 )
 
 const resizedOnce = "ResizeStarted (Pod resize started), ResizeCompleted (Pod resize completed)"
@@ -54,10 +56,10 @@ func TestResizeUpAndDown(t *testing.T) {
 				if got := l.told(back); got != resizedOnce+", "+resizedOnce {
 					t.Errorf("events: %s", got)
 				}
-				calls := len(l.runtime.Calls())
+				looks := l.runtime.Count("ContainerStatus")
 				l.settle(time.Hour)
-				if n := len(l.runtime.Calls()) - calls; n > 80 {
-					t.Errorf("%d calls in an idle hour, %v, %s", n, l.runtime.Calls()[calls:], l.conditions(back))
+				if n := l.runtime.Count("ContainerStatus") - looks; n > 2 {
+					t.Errorf("looked at %d times in an idle hour", n)
 				}
 			})
 		})
@@ -159,10 +161,10 @@ func TestDeferredUntilThereIsRoom(t *testing.T) {
 				if got := l.told(web); got != "ResizeDeferred (Pod resize OutOfcpu)" {
 					t.Errorf("events: %s", got)
 				}
-				calls := l.runtime.Count()
+				looks := l.runtime.Count("ContainerStatus")
 				l.settle(time.Hour)
-				if n := l.runtime.Count() - calls; n > 80 {
-					t.Errorf("%d calls in an hour of waiting", n)
+				if n := l.runtime.Count("ContainerStatus") - looks; n > 4 {
+					t.Errorf("pods are looked at %d times in an hour of waiting", n)
 				}
 				row.free(l, web, other)
 				l.settle(30 * time.Second)
@@ -288,5 +290,166 @@ func TestUpdatesThatDoNothing(t *testing.T) {
 		if got := l.conditions(web); !strings.HasPrefix(got, "PodResizeInProgress=Error") {
 			t.Errorf("conditions %s", got)
 		}
+	})
+}
+
+// TestResizeKilledAtEveryStep has the agent killed after each effect of a
+// resize: once it is written down, in each write of a cgroup and each call,
+// and before the status says so. The next one finishes from what it finds.
+func TestResizeKilledAtEveryStep(t *testing.T) {
+	for _, noSwap := range []bool{false, true} {
+		for _, to := range [][2]string{{"500m", "128Mi"}, {"100m", "32Mi"}} {
+			for _, late := range []bool{false, true} {
+				for n := range 4 {
+					t.Run(fmt.Sprintf("to %v, call %d, late %v, no swap %v", to, n, late, noSwap), func(t *testing.T) {
+						sizing(t, func(t *testing.T, l *sizes) {
+							web := sized(t, "web", "250m", "64Mi")
+							l.noSwap = noSwap
+							l.withGroups(web)
+							l.begin(web)
+							running := l.running()
+							web = grown(web, to[0], to[1])
+							// The calls of the sync are two lists, a status of the
+							// sandbox and one of the container; then updates.
+							method, skip := "ContainerStatus", 0
+							if n > 0 {
+								method, skip = "UpdateContainerResources", n-1
+							}
+							if n == 3 {
+								method, skip = "ContainerStatus", 1
+							}
+							remove := l.runtime.Inject(method, fake.Fault{Hang: true, Late: late, Skip: skip, Times: 1})
+							l.ask(web)
+							l.kill()
+							remove()
+							l.begin(web)
+							l.settle(time.Minute)
+							checkFiles(t, l, web)
+							l.resizedTo(web, fmt.Sprintf("%[1]s/%[1]s %[2]s/%[2]s of %[1]s %[2]s", to[0], to[1]), 0)
+							if diff := cmp.Diff(running, l.running()); diff != "" {
+								t.Errorf("containers (-before +after):\n%s", diff)
+							}
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// Somebody asks for more while no agent is there: it is decided as ever, and
+// not taken for given, by what the API server was told.
+func TestResizedWhileNoAgentWasThere(t *testing.T) {
+	sizing(t, func(t *testing.T, l *sizes) {
+		web, other := sized(t, "web", "250m", "64Mi"), sized(t, "other", "500m", "64Mi")
+		l.begin(web, other)
+		told := func(p *v1.Pod) *v1.Pod { p.Status = l.status(p.UID); return p }
+		web, other = told(grown(web, "600m", "64Mi")), told(other.DeepCopy())
+		l.kill()
+		l.begin(web, other)
+		if got := l.conditions(web); !strings.HasPrefix(got, "PodResizePending=Deferred") {
+			t.Errorf("conditions %s", got)
+		}
+		if got := l.has(web); got != "250m 256 64Mi" {
+			t.Errorf("has %s", got)
+		}
+		// And over another restart, when it is on record.
+		since := l.status(web.UID).Conditions
+		web = told(web)
+		l.kill()
+		l.settle(time.Minute)
+		l.begin(web, other)
+		if got := l.conditions(web); !strings.HasPrefix(got, "PodResizePending=Deferred") {
+			t.Errorf("conditions after a restart: %s", got)
+		}
+		if diff := cmp.Diff(since, l.status(web.UID).Conditions); diff != "" {
+			t.Errorf("conditions (-before the restart +after):\n%s", diff)
+		}
+		l.ask(web)
+		l.resizedTo(web, "600m/600m 64Mi/64Mi of 600m 64Mi", 0)
+	})
+}
+
+// A reboot without the API server brings back what was allocated, and not
+// what was asked for.
+func TestResizedPodAfterAReboot(t *testing.T) {
+	for _, row := range []struct {
+		name, cpu, has string
+	}{
+		{"allocated", "500m", "500m 512 64Mi"},
+		{"deferred", "3", "250m 256 64Mi"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			sizing(t, func(t *testing.T, l *sizes) {
+				dir := t.TempDir()
+				web := sized(t, "web", "250m", "64Mi")
+				l.wanted = []*v1.Pod{web}
+				l.join(dir)
+				l.settle(5 * time.Second)
+				web = grown(web, row.cpu, "64Mi")
+				l.ask(web)
+				if got := l.has(web); got != row.has {
+					t.Errorf("has %s, want %s", got, row.has)
+				}
+				l.leave()
+				l.runtime.Reboot()
+				l.api, l.wanted = false, nil // the API server is not there
+				l.join(dir)
+				l.done.Go(func() {
+					l.agent.mux.Set(t.Context(), pod.SourceRestore, source.Wanted{Pods: l.agent.cluster.journal.Pods()})
+				})
+				l.settle(10 * time.Second)
+				if got := l.has(web); got != row.has {
+					t.Errorf("after the reboot it has %s, want %s", got, row.has)
+				}
+				if got := l.agent.cluster.journal.Pods(); len(got) != 1 || got[0].Spec.Containers[0].Resources.Requests.Cpu().String() != row.cpu {
+					t.Errorf("the journal has %v", got)
+				}
+				l.leave()
+			})
+		})
+	}
+}
+
+// A record that is lost costs a pod nothing but the decision.
+func TestRecordOfAllocationsIsLost(t *testing.T) {
+	sizing(t, func(t *testing.T, l *sizes) {
+		web := sized(t, "web", "250m", "64Mi")
+		l.begin(web)
+		web = grown(web, "500m", "128Mi")
+		l.ask(web)
+		l.kill()
+		record := filepath.Join(l.cfg.Paths.Root, "tinylet", "allocations")
+		if err := os.Truncate(record, 20); err != nil {
+			t.Fatal(err)
+		}
+		running := l.running()
+		l.begin(web)
+		l.resizedTo(web, "500m/500m 128Mi/128Mi of 500m 128Mi", 0)
+		if diff := cmp.Diff(running, l.running()); diff != "" {
+			t.Errorf("containers (-before +after):\n%s", diff)
+		}
+	})
+}
+
+// A disk that takes nothing puts a resize off.
+func TestResizeOnAFullDisk(t *testing.T) {
+	sizing(t, func(t *testing.T, l *sizes) {
+		web := sized(t, "web", "250m", "64Mi")
+		l.begin(web)
+		record := filepath.Join(l.cfg.Paths.Root, "tinylet", "allocations.new")
+		if err := os.MkdirAll(record, 0o755); err != nil { // a folder where the file has to be
+			t.Fatal(err)
+		}
+		web = grown(web, "500m", "64Mi")
+		l.ask(web)
+		if got := l.has(web); got != "250m 256 64Mi" {
+			t.Errorf("has %s", got)
+		}
+		if err := os.Remove(record); err != nil {
+			t.Fatal(err)
+		}
+		l.settle(time.Minute)
+		l.resizedTo(web, "500m/500m 64Mi/64Mi of 500m 64Mi", 0)
 	})
 }

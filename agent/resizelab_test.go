@@ -18,7 +18,6 @@ import (
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -58,6 +57,7 @@ func sizing(t *testing.T, test func(t *testing.T, l *sizes)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, l *lab) {
 		s := &sizes{lab: l}
+		l.api = true
 		l.prepare = s.prepareAgent
 		test(t, s)
 	})
@@ -136,9 +136,9 @@ func (k kernel) write(group string, r *runtimeapi.LinuxContainerResources) {
 // begin starts an agent whose API server has the pods.
 func (l *sizes) begin(pods ...*v1.Pod) {
 	l.t.Helper()
+	l.wanted = pods
 	l.start()
-	l.tell = func(pods []*v1.Pod) { l.agent.mux.Set(l.t.Context(), pod.SourceAPI, source.Wanted{Pods: pods}) }
-	l.ask(pods...)
+	l.settle(5 * time.Second)
 }
 
 // ask has the API server's pods changed, and lets five seconds pass.
