@@ -229,6 +229,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 // seen is told of each source whose pods the loop has.
 func (p *parts) seen(source string) {
 	p.mux.Seen(source)
+	if p.mux.Ready() {
+		p.syncer.SourcesReady()
+	}
 	if p.cluster != nil {
 		p.cluster.reporter.Look("") // mirror pods nobody wants can be told now
 	}

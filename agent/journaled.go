@@ -82,9 +82,11 @@ type journaled struct {
 var _ worker.Syncer = (*journaled)(nil)
 
 // Sync implements worker.Syncer. A pod for which there is no room runs all the
-// same.
+// same. One that asks for another size is kept as it was until it is written
+// down what it was allocated: after a reboot it would else have what it asks
+// for.
 func (j *journaled) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
-	if !pod.IsStatic(p) {
+	if !pod.IsStatic(p) && !j.Undecided(p.UID) {
 		if err := j.store.Admit(ctx, p); err != nil && ctx.Err() == nil {
 			j.events.Warning(pod.RefOf(p), reasonNotJournaled, "it will not come back after a reboot without network: "+err.Error())
 		}

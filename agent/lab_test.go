@@ -33,6 +33,11 @@ type lab struct {
 	born    time.Time
 	bootID  string // in place of the machine's, if not empty
 
+	// api says that the pods are the API server's, and not of files.
+	api bool
+	// prepare, where there is one, is called with each agent before it starts.
+	prepare func(*parts)
+
 	agent *parts
 	tell  func(pods []*v1.Pod) // as the agent's source, until stop
 	stop  context.CancelFunc
@@ -80,9 +85,18 @@ func (l *lab) start() {
 	if l.bootID != "" {
 		agent.syncer.BootID = l.bootID
 	}
+	if l.prepare != nil {
+		l.prepare(agent)
+	}
 	ctx, cancel := context.WithCancel(l.t.Context())
 	l.stop = cancel
-	l.tell = func(pods []*v1.Pod) { agent.mux.Set(ctx, pod.SourceFile, source.Wanted{Pods: pods}) }
+	l.tell = func(pods []*v1.Pod) {
+		if l.api {
+			agent.mux.Set(ctx, pod.SourceAPI, source.Wanted{Pods: pods})
+			pods = nil
+		}
+		agent.mux.Set(ctx, pod.SourceFile, source.Wanted{Pods: pods})
+	}
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/nodestatus"
 )
@@ -58,8 +59,15 @@ type nodeInputs struct {
 }
 
 // declaredFeatures are those of k8s.io/component-helpers/nodedeclaredfeatures
-// that work here.
-var declaredFeatures = []string{"RestartAllContainersOnContainerExits"}
+// that work here, by name. Pods' own resources can be resized where their
+// cgroups are made here.
+func (n *nodeInputs) declaredFeatures() []string {
+	list := []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+	if facts, told := n.facts.peek(); told && facts.CgroupDriver != criconfig.DriverSystemd {
+		list = slices.Insert(list, 0, "InPlacePodLevelResourcesVerticalScaling")
+	}
+	return list
+}
 
 // newNodeInputs reads what does not change.
 func newNodeInputs(cfg *config.Config, rt container.Runtime, facts *nodeFacts) *nodeInputs {
@@ -102,7 +110,7 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 		in.Problems = append(in.Problems, nodestatus.ProblemShutdown)
 	}
 	in.Warning = n.problem()
-	in.DeclaredFeatures = declaredFeatures
+	in.DeclaredFeatures = n.declaredFeatures()
 	return in
 }
 
@@ -149,6 +157,7 @@ func (n *nodeInputs) ask(ctx context.Context) (ready bool) {
 		return false // its heartbeat says so in the log
 	}
 	n.heard()
+	_, _ = n.facts.ask(ctx) // once: the features that are declared follow from it
 	problems := nodestatus.RuntimeProblems(status.GetStatus())
 	n.mu.Lock()
 	news := n.status == nil || !slices.Equal(problems, nodestatus.RuntimeProblems(n.status.GetStatus()))

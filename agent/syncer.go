@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/remote"
+	"github.com/tinylet/tinylet/agent/resize/record"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -32,6 +34,8 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Hooks:             lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
 		Users:             &podUsers{cfg: cfg},
 		Cgroups:           tree,
+		Allocations:       record.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
+		Ready:             func() bool { return p.mux.Ready() },
 		Statuses:          p.statuses,
 		Events:            p.events,
 		Node:              node.get,

@@ -172,6 +172,7 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		GracePeriod: GraceOf(s.GetAnnotations()),
 		PreStop:     preStopOf(s.GetAnnotations()),
 		User:        userOf(s.GetUser()),
+		Resources:   resourcesOf(s.GetResources()),
 		StopSignal:  signalOf(s.GetStopSignal()),
 		LogPath:     s.GetLogPath(),
 	}
@@ -191,6 +192,14 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		}
 	}
 	return c
+}
+
+func resourcesOf(r *runtimeapi.ContainerResources) *Resources {
+	l := r.GetLinux()
+	if l == nil {
+		return nil
+	}
+	return &Resources{CPUShares: l.GetCpuShares(), CPUQuota: l.GetCpuQuota(), CPUPeriod: l.GetCpuPeriod(), MemoryLimit: l.GetMemoryLimitInBytes()}
 }
 
 func stateOf(s runtimeapi.ContainerState) State {

@@ -87,12 +87,20 @@ type Container struct {
 	// User is who the first process runs as; nil where the runtime does not
 	// say (containerd before 2.0).
 	User *v1.ContainerUser
+	// Resources are the limits as the runtime tells them; nil where it does not.
+	Resources *Resources
 	// StopSignal is what a stop sends, such as SIGTERM or SIGRTMIN+3; empty
 	// where the runtime does not say (containerd before 2.2).
 	StopSignal v1.Signal
 
 	LogPath                string // absolute
 	TerminationMessagePath string // on the host; "" if none is mounted
+}
+
+// Resources are limits of a container in CRI's measures: cgroup v1's shares,
+// microseconds, bytes. Zero was never set.
+type Resources struct {
+	CPUShares, CPUQuota, CPUPeriod, MemoryLimit int64
 }
 
 // Observed is what the runtime knows of one pod UID. It is immutable once

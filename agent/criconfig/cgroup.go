@@ -99,6 +99,34 @@ func cpuWeight(shares int64) uint64 {
 	return uint64(1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares))
 }
 
+// OldCPUWeight is the line that runtimes drew before (crun 1.22, runc 1.3.1).
+func OldCPUWeight(shares int64) uint64 {
+	return uint64(1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares))
+}
+
+// Shares are those of which the curve makes a weight, about.
+func Shares(weight uint64) int64 {
+	switch {
+	case weight <= 1:
+		return minShares
+	case weight >= 10000:
+		return maxShares
+	}
+	l := (math.Sqrt(125*125+4*612*(math.Log10(float64(weight))+7.0/34)) - 125) / 2
+	return min(max(int64(math.Exp2(l)), minShares), maxShares)
+}
+
+// ContainerLimits are what a container's own cgroup has, as a runtime writes
+// it; what it does not limit is zero.
+func ContainerLimits(p *v1.Pod, c *v1.Container, n *Node) cgroups.Resources {
+	r := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
+	out := cgroups.Resources{CPUWeight: cpuWeight(r.GetCpuShares()), MemoryMax: r.GetMemoryLimitInBytes()}
+	if r.GetCpuQuota() > 0 {
+		out.CPUMax = cgroups.CPUMax{Quota: r.GetCpuQuota(), Period: uint64(r.GetCpuPeriod())}
+	}
+	return out
+}
+
 // ContainerCgroup is the cgroup of a container, or of a sandbox's own process,
 // below its pod's: named by its ID with the driver cgroupfs, a scope with the
 // driver systemd, as containerd names it (getCgroupsPath in

@@ -120,6 +120,16 @@ func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxCo
 	return out
 }
 
+// UpdateResources are the limits for an update of a container that there is:
+// those that can be resized. The others stay as they are, and some runtimes
+// would have huge pages twice.
+func UpdateResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
+	out := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
+	out.Unified = nil
+	out.OomScoreAdj = oomScoreAdj(p, c, n.MemoryCapacity)
+	return out
+}
+
 // limitsIn are the container's limits of CPU and memory, or the pod's.
 func limitsIn(p *v1.Pod, c *v1.Container) v1.ResourceList {
 	own := podLevel(p)

@@ -73,9 +73,12 @@ func succeeded(c *container.Container) bool {
 	return c.State == container.StateExited && c.ExitCode == 0 && c.Reason != "OOMKilled"
 }
 
-// changed says whether the container was created from another spec. An
-// absent hash tells nothing.
+// changed says whether the container was created from another spec, or has to
+// be for a resize. An absent hash tells nothing.
 func (p *planner) changed(c *v1.Container, cur *container.Container) bool {
+	if _, resized := p.Resized[cur.ID]; resized {
+		return true
+	}
 	return p.Hash != nil && cur.Hash != "" && p.Hash(c) != cur.Hash
 }
 

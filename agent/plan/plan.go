@@ -53,6 +53,10 @@ type Input struct {
 	// startup probe.
 	Probes map[string]Probe
 
+	// Resized are running containers, by ID, that want a restart for a resize,
+	// with the message of its event.
+	Resized map[string]string
+
 	// BootID is the kernel's; empty is not known.
 	BootID string
 

@@ -227,11 +227,7 @@ func (p *planner) replace(c *v1.Container, kind pod.Kind, cur *container.Contain
 		s.Existing, s.RestartCount, s.Backoff = cur.ID, cur.RestartCount, cur.Backoff
 		p.add(s)
 	case container.StateRunning:
-		if kind == pod.Init {
-			p.kill(c, cur, "Init container "+c.Name+" definition changed")
-		} else {
-			p.kill(c, cur, "Container "+c.Name+" definition changed, will be restarted")
-		}
+		p.kill(c, cur, p.whyReplaced(c, kind, cur))
 		p.start(c, kind, cur)
 	case container.StateUnknown:
 		p.kill(c, cur, "Container "+c.Name+" is in an unknown state, killed before its restart")
@@ -239,6 +235,19 @@ func (p *planner) replace(c *v1.Container, kind pod.Kind, cur *container.Contain
 	case container.StateExited:
 		p.start(c, kind, cur)
 	}
+}
+
+// whyReplaced is the message of the event for a container that runs from
+// another spec.
+func (p *planner) whyReplaced(c *v1.Container, kind pod.Kind, cur *container.Container) string {
+	resized := p.Resized[cur.ID]
+	switch {
+	case resized != "":
+		return resized
+	case kind == pod.Init:
+		return "Init container " + c.Name + " definition changed"
+	}
+	return "Container " + c.Name + " definition changed, will be restarted"
 }
 
 // start plans a new container after the end of last (nil for the first), or

@@ -20,6 +20,9 @@ type admission struct {
 	// before that is known.
 	running map[types.UID]struct{}
 	pods    []*judged // in the order of their submission
+	// reserved is a pod as others have to reckon with it; nil is as it is. It
+	// must not block.
+	reserved func(*v1.Pod) *v1.Pod
 }
 
 // judged is one pod and what was found of it.
@@ -85,6 +88,29 @@ func (a *admission) adopt(found []pod.Ref, node *admit.Node) {
 func (a *admission) judge(j *judged, node *admit.Node) {
 	if _, runs := a.running[j.pod.UID]; !runs && node != nil {
 		j.rejection = admit.Fit(j.pod, node, a.others(j))
+	}
+}
+
+// fits checks a pod of another size; a nil node takes it.
+func (a *admission) fits(p *v1.Pod, node *admit.Node) *admit.Rejection {
+	if node == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	j := a.find(p.UID)
+	if j == nil {
+		j = &judged{pod: p}
+	}
+	return admit.Fit(p, node, a.others(j))
+}
+
+// resize notes what a pod was allocated, if it is known.
+func (a *admission) resize(p *v1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if j := a.find(p.UID); j != nil {
+		j.pod = p
 	}
 }
 
@@ -175,7 +201,11 @@ func (a *admission) others(j *judged) []*v1.Pod {
 	var out []*v1.Pod
 	for _, other := range a.pods {
 		if other != j && !other.over && other.rejection == nil && pod.RefOf(other.pod).FullName() != name {
-			out = append(out, other.pod)
+			p := other.pod
+			if a.reserved != nil {
+				p = a.reserved(p)
+			}
+			out = append(out, p)
 		}
 	}
 	return out

@@ -21,6 +21,7 @@ var errStillRuns = errors.New("something of the pod still runs")
 
 // Terminate implements worker.Syncer.
 func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
+	p = s.resizes.allocated(p)
 	f := s.factsOf(ref.UID)
 	f.terminating = true
 	s.Probes.Terminating(ref.UID)
@@ -86,6 +87,7 @@ func (s *Syncer) lastSeen(ctx context.Context, f *facts, ref pod.Ref) (*containe
 // Finish implements worker.Syncer: it takes the volumes and the cgroup down.
 // The stopped containers and their logs stay, and tell of the end.
 func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
+	p = s.resizes.allocated(p)
 	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
 		return err
 	}
@@ -108,6 +110,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 		return err
 	}
 	s.Probes.Forget(ref.UID)
+	s.resizes.end(ref.UID)
 	s.placeFree(s.admission.end(ref.UID))
 	f.terminated = true
 	if p == nil {
@@ -205,6 +208,9 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 		return err
 	}
 	if err := s.logsOf(ref, node).remove(); err != nil {
+		return err
+	}
+	if err := s.forgetResizes(ref); err != nil {
 		return err
 	}
 	s.Statuses.Delete(ref.UID)

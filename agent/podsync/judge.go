@@ -90,6 +90,7 @@ func (s *Syncer) placeFree(waiting []types.UID) {
 	for _, uid := range waiting {
 		s.Wake(uid)
 	}
+	s.roomFreed()
 }
 
 // Evict makes a wanted pod fail for a reason of the node's: its worker stops

@@ -15,13 +15,13 @@ import (
 )
 
 // Leftovers lists the UIDs of pods that have something on this node beside
-// the runtime's objects: a directory, logs, a cgroup. What is wanted of them
+// the runtime's objects: a directory, logs, a cgroup, a record. What is wanted of them
 // the caller knows. It reads a few directories and asks nobody.
 func (s *Syncer) Leftovers() ([]types.UID, error) {
 	found := make(map[types.UID]struct{})
 	volumes, err := s.Volumes.Orphans()
 	errs := []error{err}
-	for _, uid := range volumes {
+	for _, uid := range append(volumes, s.resizes.uids()...) {
 		found[uid] = struct{}{}
 	}
 	if node, ok := s.PeekNode(); ok {

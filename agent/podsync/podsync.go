@@ -29,6 +29,8 @@ import (
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/probe"
+	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resize/record"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/agent/worker"
@@ -64,6 +66,14 @@ type Config struct {
 	Below interface {
 		RemoveLeft(ctx context.Context, pod types.UID) (removed int, err error)
 	}
+	// Allocations is where it is written down what resized pods were
+	// allocated; nil writes nothing.
+	Allocations *record.Store
+	// Resizable is what of the node forbids resizes.
+	Resizable resize.Features
+	// Ready says that all sources have told their pods: before that no resize
+	// is decided. It must not block; nil is always.
+	Ready    func() bool
 	Statuses *status.Store
 	Events   *event.Recorder
 	// Node tells what configs need to know of the node. It may block on the
@@ -106,6 +116,7 @@ type Syncer struct {
 	now func() time.Time
 
 	admission admission
+	resizes   resizes
 	turns     turns
 	groups    groups
 	limited   chan struct{} // one slot: a pod has a volume with a limit
@@ -148,6 +159,13 @@ type facts struct {
 	old []string
 	// handler is the runtime's that the pod's sandbox was asked of.
 	handler string
+	// actual is what the containers of a resized pod have, by ID, restarts
+	// those that want a restart for the resize, with the message of its event,
+	// resizing says that it is in progress, and freed that it has come to its
+	// end and others are to be told.
+	actual          map[string]resize.Actual
+	restarts        map[string]string
+	resizing, freed bool
 	// slipped says that the pod had processes which the runtime had lost, and
 	// how often its other leftovers are still tried to be taken away.
 	slipped int
@@ -162,10 +180,13 @@ type facts struct {
 
 // New makes a Syncer; nothing is started.
 func New(cfg Config) *Syncer {
-	return &Syncer{
+	s := &Syncer{
 		Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(), limited: make(chan struct{}, 1),
 		counted: counted{started: metric.NewTiming(startBounds)},
 	}
+	s.resizes.record = cfg.Allocations
+	s.admission.reserved = s.reserved
+	return s
 }
 
 func (s *Syncer) factsOf(uid types.UID) *facts {
@@ -199,16 +220,30 @@ func (s *Syncer) dropFacts(uid types.UID) {
 
 // Submitted implements worker.Syncer: it judges whether the node takes the
 // pod, in the order in which pods come, and shows it as pending until its
-// worker has looked at it.
+// worker has looked at it. What of the pod is a resize waits for its worker.
 func (s *Syncer) Submitted(p *v1.Pod) {
+	p = s.resizes.submit(p)
 	s.admission.submit(p, s.AdmitNode())
 	s.limits(p)
 	s.submit(p.UID)
-	s.Statuses.Submit(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
+	s.Statuses.Submit(p, s.first(p))
+}
+
+// first is a pod's status until somebody has looked at it: what the API server
+// has of it, and else that of a new pod. A new one's would take containers for
+// lost that run on.
+func (s *Syncer) first(p *v1.Pod) v1.PodStatus {
+	if !pod.IsStatic(p) && len(p.Status.ContainerStatuses) > 0 {
+		return p.Status
+	}
+	return status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()})
 }
 
 // Removed implements worker.Syncer: the pod's place is free for the next.
-func (s *Syncer) Removed(ref pod.Ref) { s.placeFree(s.admission.remove(ref.UID)) }
+func (s *Syncer) Removed(ref pod.Ref) {
+	s.resizes.remove(ref.UID)
+	s.placeFree(s.admission.remove(ref.UID))
+}
 
 // Adopted implements worker.Syncer: what runs has its place on the node.
 func (s *Syncer) Adopted(running []pod.Ref) { s.admission.adopt(running, s.AdmitNode()) }
@@ -223,6 +258,9 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	s.countBegin(f)
 	f.seen = nil
 	defer f.turn.leave()
+	s.decideResizes(p.UID)
+	p = s.resizes.allocated(p)
+	var resized resizing
 	var o *container.Observed
 	for range maxRounds {
 		if o == nil {
@@ -242,6 +280,9 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 			s.report(p, o, f)
 			return worker.Result{Done: true}, nil
 		}
+		if err := resized.look(ctx, s, p, o, f); err != nil {
+			return worker.Result{}, err
+		}
 		actions := s.planFor(p, o, f)
 		f.learn(&actions)
 		s.tellBackoffs(p, &actions, f)
@@ -252,16 +293,15 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		if !actions.CreateSandbox && len(actions.Start) == 0 {
 			f.turn.leave()
 		}
+		if resized.due(actions.KillPod, actions.CreateSandbox) {
+			if err := resized.carryOut(ctx, s, p); err == nil {
+				o = nil
+				continue
+			}
+			s.report(p, o, f)
+		}
 		if actions.Idle() {
-			if err := s.stopOld(ctx, f); err != nil {
-				return worker.Result{}, err
-			}
-			f.seen = o
-			next := f.schedule(s.now(), actions.Next)
-			if look := s.refresh(ctx, p, o); !look.IsZero() {
-				next = sooner(next, look)
-			}
-			return worker.Result{Next: next}, nil
+			return s.idle(ctx, p, o, f, &resized, actions.Next)
 		}
 		seen, retry, err := s.act(ctx, p, o, &actions, f)
 		if err != nil || !retry.IsZero() {
@@ -277,12 +317,28 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	return worker.Result{Next: s.now().Add(time.Second)}, nil
 }
 
+// idle ends a sync in which nothing more is to be done.
+func (s *Syncer) idle(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts, resized *resizing, next time.Time) (worker.Result, error) {
+	if err := s.stopOld(ctx, f); err != nil {
+		return worker.Result{}, err
+	}
+	f.seen = o
+	next = f.schedule(s.now(), next)
+	if look := s.refresh(ctx, p, o); !look.IsZero() {
+		next = sooner(next, look)
+	}
+	if look := resized.next(s, p.UID); !look.IsZero() {
+		next = sooner(next, look)
+	}
+	return worker.Result{Next: next}, resized.err
+}
+
 // planFor decides what the pod needs next.
 func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Actions {
 	return plan.Sync(plan.Input{
 		Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
 		Hash: criconfig.Hash, Probes: s.verdicts(p.UID), MaxBackoff: s.MaxBackoff,
-		BootID: s.BootID,
+		Resized: f.restarts, BootID: s.BootID,
 	})
 }
 
@@ -329,6 +385,7 @@ func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
 		Pod: p, Observed: o, Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
 		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: messagesOf(p, o),
 		Probes: s.findings(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
+		Actual: f.actual, PodActual: s.podActual(p), Resize: s.resizes.conditions(p.UID),
 	}
 	if _, st, ok := s.Statuses.Get(p.UID); ok {
 		in.Previous = st
@@ -336,6 +393,10 @@ func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
 	st := status.Generate(in)
 	s.countStart(f, st.Phase)
 	s.Statuses.Set(p, st, sandboxOf(o))
+	if f.freed {
+		f.freed = false
+		s.roomFreed()
+	}
 }
 
 // sandboxOf is the newest sandbox, if it is ready.

@@ -144,7 +144,8 @@ func sooner(a, b time.Time) time.Time {
 // prepare makes what the pod needs on the host before its sandbox.
 func (st *starter) prepare(ctx context.Context) (err error) {
 	if st.managesCgroups(st.node) {
-		if err := st.ensureCgroup(criconfig.PodCgroup(st.pod, st.node), criconfig.PodResources(st.pod, st.node)); err != nil {
+		path := criconfig.PodCgroup(st.pod, st.node)
+		if err := st.ensureCgroup(path, st.raised(path, criconfig.PodResources(st.pod, st.node))); err != nil {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
 			return fmt.Errorf("make cgroup: %w", err)
 		}

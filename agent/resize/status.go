@@ -82,6 +82,9 @@ func PodResources(p *v1.Pod, actual *PodActual, old *v1.PodStatus) (*v1.Resource
 	if _, own := out.Requests[v1.ResourceMemory]; !own {
 		keep(out.Requests, allocated, v1.ResourceMemory)
 	}
+	if len(out.Limits) == 0 {
+		out.Limits = nil
+	}
 	return out, allocated
 }
 

@@ -41,6 +41,7 @@ func (g *generator) conditions(s *v1.PodStatus) {
 	if disruption != nil {
 		s.Conditions = append(s.Conditions, *disruption)
 	}
+	g.resizeConditions(s)
 	containersReady := g.containersReady(s)
 	ready := containersReady
 	ready.Type = v1.PodReady

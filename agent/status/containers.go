@@ -116,17 +116,16 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod
 		return g.absent(c, old, kind)
 	}
 	s := v1.ContainerStatus{
-		Name:               c.Name,
-		State:              g.state(current),
-		RestartCount:       int32(min(current.RestartCount, math.MaxInt32)),
-		Image:              current.Image,
-		ImageID:            cmp.Or(current.ImageRef, current.ImageID),
-		ContainerID:        g.containerID(current),
-		VolumeMounts:       g.volumeMounts(c),
-		Resources:          &c.Resources,
-		AllocatedResources: c.Resources.Requests,
-		User:               current.User,
+		Name:         c.Name,
+		State:        g.state(current),
+		RestartCount: int32(min(current.RestartCount, math.MaxInt32)),
+		Image:        current.Image,
+		ImageID:      cmp.Or(current.ImageRef, current.ImageID),
+		ContainerID:  g.containerID(current),
+		VolumeMounts: g.volumeMounts(c),
+		User:         current.User,
 	}
+	g.resources(c, current, &s, old)
 	if s.State.Waiting != nil && kind == pod.Init {
 		s.State.Waiting.Reason = reasonInitializing
 	}

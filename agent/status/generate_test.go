@@ -590,10 +590,10 @@ func TestPassedOn(t *testing.T) {
 	if d := gocmp.Diff(user, got.ContainerStatuses[0].User); d != "" {
 		t.Errorf("user (-want +got):\n%s", d)
 	}
-	if d := gocmp.Diff(p.Spec.Resources, got.Resources); d != "" {
+	want := v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("16Mi")}
+	if d := gocmp.Diff(&v1.ResourceRequirements{Requests: want}, got.Resources); d != "" {
 		t.Errorf("the pod's resources (-want +got):\n%s", d)
 	}
-	want := v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("16Mi")}
 	if d := gocmp.Diff(want, got.AllocatedResources); d != "" {
 		t.Errorf("allocated resources (-want +got):\n%s", d)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resize"
 )
 
 // Reason is why a whole pod is not run: a word in CamelCase, which programs
@@ -68,6 +69,13 @@ type Input struct {
 	// is not in it keeps the message that Previous has, so each has to be read
 	// only once.
 	Messages map[string]string
+	// Actual is what running containers have, by ID. One that is not in it has
+	// what the runtime tells of it.
+	Actual map[string]resize.Actual
+	// PodActual is what the pod has as a whole; nil is not known.
+	PodActual *resize.PodActual
+	// Resize are the conditions of its resizes.
+	Resize resize.Conditions
 	// HostIPs are the node's addresses, the primary first; empty keeps those
 	// of Previous.
 	HostIPs []string
@@ -118,13 +126,11 @@ func Generate(in Input) v1.PodStatus {
 	s.InitContainerStatuses = g.initContainers()
 	s.ContainerStatuses = g.mainContainers()
 	s.EphemeralContainerStatuses = g.ephemeralContainers()
-	if in.Pod.Spec.Resources != nil {
-		s.Resources, s.AllocatedResources = in.Pod.Spec.Resources, pod.Requests(in.Pod)
-	}
 	if in.Terminated {
 		g.terminate(&s)
 	}
 	g.phase(&s)
+	g.podResources(&s)
 	g.addresses(&s)
 	g.conditions(&s)
 	g.hold(&s)

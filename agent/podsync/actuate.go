@@ -1,0 +1,121 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// carryOut does the steps of a resize, once in a sync. One that fails ends
+// them; the next look goes on from what it finds.
+func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
+	r.tried = true
+	weights := false
+	for i := range r.plan.Steps {
+		step := &r.plan.Steps[i]
+		if err := s.carryOut(ctx, p, step, r.node); err != nil {
+			r.err = resizeOf(step, err)
+			if ctx.Err() == nil {
+				s.resizeFailed(p, r.err)
+			}
+			return r.err
+		}
+		weights = weights || step.Resource == v1.ResourceCPU
+	}
+	if weights && s.managesCgroups(r.node) {
+		if r.err = s.weighClasses(r.node); r.err != nil {
+			s.resizeFailed(p, r.err)
+		}
+	}
+	return r.err
+}
+
+func (s *Syncer) carryOut(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
+	switch step.Kind {
+	case resize.PodLimit:
+		wanted := criconfig.PodResources(p, n)
+		if step.Resource == v1.ResourceMemory {
+			return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{MemoryMax: step.Amount})
+		}
+		return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{CPUMax: cgroups.CPUMax{Quota: step.Amount, Period: wanted.CPUMax.Period}})
+	case resize.PodWeight:
+		return s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{CPUWeight: uint64(step.Amount)})
+	case resize.Update:
+		return s.updateContainer(ctx, p, step, n)
+	}
+	return nil
+}
+
+// updateContainer has the runtime update one container. All that the container
+// is to have goes with each update, so that no runtime sets an older figure
+// again.
+//
+// Where the kernel does not account swap, a runtime may refuse: crun up to
+// 1.21 wants to write memory.swap.max, which is not there, and then has done
+// nothing or a part. The container's own files are written then.
+func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
+	c, _ := pod.Find(&p.Spec, step.Container)
+	sized := *c
+	sized.Resources = step.Values.On(c.Resources)
+	err := s.Runtime.UpdateContainerResources(ctx, step.ID, criconfig.UpdateResources(p, &sized, n))
+	if errors.Is(err, container.ErrNotFound) {
+		return nil // it has ended, and starts with what was allocated
+	}
+	if err != nil && s.mayWrite(err, n) {
+		path := criconfig.ContainerCgroup(criconfig.PodCgroup(p, n), step.ID, n)
+		if byHand := s.setCgroup(path, criconfig.ContainerLimits(p, &sized, n)); byHand != nil {
+			err = errors.Join(err, byHand)
+		} else {
+			s.Log.Info("container resized by its cgroup's files: the container runtime cannot, without accounting of swap in the kernel",
+				"pod", pod.RefOf(p).String(), "podUID", p.UID, "container", c.Name, "error", err)
+			err = nil
+		}
+	}
+	if err == nil && step.Resource == v1.ResourceMemory {
+		s.resizes.change(p.UID, func(e *resizable) { delete(e.had, c.Name) })
+	}
+	return err
+}
+
+// mayWrite says whether a container's files may be written since the runtime
+// cannot: it has answered, and the kernel is one of those.
+func (s *Syncer) mayWrite(err error, n *criconfig.Node) bool {
+	return s.Cgroups != nil && !n.SwapAccounting &&
+		!errors.Is(err, container.ErrUnavailable) && !errors.Is(err, container.ErrTimeout)
+}
+
+// setCgroup writes limits of a cgroup that is there.
+func (s *Syncer) setCgroup(path string, r cgroups.Resources) error {
+	begun := s.now()
+	err := s.Cgroups.Set(path, r)
+	s.counted.cgroups.Observe(updateCgroup, s.now().Sub(begun), err)
+	return err
+}
+
+// raised is what a pod's cgroup gets before containers start in it: while a
+// resize is in progress no limit becomes less, which is for the steps of the
+// resize, once what runs takes less.
+func (st *starter) raised(path string, r cgroups.Resources) cgroups.Resources {
+	if !st.facts.resizing {
+		return r
+	}
+	l, err := st.Cgroups.Limits(path)
+	if err != nil {
+		return r
+	}
+	has := groupOf(&l, &r)
+	if has.MemoryMax.Known && (has.MemoryMax.Value == 0 || has.MemoryMax.Value > r.MemoryMax) {
+		r.MemoryMax = 0
+	}
+	if has.CPUQuota.Known && (has.CPUQuota.Value == 0 || has.CPUQuota.Value > r.CPUMax.Quota) {
+		r.CPUMax = cgroups.CPUMax{}
+	}
+	return r
+}
