@@ -45,6 +45,11 @@ func TestResizeUpAndDown(t *testing.T) {
 				large := grown(small, "500m", "128Mi")
 				l.ask(large)
 				checkFiles(t, l, large)
+				for _, group := range []string{"kubepods", l.groupOf(large), l.containerOf(large)} {
+					if got := l.get(group + "/memory.min"); got != "134217728" {
+						t.Errorf("%s bytes are protected of %s", got, group)
+					}
+				}
 				l.resizedTo(large, "500m/500m 128Mi/128Mi of 500m 128Mi", 0)
 				back := grown(large, "250m", "64Mi")
 				l.ask(back)

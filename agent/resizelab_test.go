@@ -75,6 +75,7 @@ func (l *sizes) prepareAgent(agent *parts) {
 		if n != nil {
 			n = new(*n)
 			n.SwapAccounting = !l.noSwap
+			n.MemoryAccounting, n.MemoryQoS, n.MemoryThrottling = true, true, 0.9
 		}
 		return n
 	}
@@ -128,7 +129,7 @@ func (k kernel) of(id string) (group string, r *runtimeapi.LinuxContainerResourc
 }
 
 func (k kernel) write(group string, r *runtimeapi.LinuxContainerResources) {
-	k.l.put(group+"/cpu.weight", fmt.Sprint(criconfig.OldCPUWeight(r.GetCpuShares())))
+	k.l.put(group+"/cpu.weight", fmt.Sprint(criconfig.CurvedCPUWeight(r.GetCpuShares())))
 	k.l.put(group+"/cpu.max", fmt.Sprintf("%d %d\n", r.GetCpuQuota(), r.GetCpuPeriod()))
 	k.l.put(group+"/memory.max", fmt.Sprint(r.GetMemoryLimitInBytes()))
 }
@@ -169,7 +170,7 @@ func (l *sizes) group(path string) {
 	}
 	for name, content := range map[string]string{
 		"cgroup.controllers": "cpu memory pids\n", "cgroup.subtree_control": "cpu memory pids\n",
-		"cpu.weight": "100\n", "cpu.max": "max 100000\n", "memory.max": "max\n", "memory.current": "1048576\n", "pids.max": "max\n",
+		"cpu.weight": "100\n", "cpu.max": "max 100000\n", "memory.max": "max\n", "memory.current": "1048576\n", "memory.min": "0\n", "memory.low": "0\n", "memory.high": "max\n", "pids.max": "max\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			l.t.Fatal(err)

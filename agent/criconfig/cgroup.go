@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"math"
 	"path"
 	"strings"
 
@@ -92,32 +93,32 @@ func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
 }
 
 // cpuWeight turns cgroup v1's shares into v2's weight by the straight line
-// that the kubelet draws, whose 1024 shares are 39 (KEP-2254). Runtimes have
-// come to a curve since (runc 1.3.2, crun 1.23: 1024 are 100), which differs
-// below the pod's group only: weights compare between siblings.
+// that the kubelet draws (KEP-2254), and runtimes did: 1024 shares are 39.
 func cpuWeight(shares int64) uint64 {
 	return uint64(1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares))
 }
 
-// OldCPUWeight is the line that runtimes drew before (crun 1.22, runc 1.3.1).
-func OldCPUWeight(shares int64) uint64 {
-	return uint64(1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares))
-}
-
-// Shares are those of which the curve makes a weight, about.
+// Shares are those of which the line makes a weight, about.
 func Shares(weight uint64) int64 {
-	switch {
-	case weight <= 1:
-		return minShares
-	case weight >= 10000:
-		return maxShares
-	}
-	l := (math.Sqrt(125*125+4*612*(math.Log10(float64(weight))+7.0/34)) - 125) / 2
-	return min(max(int64(math.Exp2(l)), minShares), maxShares)
+	return minShares + (min(max(int64(min(weight, 10000)), 1), 10000)-1)*(maxShares-minShares)/9999
 }
 
-// ContainerLimits are what a container's own cgroup has, as a runtime writes
-// it; what it does not limit is zero.
+// CurvedCPUWeight is the weight by the curve that runc 1.3.2 and crun 1.23 came
+// to, through (2, 1), (1024, 100) and (262144, 10000). It differs from the
+// kubelet's line below the pod's group only: weights compare between siblings.
+func CurvedCPUWeight(shares int64) uint64 {
+	switch {
+	case shares <= minShares:
+		return 1
+	case shares >= maxShares:
+		return 10000
+	}
+	l := math.Log2(float64(shares))
+	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
+}
+
+// ContainerLimits are what a container's own cgroup has, as a runtime of the
+// line writes it; what it does not limit is zero.
 func ContainerLimits(p *v1.Pod, c *v1.Container, n *Node) cgroups.Resources {
 	r := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
 	out := cgroups.Resources{CPUWeight: cpuWeight(r.GetCpuShares()), MemoryMax: r.GetMemoryLimitInBytes()}

@@ -60,6 +60,18 @@ func memoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
 	}
 }
 
+// MemoryQoS are the files of a container that there is, for its group to be
+// brought up to date after a resize: all that there may be, where a new one has
+// only what is not the kernel's beginning. nil is that nothing is written.
+func MemoryQoS(p *v1.Pod, c *v1.Container, n *Node) map[string]string {
+	if !n.MemoryQoS && n.MemoryThrottling == 0 {
+		return nil
+	}
+	files := map[string]string{fileMemoryMin: "0", fileMemoryLow: "0", fileMemoryHigh: "max"}
+	memoryQoS(files, p, c, n)
+	return files
+}
+
 // throttle is where a container is held back, in whole pages.
 func throttle(request, limit int64, factor float64) int64 {
 	page := float64(os.Getpagesize())

@@ -17,7 +17,6 @@ import (
 // them; the next look goes on from what it finds.
 func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 	r.tried = true
-	weights := false
 	for i := range r.plan.Steps {
 		step := &r.plan.Steps[i]
 		if err := s.carryOut(ctx, p, step, r.node); err != nil {
@@ -27,14 +26,22 @@ func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 			}
 			return r.err
 		}
-		weights = weights || step.Resource == v1.ResourceCPU
 	}
-	if weights && s.managesCgroups(r.node) {
-		if r.err = s.weighClasses(r.node); r.err != nil {
+	if s.managesCgroups(r.node) {
+		if r.err = s.settleGroups(p, r.node); r.err != nil {
 			s.resizeFailed(p, r.err)
 		}
 	}
 	return r.err
+}
+
+// settleGroups brings up to date what follows from the pod's requests: the
+// protection of its memory, and what the groups above it have.
+func (s *Syncer) settleGroups(p *v1.Pod, n *criconfig.Node) error {
+	if err := s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{Unified: criconfig.PodResources(p, n).Unified}); err != nil {
+		return err
+	}
+	return s.ensureGroups(n, "")
 }
 
 func (s *Syncer) carryOut(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
@@ -79,7 +86,24 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 		}
 	}
 	if err == nil && step.Resource == v1.ResourceMemory {
+		err = s.protectContainer(p, &sized, step.ID, n)
+	}
+	if err == nil && step.Resource == v1.ResourceMemory {
 		s.resizes.change(p.UID, func(e *resizable) { delete(e.had, c.Name) })
+	}
+	return err
+}
+
+// protectContainer writes what follows from a container's new request and
+// limit past the runtime, which not all of them know to update.
+func (s *Syncer) protectContainer(p *v1.Pod, c *v1.Container, id string, n *criconfig.Node) error {
+	files := criconfig.MemoryQoS(p, c, n)
+	if s.Cgroups == nil || len(files) == 0 {
+		return nil
+	}
+	err := s.setCgroup(criconfig.ContainerCgroup(criconfig.PodCgroup(p, n), id, n), cgroups.Resources{Unified: files})
+	if errors.Is(err, cgroups.ErrNotFound) {
+		return nil // it has ended
 	}
 	return err
 }

@@ -192,7 +192,7 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted 
 	case l.CPUWeight.Value == limits.CPUWeight:
 		a.CPUShares = shares
 	case a.CPUShares.Known && (n.SwapAccounting || a.CPUShares != shares):
-	case l.CPUWeight.Value == criconfig.OldCPUWeight(shares.Value):
+	case l.CPUWeight.Value == criconfig.CurvedCPUWeight(shares.Value):
 		a.CPUShares = shares
 	default:
 		a.CPUShares = resize.Known(criconfig.Shares(l.CPUWeight.Value))
