@@ -13,6 +13,8 @@
 //   - The default threshold of memory is a share of a small board's memory
 //     (DefaultHard).
 //   - A condition that is met is true without a transition period, too.
+//   - A static pod is held to the limits of its own manifest, unless its
+//     priority is a system's (OverLimit). For pressure none is evicted.
 //   - A share that is not a number is refused, and so is a minimum reclaim of
 //     more than the whole.
 //
