@@ -22,6 +22,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/metric"
@@ -82,6 +83,12 @@ type Config struct {
 	// ShuttingDown says that the node takes no pods any more, as it goes down;
 	// it must not block. nil is that it never does.
 	ShuttingDown func() bool
+	// Under is which pressures the node is under, which keep some pods from
+	// coming; it must not block. nil is that it never is.
+	Under func() evict.Conditions
+	// Arrived is told of each pod, and each new version of one, that a source
+	// wants; it must not block. nil is nobody.
+	Arrived func(*v1.Pod)
 	// Handler is the runtime's handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
 	// RecursiveReadOnly says whether a handler of the runtime mounts so.
@@ -107,7 +114,6 @@ type Syncer struct {
 
 	admission admission
 	turns     turns
-	limited   chan struct{} // one slot: a pod has a volume with a limit
 	counted   counted
 
 	mu    sync.Mutex
@@ -152,7 +158,7 @@ type facts struct {
 	slipped int
 
 	// evicted is why the node has the pod fail. The Syncer's lock guards it.
-	evicted *status.Reason
+	evicted *Eviction
 
 	mu sync.Mutex
 	// hooked are the containers, by ID, whose preStop hook was run.
@@ -162,7 +168,7 @@ type facts struct {
 // New makes a Syncer; nothing is started.
 func New(cfg Config) *Syncer {
 	return &Syncer{
-		Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(), limited: make(chan struct{}, 1),
+		Config: cfg, admission: admission{under: cfg.Under}, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(),
 		counted: counted{started: metric.NewTiming(startBounds)},
 	}
 }
@@ -201,7 +207,9 @@ func (s *Syncer) dropFacts(uid types.UID) {
 // worker has looked at it.
 func (s *Syncer) Submitted(p *v1.Pod) {
 	s.admission.submit(p, s.AdmitNode())
-	s.limits(p)
+	if s.Arrived != nil {
+		s.Arrived(p)
+	}
 	s.submit(p.UID)
 	s.Statuses.Submit(p, status.Generate(status.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()}))
 }
