@@ -28,10 +28,8 @@ func (e *evictions) observer(l *layout) func(context.Context) evict.Observations
 	return func(context.Context) (o evict.Observations) {
 		now := time.Now()
 		pods, told := e.allPods()
-		if told {
-			e.signs.watch(pods, e.thresholds)
-		}
-		load, err := node.ReadLoad(e.roots, now)
+		e.signs.watch(pods, e.thresholds)
+		load, err := e.load(now)
 		if err == nil && reader != nil {
 			observeMemory(&o, reader, &load, now)
 			if told {
@@ -92,19 +90,19 @@ func observePods(o *evict.Observations, reader *cgroups.Reader, pods string, now
 
 // observeDisks measures each file system once.
 func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time) error {
-	nodeFs, err := disk.SpaceAt(e.config.Paths.Root)
+	nodeFs, err := e.space(e.config.Paths.Root)
 	if err != nil {
 		return err
 	}
 	imageFs := nodeFs
 	if l.images != "" {
-		if imageFs, err = disk.SpaceAt(l.images); err != nil {
+		if imageFs, err = e.space(l.images); err != nil {
 			return err
 		}
 	}
 	containerFs := imageFs
 	if l.containers != "" {
-		if containerFs, err = disk.SpaceAt(l.containers); err != nil {
+		if containerFs, err = e.space(l.containers); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +13,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/nodestatus"
@@ -30,8 +32,11 @@ type evictions struct {
 	images     container.Images
 	thresholds []evict.Threshold
 	config     *config.Config
-	roots      node.Roots
 	log        *slog.Logger
+
+	// What the machine and a file system have, which tests set.
+	load  func(now time.Time) (node.Load, error)
+	space func(path string) (disk.Space, error)
 
 	limits *pressure.Limits // nil where nobody asks for them
 	loop   atomic.Pointer[pressure.Loop]
@@ -50,9 +55,13 @@ func newEvictions(cfg *config.Config, images container.Images, view *view, p *pa
 	}
 	e := &evictions{
 		parts: p, view: view, images: images, thresholds: thresholds, config: cfg, log: log,
-		going: make(map[types.UID]chan struct{}),
+		load:  func(now time.Time) (node.Load, error) { return node.ReadLoad(node.Roots{}, now) },
+		space: disk.SpaceAt, going: make(map[types.UID]chan struct{}),
 	}
-	e.signs = signs{poller: p.poller, look: e.look, log: log}
+	e.signs.look, e.signs.log = e.look, log
+	if p.poller != nil {
+		e.signs.hear(p.poller)
+	}
 	if isolates := cfg.Kubelet.LocalStorageCapacityIsolation; isolates == nil || *isolates {
 		e.limits = pressure.NewLimits(pressure.LimitsConfig{Layout: e.kind, Pods: e.limitedPods, Evict: e.evict, Looked: e.look})
 	}

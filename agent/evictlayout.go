@@ -58,7 +58,7 @@ func (e *evictions) askLayout(ctx context.Context) (*layout, error) {
 		if path == "" {
 			return or
 		}
-		s, err := disk.SpaceAt(path)
+		s, err := e.space(path)
 		if err != nil {
 			e.log.Warn("a file system of the runtime's cannot be measured, and is taken for the node's", "error", err)
 			return or
@@ -73,7 +73,7 @@ func (e *evictions) askLayout(ctx context.Context) (*layout, error) {
 	if layers := info.GetContainerFilesystems(); len(layers) > 0 {
 		containerPath = layers[0].GetFsId().GetMountpoint()
 	}
-	nodeFs, err := disk.SpaceAt(e.config.Paths.Root)
+	nodeFs, err := e.space(e.config.Paths.Root)
 	if err != nil {
 		return nil, err
 	}

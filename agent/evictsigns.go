@@ -20,49 +20,72 @@ var shortOfMemory = cgroups.Trigger{Stall: 100 * time.Millisecond, Window: time.
 // at its limit gives a hundred a second.
 const signPause = time.Second
 
-// signs are what the kernel tells of memory and process IDs by itself. Its
-// methods but look are for one goroutine.
+// signs are what the kernel tells of memory and process IDs by itself. They
+// are for one goroutine, but look is called by another.
 type signs struct {
-	poller *cgroups.Poller // nil gives no signs
-	look   func()
-	log    *slog.Logger
+	// machine has told called while the machine's tasks wait for memory.
+	machine func(told func()) error
+	// memory and tasks have told called at each event of the pods' group, or
+	// with an error when it is another group than before.
+	memory, tasks func(pods string, told func(error)) (end func(), err error)
+	look          func()
+	log           *slog.Logger
 
-	begun   bool
-	watches []*cgroups.Watch // of the pods' group
+	begun bool
+	ends  []func() // of what is watched of the pods' group
 	// broken says that the pods' group is another one than was watched.
 	broken atomic.Bool
 }
 
-// watch begins to watch the machine, and the group of all pods once there is
-// one.
-func (s *signs) watch(pods string, thresholds []evict.Threshold) {
-	if s.poller == nil {
-		return
+// hear has the signs come from a poller.
+func (s *signs) hear(p *cgroups.Poller) {
+	s.machine = func(told func()) error {
+		_, err := p.WatchPressure("/", cgroups.ResourceMemory, shortOfMemory, told)
+		return err
 	}
-	memory, tasks := concerns(thresholds)
-	if !s.begun {
-		s.begun = true
-		if memory {
-			s.machine()
+	s.memory = func(pods string, told func(error)) (func(), error) {
+		w, err := p.WatchMemory(pods, signPause, func(_ cgroups.EventFigures, err error) { told(err) })
+		if err != nil {
+			return nil, err
 		}
+		return w.Close, nil
 	}
-	if s.broken.Swap(false) {
-		s.close()
-	}
-	if len(s.watches) > 0 {
-		return
-	}
-	if memory {
-		s.keep(s.poller.WatchMemory(pods, signPause, func(_ cgroups.EventFigures, err error) { s.told(err) }))
-	}
-	if tasks {
-		s.keep(s.poller.WatchPids(pods, signPause, func(_ uint64, err error) { s.told(err) }))
+	s.tasks = func(pods string, told func(error)) (func(), error) {
+		w, err := p.WatchPids(pods, signPause, func(_ uint64, err error) { told(err) })
+		if err != nil {
+			return nil, err
+		}
+		return w.Close, nil
 	}
 }
 
-// machine watches the pressure on the whole machine.
-func (s *signs) machine() {
-	_, err := s.poller.WatchPressure("/", cgroups.ResourceMemory, shortOfMemory, s.look)
+// watch begins to watch the machine, and the group of all pods, as soon as
+// there is one, for what the thresholds are of.
+func (s *signs) watch(pods string, thresholds []evict.Threshold) {
+	if s.machine == nil {
+		return
+	}
+	memory, tasks := concerns(thresholds)
+	if !s.begun && memory {
+		s.watchMachine()
+	}
+	s.begun = true
+	if s.broken.Swap(false) {
+		s.close()
+	}
+	if len(s.ends) > 0 || pods == "" {
+		return
+	}
+	if memory {
+		s.keep(s.memory(pods, s.told))
+	}
+	if tasks {
+		s.keep(s.tasks(pods, s.told))
+	}
+}
+
+func (s *signs) watchMachine() {
+	err := s.machine(s.look)
 	switch {
 	case errors.Is(err, cgroups.ErrPressure):
 		s.log.Warn("the kernel gives no sign when memory runs short: pods are evicted later, when their memory comes to a limit or the node is looked at for another reason",
@@ -82,10 +105,10 @@ func (s *signs) told(err error) {
 
 // keep keeps a watch. A group that does not exist yet is tried again at the
 // next look.
-func (s *signs) keep(w *cgroups.Watch, err error) {
+func (s *signs) keep(end func(), err error) {
 	switch {
 	case err == nil:
-		s.watches = append(s.watches, w)
+		s.ends = append(s.ends, end)
 	case !errors.Is(err, cgroups.ErrNotFound):
 		s.log.Debug("events of the pods' cgroup cannot be heard", "error", err)
 	}
@@ -93,10 +116,10 @@ func (s *signs) keep(w *cgroups.Watch, err error) {
 
 // close ends the watches of the pods' group.
 func (s *signs) close() {
-	for _, w := range s.watches {
-		w.Close()
+	for _, end := range s.ends {
+		end()
 	}
-	s.watches = nil
+	s.ends = nil
 }
 
 // concerns says what the thresholds are of that the kernel tells of.

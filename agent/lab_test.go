@@ -31,7 +31,8 @@ type lab struct {
 	cfg     *config.Config
 	wanted  []*v1.Pod
 	born    time.Time
-	bootID  string // in place of the machine's, if not empty
+	bootID  string       // in place of the machine's, if not empty
+	arrange func(*parts) // what a test changes before the agent runs
 
 	agent *parts
 	tell  func(pods []*v1.Pod) // as the agent's source, until stop
@@ -80,6 +81,9 @@ func (l *lab) start() {
 	l.agent = agent
 	if l.bootID != "" {
 		agent.syncer.BootID = l.bootID
+	}
+	if l.arrange != nil {
+		l.arrange(agent)
 	}
 	ctx, cancel := context.WithCancel(l.t.Context())
 	l.stop = cancel
