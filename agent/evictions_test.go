@@ -208,6 +208,9 @@ func TestEvictionByMemory(t *testing.T) {
 		if got := s.alive(); !slices.Equal(got, []string{kept.Name}) {
 			t.Errorf("in the end %v run", got)
 		}
+		if got := s.agent.shortages(); len(got) != 3 || got[0].Type != "MemoryPressure" || got[0].Good() || !got[1].Good() || !got[2].Good() {
+			t.Errorf("conditions of a board alone: %+v", got)
+		}
 		s.settle(4 * time.Minute)
 		if !s.agent.evictions.pressures().Memory {
 			t.Error("the condition went before its transition period")
