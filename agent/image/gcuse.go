@@ -108,7 +108,10 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 		last := g.lastUse(image)
 		if !known {
 			s.detected = now
-			if !last.IsZero() {
+			switch {
+			case !g.listed:
+				s.detected = time.Time{} // it was there before the agent
+			case !last.IsZero():
 				s.detected = last // a pod had it then; lists are rare
 			}
 		}
