@@ -18,9 +18,9 @@
 //   - A share that is not a number is refused, and so is a minimum reclaim of
 //     more than the whole.
 //
-// A turn of the caller is: Tracker.Step with what was observed; what
-// OverLimit says of each pod, and no more if it evicted one; if thresholds are
-// to be acted on, the Reclaims of the first; if Tracker.Reclaimed says that
+// A turn of the caller is: Tracker.Step with what was observed; if thresholds
+// are to be acted on, the Reclaims of the first; if Tracker.Reclaimed says that
 // this was not enough, the first pod of Rank, ended as Describe says. One pod
-// is evicted at a time, and the next figures are taken when it is gone.
+// is evicted at a time, and the next figures are taken when it is gone. OverLimit stands for itself: it needs figures that
+// cost more, and only of pods for which Limited holds.
 package evict
