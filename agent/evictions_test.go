@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,11 +15,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/nodestatus"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/cgroups"
@@ -597,4 +600,70 @@ func TestWithoutPressure(t *testing.T) {
 			t.Errorf("%v run", got)
 		}
 	})
+}
+
+// The Node's status has the pressures that the node is under.
+func TestPressuresInTheNode(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		l.start()
+		under := nodestatus.Pressures{}
+		n := &nodeInputs{
+			cfg: l.cfg, facts: l.agent.view().node, healthy: func(time.Time) error { return nil }, moved: func() {},
+			problem: func() string { return "" }, shuttingDown: func() bool { return false },
+			under: func() nodestatus.Pressures { return under },
+		}
+		var had *v1.NodeStatus
+		for _, want := range []struct {
+			under nodestatus.Pressures
+			said  string
+		}{
+			{nodestatus.Pressures{}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+			{nodestatus.Pressures{Memory: true, PID: true}, "MemoryPressure=True KubeletHasInsufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=True KubeletHasInsufficientPID"},
+			{nodestatus.Pressures{Disk: true}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=True KubeletHasDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+		} {
+			under = want.under
+			status, _ := nodestatus.Status(had, n.get(t.Context())) // no addresses: the machine may have none
+			had = &status
+			var said []string
+			for _, c := range status.Conditions {
+				if c.Type != v1.NodeReady {
+					said = append(said, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason))
+				}
+			}
+			if got := strings.Join(said, ", "); got != want.said {
+				t.Errorf("%+v: %s, want %s", want.under, got, want.said)
+			}
+		}
+	})
+}
+
+// BenchmarkEvictionLook is what a look costs that finds enough of everything.
+func BenchmarkEvictionLook(b *testing.B) {
+	t := &testing.T{}
+	h := &hierarchy{t, b.TempDir()}
+	h.write("/", map[string]string{"cgroup.controllers": "cpu memory\n"})
+	tree, err := cgroups.Open(h.root)
+	if err != nil {
+		b.Fatal(err)
+	}
+	h.uses("/", 0, 100<<20)
+	h.uses("kubepods", 0, 50<<20)
+	kubelet, tinylet := config.Default()
+	cfg := &config.Config{Kubelet: kubelet, Tinylet: tinylet, Paths: config.Paths{Root: h.root}}
+	facts, err := newNodeFacts(cfg, fake.New(fake.Config{}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	facts.told.Store(&runtimeFacts{cgroupDriver: criconfig.DriverCgroupfs})
+	e, err := newEvictions(cfg, nil, &view{tree: tree, node: facts}, &parts{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	look := e.observer(&layout{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if o := look(b.Context()); !o[evict.MemoryAvailable].Known || !o[evict.NodeFsAvailable].Known {
+			b.Fatalf("%+v", o)
+		}
+	}
 }

@@ -21,6 +21,7 @@
 // A turn of the caller is: Tracker.Step with what was observed; if thresholds
 // are to be acted on, the Reclaims of the first; if Tracker.Reclaimed says that
 // this was not enough, the first pod of Rank, ended as Describe says. One pod
-// is evicted at a time, and the next figures are taken when it is gone. OverLimit stands for itself: it needs figures that
-// cost more, and only of pods for which Limited holds.
+// is evicted at a time, and the next figures are taken when it is gone.
+// OverLimit stands for itself: it needs figures that cost more, and only of
+// pods for which Limited holds.
 package evict
