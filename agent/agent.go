@@ -148,6 +148,8 @@ type parts struct {
 	lost    *lost.Finder       // nil without cgroups
 	poller  *cgroups.Poller    // nil without cgroups
 
+	evictions *evictions
+
 	disks   *disk.Meter
 	streams *stream.Handler
 	nodeAPI *nodeAPI // nil where nobody may ask over the network
@@ -155,7 +157,8 @@ type parts struct {
 
 // jobs are what runs beside the pods' way, each until its context ends.
 func (p *parts) jobs() []func(ctx context.Context) error {
-	jobs := []func(ctx context.Context) error{p.objects.Run, p.probes.Run, p.syncer.WatchLimits, p.rotator.Run, p.images.Run, p.shutdown.Run}
+	jobs := []func(ctx context.Context) error{p.objects.Run, p.probes.Run, p.rotator.Run, p.images.Run, p.shutdown.Run}
+	jobs = append(jobs, p.evictions.jobs()...)
 	if p.preload != nil {
 		jobs = append(jobs, p.preload.Run)
 	}
@@ -211,6 +214,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
 		return nil, err
 	}
+	if p.evictions, err = newEvictions(cfg, runtime, view, p, log); err != nil {
+		return nil, err
+	}
 	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
 	p.workers = worker.NewSet(p.workSyncer(), log)
 	p.workers.Finished = p.finished
@@ -240,6 +246,7 @@ func (p *parts) seen(source string) {
 // finished is told of each pod of which nothing runs any more.
 func (p *parts) finished(uid types.UID) {
 	p.shutdown.Look()
+	p.evictions.gone(uid)
 	if p.cluster != nil {
 		p.cluster.reporter.Look(uid)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/event/sink"
 	"github.com/tinylet/tinylet/agent/identity"
 	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/nodestatus"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/registrar"
@@ -104,10 +105,14 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.inputs = newNodeInputs(cfg, rt, node)
 	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
 	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
+	c.inputs.under = func() nodestatus.Pressures { return p.evictions.pressures() }
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, c.identity.AddressesChanged
 	c.registrar = registrar.New(registrar.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
-		Inputs: c.inputs.get,
+		Inputs: func(ctx context.Context) *nodestatus.Inputs {
+			p.evictions.look() // each nodeStatusUpdateFrequency
+			return c.inputs.get(ctx)
+		},
 		Look:   cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
 		Report: cfg.Kubelet.NodeStatusReportFrequency.Duration,
 		Lease:  time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,

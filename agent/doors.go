@@ -5,9 +5,12 @@ import (
 	"log/slog"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/nodestatus"
 	"github.com/tinylet/tinylet/agent/syncloop"
 )
 
@@ -41,6 +44,7 @@ func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls fu
 	}
 	p.local, err = local.New(local.Config{
 		Cluster:        told,
+		Conditions:     p.shortages,
 		SocketPath:     cfg.Tinylet.SocketPath,
 		HealthzAddress: healthzAddress(cfg),
 		Pods:           view.pods,
@@ -62,8 +66,18 @@ func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls fu
 // there of the node.
 func (p *parts) tellCluster() *local.Cluster {
 	out := p.cluster.told()
-	for _, c := range p.cluster.conditions(context.Background()) {
-		out.Conditions = append(out.Conditions, local.Condition{
+	out.Conditions = toldConditions(p.cluster.conditions(context.Background()))
+	return out
+}
+
+// shortages are the conditions of a board alone.
+func (p *parts) shortages() []local.Condition {
+	return toldConditions(nodestatus.PressureConditions(p.evictions.pressures()))
+}
+
+func toldConditions(all []v1.NodeCondition) (out []local.Condition) {
+	for _, c := range all {
+		out = append(out, local.Condition{
 			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time,
 		})
 	}

@@ -36,13 +36,16 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 		Actions: action.New(action.Config{Exec: rt}), Changed: p.wake, HostIPs: node.hostIPs, Events: p.events, Log: log,
 	})
 	p.rotator, err = logrotate.New(logrotate.Config{
-		Reopen:     rt,
-		Containers: view.logs,
-		MaxSize:    cfg.LogMaxBytes(),
-		MaxFiles:   int(*kubelet.ContainerLogMaxFiles),
-		Workers:    int(*kubelet.ContainerLogMaxWorkers),
-		Interval:   kubelet.ContainerLogMonitorInterval.Duration,
-		Log:        log,
+		Reopen: rt,
+		Containers: func() []logrotate.Log {
+			p.evictions.look() // a log has grown
+			return view.logs()
+		},
+		MaxSize:  cfg.LogMaxBytes(),
+		MaxFiles: int(*kubelet.ContainerLogMaxFiles),
+		Workers:  int(*kubelet.ContainerLogMaxWorkers),
+		Interval: kubelet.ContainerLogMonitorInterval.Duration,
+		Log:      log,
 	})
 	if err != nil {
 		return err
@@ -63,7 +66,11 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 	}
 	if below != nil && view.tree != nil {
 		p.lost = lost.New(lost.Config{
-			Running: view.running, Populated: view.tree.Populated, Containers: rt, Tasks: below,
+			Running: func() []lost.Container {
+				p.evictions.look() // once a minute, also on a board alone
+				return view.running()
+			},
+			Populated: view.tree.Populated, Containers: rt, Tasks: below,
 			Wake: p.wake, Events: p.events, Log: log,
 		})
 	}

@@ -63,6 +63,7 @@ func newLab(t *testing.T, dir string) *lab {
 	kubelet.ResolverConfig = &none
 	kubelet.StaticPodPath = dir + "/manifests" // the test speaks for this source
 	tinylet.SocketPath = dir + "/socket"
+	kubelet.EvictionHard = map[string]string{} // the machine that tests run on may be full
 	return &lab{t: t, runtime: rt, born: time.Now(), cfg: &config.Config{
 		Kubelet: kubelet, Tinylet: tinylet, NodeName: "board",
 		Paths: config.Paths{Root: dir, Pods: dir + "/pods", PodLogs: dir + "/logs", ContainerLogs: dir + "/links"},
@@ -100,7 +101,9 @@ func (l *lab) start() {
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
-	l.done.Go(func() { _ = agent.syncer.WatchLimits(ctx) })
+	for _, job := range agent.evictions.jobs() {
+		l.done.Go(func() { _ = job(ctx) })
+	}
 	l.want(l.wanted...)
 }
 

@@ -44,6 +44,8 @@ type nodeInputs struct {
 	changed func() // what inputs answers may have changed
 	moved   func() // the node's addresses have changed
 	problem func() string
+	// under is which pressures the node is under.
+	under func() nodestatus.Pressures
 	// shuttingDown says that the pods are being ended.
 	shuttingDown func() bool
 
@@ -109,6 +111,7 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 	if n.shuttingDown() {
 		in.Problems = append(in.Problems, nodestatus.ProblemShutdown)
 	}
+	in.Under = n.under()
 	in.Warning = n.problem()
 	in.DeclaredFeatures = n.declaredFeatures()
 	return in

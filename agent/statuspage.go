@@ -39,7 +39,7 @@ func (p *parts) assemblePage(cfg *config.Config, view *view, checks []local.Chec
 	}
 	source := &pageSource{
 		name: cfg.NodeName, started: time.Now(), memory: uint64(max(view.node.memory, 0)), checks: checks,
-		view: view, usage: p.usage, events: p.events.Recent,
+		view: view, usage: p.usage, events: p.events.Recent, short: p.shortages,
 	}
 	if p.cluster != nil {
 		source.server = p.tellCluster
@@ -79,6 +79,7 @@ type pageSource struct {
 
 	usage  func(context.Context) (*local.Usage, error) // nil where nobody measures
 	server func() *local.Cluster                       // nil on a board alone
+	short  func() []local.Condition                    // those of a board alone
 }
 
 func (s *pageSource) state(ctx context.Context) (*page.State, error) {
@@ -101,6 +102,8 @@ func (s *pageSource) state(ctx context.Context) (*page.State, error) {
 	if s.server != nil {
 		told := s.server()
 		out.Server, out.Conditions = shownServer(told), shownConditions(told.Conditions)
+	} else if s.short != nil {
+		out.Conditions = shownConditions(s.short())
 	}
 	used, err := s.measure(ctx)
 	switch {

@@ -42,6 +42,8 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		PeekNode:          node.peek,
 		AdmitNode:         node.admit,
 		ShuttingDown:      p.shutdown.InProgress,
+		Under:             p.evictions.under,
+		Arrived:           p.evictions.arrived,
 		Handler:           p.handler,
 		RecursiveReadOnly: node.recursiveReadOnly,
 		Wake:              p.wake,

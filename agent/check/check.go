@@ -46,6 +46,8 @@ type Options struct {
 	NodeName string
 	// FailSwapOn is the configuration's field of that name.
 	FailSwapOn bool
+	// Eviction is what the configuration keeps of the memory.
+	Eviction Eviction
 	// ConfigFile names the configuration and Config reads it, answering
 	// warnings and an error; nil where there is none.
 	ConfigFile string

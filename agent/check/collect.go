@@ -29,6 +29,7 @@ func Collect(ctx context.Context, o Options) Facts {
 		Cgroup:     t.cgroup(),
 		Memory:     t.memory(),
 		FailSwapOn: o.FailSwapOn,
+		Eviction:   o.Eviction,
 
 		IPForward:   t.flag("proc/sys/net/ipv4/ip_forward"),
 		SharedMount: t.sharedRoot(),

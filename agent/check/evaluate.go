@@ -15,6 +15,7 @@ func Evaluate(f Facts) []Finding {
 		judgeFeatures,
 		judgeSettings,
 		judgeMemory,
+		judgeEviction,
 		judgeFolders,
 		judgeRuntime,
 		judgeClock,

@@ -94,7 +94,7 @@ func judgePressure(k *Kernel) Finding {
 	case k.Config["CONFIG_PSI"] == "n":
 		remedy = rebuild("CONFIG_PSI")
 	}
-	return judgeKnown("pressure", k.Pressure, "pressure stall information (PSI)", "memory pressure shows only when it is too late", remedy)
+	return judgeKnown("pressure", k.Pressure, "pressure stall information (PSI)", "a node that runs short of memory is noticed by memory.events alone, when pods come to their limits, and by rare looks", remedy)
 }
 
 // lastSwitch finds the last word of the command line that has value in key's

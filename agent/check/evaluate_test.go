@@ -148,6 +148,7 @@ func TestEvaluate(t *testing.T) {
 			f.Kernel.UserNamespaces = No
 			f.Kernel.Config = map[string]string{"CONFIG_USER_NS": "y"}
 		}, id: "user-namespaces", level: Warn, what: "hostUsers", remedy: "max_user_namespaces"},
+		{name: "no room for pods", change: func(f *Facts) { f.Eviction = Eviction{Known: true, Hard: 512 * mebibyte} }, id: "eviction", level: Warn, what: "nothing of 512 MiB", remedy: "evictionHard"},
 		{name: "no PSI", change: func(f *Facts) { f.Kernel.Pressure = No }, id: "pressure", level: Warn, what: "PSI", remedy: "psi=1"},
 		{name: "PSI turned off", change: func(f *Facts) { f.Kernel.Pressure = No; commandLine(f, "psi=0") }, id: "pressure", level: Warn, what: "PSI", remedy: "take psi=0 off"},
 		{name: "PSI not built", change: func(f *Facts) { f.Kernel.Pressure = No; f.Kernel.Config = map[string]string{"CONFIG_PSI": "n"} }, id: "pressure", level: Warn, what: "PSI", remedy: "CONFIG_PSI"},
@@ -280,4 +281,23 @@ func folder(change func(*Folder)) func(*Facts) {
 
 func runtimeFails(kind RuntimeFailure) func(*Facts) {
 	return func(f *Facts) { f.Runtime = Runtime{Endpoint: "unix:///r", Kind: kind, Err: "the error"} }
+}
+
+// What pods may use is shown with who has the rest.
+func TestEvictionIsShown(t *testing.T) {
+	for want, e := range map[string]Eviction{
+		"pods may use 480 MiB of 512 MiB of memory; they are evicted while less than 32 MiB are available, the default for this much memory":                                 {Known: true, Hard: 32 * mebibyte, Default: true},
+		"pods may use 412 MiB of 512 MiB of memory; they are evicted while less than 100 MiB are available, by evictionHard in the configuration":                            {Known: true, Hard: 100 * mebibyte},
+		"pods may use 492 MiB of 512 MiB of memory; 20 MiB are kept by kubeReserved and systemReserved; none is evicted for memory, as evictionHard has no memory.available": {Known: true, Reserved: 20 * mebibyte},
+	} {
+		f := healthy()
+		f.Eviction = e
+		if got := judgeEviction(&f); len(got) != 1 || got[0].Level != OK || got[0].What != want {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+	unread := healthy()
+	if got := judgeEviction(&unread); got != nil {
+		t.Errorf("without a configuration: %+v", got)
+	}
 }

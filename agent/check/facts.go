@@ -24,6 +24,7 @@ type Facts struct {
 	Cgroup     Cgroup
 	Memory     Memory
 	FailSwapOn bool
+	Eviction   Eviction
 
 	IPForward   Known
 	SharedMount Known // the root mount propagates
@@ -81,6 +82,19 @@ type Cgroup struct {
 // Memory sizes are in bytes; zero is unknown.
 type Memory struct {
 	Total, Available, Swap uint64
+}
+
+// Eviction is what is kept of the memory that pods may not use.
+type Eviction struct {
+	// Known says that the configuration could be read.
+	Known bool
+	// Reserved is kubeReserved and systemReserved together, in bytes.
+	Reserved uint64
+	// Hard is the threshold evictionHard[memory.available] in bytes; 0 is
+	// none. Default says that it is the one for so much memory where the
+	// configuration sets none.
+	Hard    uint64
+	Default bool
 }
 
 // Folder is a place that the node writes to.

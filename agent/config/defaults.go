@@ -7,15 +7,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/tinylet/tinylet/agent/evict"
 )
 
-// Default is the configuration of a node on which nothing is set.
+// Default is the configuration of a node on which nothing is set, and of whose
+// memory nothing is known.
 func Default() (kubelet.KubeletConfiguration, TinyletConfiguration) {
 	var (
 		kc kubelet.KubeletConfiguration
 		tc TinyletConfiguration
 	)
-	setDefaults(&kc)
+	setDefaults(&kc, 0)
 	setTinyletDefaults(&tc, &kc)
 	return kc, tc
 }
@@ -31,28 +34,19 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	point(&tc.StatusPage, true)
 }
 
-// defaultEvictionHard is from pkg/kubelet/eviction/defaults_linux.go.
-var defaultEvictionHard = map[string]string{
-	"memory.available":   "100Mi",
-	"nodefs.available":   "10%",
-	"nodefs.inodesFree":  "5%",
-	"imagefs.available":  "15%",
-	"imagefs.inodesFree": "5%",
-}
-
 // setDefaults fills what is unset with the values of
 // pkg/kubelet/apis/config/v1beta1/defaults.go, but memoryReservationPolicy,
 // which is None there, and userNamespaces with the one that its comment names.
-// It may be called again after more was merged
-// in.
-func setDefaults(kc *kubelet.KubeletConfiguration) {
+// The hard thresholds of eviction go by the machine's memory, in bytes, where
+// upstream has one for all. It may be called again after more was merged in.
+func setDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	kc.APIVersion, kc.Kind = kubeletAPIVersion, kubeletKind
 	setSourceDefaults(kc)
 	setServerDefaults(kc)
 	setNodeDefaults(kc)
 	setResourceDefaults(kc)
 	setImageDefaults(kc)
-	setEvictionDefaults(kc)
+	setEvictionDefaults(kc, memory)
 	logsapi.SetRecommendedLoggingConfiguration(&kc.Logging)
 }
 
@@ -156,13 +150,16 @@ func setImageDefaults(kc *kubelet.KubeletConfiguration) {
 	point(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
 }
 
-func setEvictionDefaults(kc *kubelet.KubeletConfiguration) {
+// setEvictionDefaults fills in all hard thresholds where none are set, and with
+// mergeDefaultEvictionSettings each that is not (loadConfigFile in
+// cmd/kubelet/app/server.go).
+func setEvictionDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	every(&kc.EvictionPressureTransitionPeriod, 5*time.Minute)
 	point(&kc.MergeDefaultEvictionSettings, false)
 	if kc.EvictionHard != nil && !*kc.MergeDefaultEvictionSettings {
 		return
 	}
-	merged := maps.Clone(defaultEvictionHard)
+	merged := evict.DefaultHard(memory)
 	maps.Copy(merged, kc.EvictionHard)
 	kc.EvictionHard = merged
 }

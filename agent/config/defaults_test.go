@@ -11,6 +11,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tinylet/tinylet/agent/evict"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -62,13 +64,13 @@ func TestSetDefaultsKeepsWhatIsSet(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var got kubelet.KubeletConfiguration
 			decode(t, tc.in, &got)
-			setDefaults(&got)
+			setDefaults(&got, 0)
 			// want is got with the fields of tc.want laid over it.
 			want := *got.DeepCopy()
 			want.EvictionHard = nil
 			decode(t, tc.want, &want)
 			if want.EvictionHard == nil {
-				want.EvictionHard = defaultEvictionHard
+				want.EvictionHard = evict.DefaultHard(0)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -18,7 +18,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(kubeletHead+"a: &a [x]\nb: [*a, *a]\nmemoryThrottlingFactor: .nan", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","tracing":{}}`)
 	flags := newFlags(f)
 	f.Fuzz(func(t *testing.T, base, dropIn string) {
-		cfg, _, err := flags.build(&file{"/etc/c.yaml", []byte(base)}, []file{{"/etc/d/1.conf", []byte(dropIn)}}, hostname)
+		cfg, _, err := flags.build(&file{"/etc/c.yaml", []byte(base)}, []file{{"/etc/d/1.conf", []byte(dropIn)}}, hostname, 0)
 		if (cfg == nil) == (err == nil) {
 			t.Fatalf("config %v, error %v", cfg, err)
 		}
@@ -44,7 +44,7 @@ func FuzzFlags(f *testing.F) {
 			return
 		}
 		// What Set took, apply must take too.
-		cfg, _, err := flags.build(nil, nil, hostname)
+		cfg, _, err := flags.build(nil, nil, hostname, 0)
 		if err != nil {
 			if !strings.Contains(err.Error(), "--node-ip") {
 				t.Fatal(err)

@@ -18,9 +18,10 @@ import (
 const maxFileBytes = 1 << 20
 
 // Load reads the files that the flags name and makes the effective
-// configuration. It does not Validate it. An error names the file, the
-// document and the field; warnings are for the log, in either case.
-func (f *Flags) Load() (*Config, []Warning, error) {
+// configuration for a machine with so many bytes of memory; 0 is not known. It
+// does not Validate it. An error names the file, the document and the field;
+// warnings are for the log, in either case.
+func (f *Flags) Load(memory int64) (*Config, []Warning, error) {
 	base, err := readBase(f.configFile)
 	if err != nil {
 		return nil, nil, err
@@ -29,12 +30,12 @@ func (f *Flags) Load() (*Config, []Warning, error) {
 	if err != nil {
 		return nil, warnings, err
 	}
-	cfg, more, err := f.build(base, dropIns, os.Hostname)
+	cfg, more, err := f.build(base, dropIns, os.Hostname, memory)
 	return cfg, append(warnings, more...), err
 }
 
 // build does Load's work on files that were read.
-func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error)) (*Config, []Warning, error) {
+func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error), memory int64) (*Config, []Warning, error) {
 	var (
 		bottom   layer
 		warnings []Warning
@@ -64,7 +65,7 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 		NodeLabels:          f.nodeLabels,
 		CloudProvider:       f.cloudProvider,
 	}
-	if cfg.Kubelet, err = mergeKubelet(bottom.kubelet, kubeletLayers); err != nil {
+	if cfg.Kubelet, err = mergeKubelet(bottom.kubelet, kubeletLayers, memory); err != nil {
 		return nil, warnings, err
 	}
 	if err := convert(tinylet, &cfg.Tinylet); err != nil {
@@ -87,7 +88,7 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 	if err := f.derive(cfg, hostname); err != nil {
 		return nil, warnings, err
 	}
-	return cfg, slices.Concat(warnings, f.inert(), unknownGates(cfg.Kubelet.FeatureGates), notices(cfg), rareLeaseNotice(cfg)), nil
+	return cfg, slices.Concat(warnings, f.inert(), unknownGates(cfg.Kubelet.FeatureGates), notices(cfg), rareLeaseNotice(cfg), memoryNotices(&cfg.Kubelet, memory)), nil
 }
 
 // derive sets what follows from the rest.

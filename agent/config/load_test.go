@@ -53,6 +53,7 @@ func TestPrecedence(t *testing.T) {
 			name: "map flag replaces the file's", base: kubeletHead + "evictionHard: {memory.available: 20Mi}", args: []string{"--eviction-hard=pid.available<10%", "--eviction-hard=nodefs.available<1Gi"},
 			get: eviction, want: map[string]string{"pid.available": "10%", "nodefs.available": "1Gi"},
 		},
+		{name: "no thresholds are a choice", base: kubeletHead + "evictionHard: {}", dropIns: []string{kubeletHead + "maxPods: 7"}, get: eviction, want: map[string]string{}},
 		{name: "empty map flag empties", args: []string{"--eviction-hard="}, get: eviction, want: map[string]string{}},
 
 		{name: "list in a drop-in replaces", base: kubeletHead + "clusterDNS: [10.0.0.1, 10.0.0.2]", dropIns: []string{kubeletHead + "clusterDNS: [10.0.0.3]"}, get: dns, want: []string{"10.0.0.3"}},
@@ -132,7 +133,7 @@ func TestRejected(t *testing.T) {
 		{"wrong type of ours", tinyletHead + "logFormat: [text]", "field logFormat"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, _, err := newFlags(t).build(&file{"/etc/c.yaml", []byte(tc.base)}, nil, hostname)
+			_, _, err := newFlags(t).build(&file{"/etc/c.yaml", []byte(tc.base)}, nil, hostname, 0)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "/etc/c.yaml: ") {
 				t.Errorf("error = %v, want the file's name and %q", err, tc.want)
 			}
@@ -186,7 +187,7 @@ func TestHostName(t *testing.T) {
 		t.Errorf("NodeName = %q, want the host's name in lower case", cfg.NodeName)
 	}
 	broken := func() (string, error) { return "", errors.New("no such file") }
-	if _, _, err := newFlags(t).build(nil, nil, broken); err == nil || !strings.Contains(err.Error(), "--hostname-override") {
+	if _, _, err := newFlags(t).build(nil, nil, broken, 0); err == nil || !strings.Contains(err.Error(), "--hostname-override") {
 		t.Errorf("error = %v, want one that names the remedy", err)
 	}
 }
@@ -202,7 +203,7 @@ func TestLoadFromDisk(t *testing.T) {
 	if err := os.Symlink("d", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	cfg, warnings, err := newFlags(t, "--config", dir+"/etc/config.yaml", "--config-dir", dir+"/link", "--hostname-override=n").Load()
+	cfg, warnings, err := newFlags(t, "--config", dir+"/etc/config.yaml", "--config-dir", dir+"/link", "--hostname-override=n").Load(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +234,7 @@ func TestUnreadable(t *testing.T) {
 		{"bad drop-in", "bad.conf: document 1: kind", []string{"--config-dir", dir + "/d"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, _, err := newFlags(t, tc.args...).Load(); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, _, err := newFlags(t, tc.args...).Load(0); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error = %v, want %q", err, tc.want)
 			}
 		})
@@ -259,7 +260,7 @@ func mustBuild(t *testing.T, args []string, base *file, dropIns ...string) (*Con
 	for i, text := range dropIns {
 		files = append(files, file{fmt.Sprintf("/etc/d/%d.conf", i), []byte(text)})
 	}
-	cfg, warnings, err := newFlags(t, args...).build(base, files, hostname)
+	cfg, warnings, err := newFlags(t, args...).build(base, files, hostname, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

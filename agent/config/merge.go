@@ -31,13 +31,14 @@ func merge(base, patch map[string]any) map[string]any {
 
 // mergeKubelet decodes the base, gives it its defaults, and lays the
 // drop-ins over it. As in the kubelet, the drop-ins meet the defaults too:
-// one that sets one eviction threshold keeps the others.
-func mergeKubelet(base map[string]any, dropIns []map[string]any) (kubelet.KubeletConfiguration, error) {
+// one that sets one eviction threshold keeps the others. No thresholds at all
+// in the base, evictionHard: {}, is a choice that stays.
+func mergeKubelet(base map[string]any, dropIns []map[string]any, memory int64) (kubelet.KubeletConfiguration, error) {
 	var kc kubelet.KubeletConfiguration
 	if err := convert(base, &kc); err != nil {
 		return kc, err
 	}
-	setDefaults(&kc)
+	setDefaults(&kc, memory)
 	if len(dropIns) == 0 {
 		return kc, nil
 	}
@@ -50,6 +51,9 @@ func mergeKubelet(base map[string]any, dropIns []map[string]any) (kubelet.Kubele
 		return kc, fmt.Errorf("decode %s: %w", kubeletKind, err)
 	}
 	fields, _ := decoded.(map[string]any)
+	if len(kc.EvictionHard) == 0 {
+		fields["evictionHard"] = map[string]any{} // encoding leaves it out
+	}
 	for _, dropIn := range dropIns {
 		fields = merge(fields, dropIn)
 	}
@@ -57,7 +61,7 @@ func mergeKubelet(base map[string]any, dropIns []map[string]any) (kubelet.Kubele
 	if err := convert(fields, &kc); err != nil {
 		return kc, err
 	}
-	setDefaults(&kc)
+	setDefaults(&kc, memory)
 	return kc, nil
 }
 

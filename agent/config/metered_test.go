@@ -91,7 +91,7 @@ func TestMeteredIsStrict(t *testing.T) {
 		"meterd: true":                 `unknown field "meterd"`,
 		"metered: true\nmetered: true": `"metered" already set`,
 	} {
-		_, _, err := newFlags(t).build(optional(tinyletHead+text), nil, hostname)
+		_, _, err := newFlags(t).build(optional(tinyletHead+text), nil, hostname, 0)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
 		}

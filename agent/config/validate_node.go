@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -75,44 +73,6 @@ func (c *checker) taint(path string, taint *v1.Taint) {
 		string(v1.TaintEffectPreferNoSchedule), string(v1.TaintEffectNoExecute))
 	if taint.TimeAdded != nil {
 		c.invalid(path+".timeAdded", taint.TimeAdded, "absent")
-	}
-}
-
-// evictionSignals is pkg/kubelet/eviction/api/types.go.
-var evictionSignals = []string{
-	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
-	"containerfs.available", "containerfs.inodesFree",
-	"pid.available", "allocatableMemory.available",
-}
-
-func (c *checker) eviction(kc *kubelet.KubeletConfiguration) {
-	c.lasting("evictionPressureTransitionPeriod", kc.EvictionPressureTransitionPeriod.Duration, 0)
-	c.thresholds("evictionHard", kc.EvictionHard)
-	c.thresholds("evictionSoft", kc.EvictionSoft)
-	c.thresholds("evictionMinimumReclaim", kc.EvictionMinimumReclaim)
-	for signal := range sorted(kc.EvictionSoft) {
-		if _, ok := kc.EvictionSoftGracePeriod[signal]; !ok {
-			c.invalid("evictionSoftGracePeriod", "without "+signal, "set for each signal of evictionSoft")
-		}
-	}
-	for signal, text := range sorted(kc.EvictionSoftGracePeriod) {
-		if d, err := time.ParseDuration(text); err != nil || d < 0 {
-			c.invalid("evictionSoftGracePeriod["+signal+"]", text, "a duration such as 1m30s")
-		}
-	}
-}
-
-func (c *checker) thresholds(path string, thresholds map[string]string) {
-	for signal, text := range sorted(thresholds) {
-		c.oneOf(path, signal, evictionSignals...)
-		number, isPercent := strings.CutSuffix(text, "%")
-		if !isPercent {
-			c.quantity(path+"["+signal+"]", text, 0)
-			continue
-		}
-		if n, err := strconv.ParseFloat(number, 32); err != nil || !(n >= 0 && n <= 100) {
-			c.invalid(path+"["+signal+"]", text, "between 0% and 100%")
-		}
 	}
 }
 

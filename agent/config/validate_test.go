@@ -114,7 +114,7 @@ func TestInvalid(t *testing.T) {
 		{"eviction percent", func(c *Config) { c.Kubelet.EvictionHard = map[string]string{"memory.available": "101%"} }, "evictionHard[memory.available]"},
 		{"eviction NaN", func(c *Config) { c.Kubelet.EvictionHard = map[string]string{"memory.available": "NaN%"} }, "evictionHard[memory.available]"},
 		{"eviction quantity", func(c *Config) { c.Kubelet.EvictionSoft = map[string]string{"memory.available": "much"} }, "evictionSoft[memory.available]"},
-		{"soft without grace", func(c *Config) { c.Kubelet.EvictionSoft = map[string]string{"memory.available": "1Mi"} }, "evictionSoftGracePeriod"},
+		{"soft without grace", func(c *Config) { c.Kubelet.EvictionSoft = map[string]string{"memory.available": "1Mi"} }, "evictionSoft[memory.available]: it has no evictionSoftGracePeriod"},
 		{"soft grace", func(c *Config) { c.Kubelet.EvictionSoftGracePeriod = map[string]string{"memory.available": "1"} }, "evictionSoftGracePeriod[memory.available]"},
 		{"reserved name", func(c *Config) { c.Kubelet.KubeReserved = map[string]string{"gpu": "1"} }, "kubeReserved"},
 		{"reserved quantity", func(c *Config) { c.Kubelet.SystemReserved = map[string]string{"cpu": "-1"} }, "systemReserved[cpu]"},
@@ -241,7 +241,7 @@ func TestInvalidAddresses(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := newFlags(t, "--node-ip=board").build(nil, nil, hostname); err == nil {
+	if _, _, err := newFlags(t, "--node-ip=board").build(nil, nil, hostname, 0); err == nil {
 		t.Error("a name passes as an address")
 	}
 }

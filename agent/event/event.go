@@ -23,13 +23,17 @@ import (
 // Event is one thing that happened, Count times between First and Last.
 type Event struct {
 	// Pod is what it happened to; the zero Ref is the node.
-	Pod     pod.Ref   `json:"pod"`
-	Type    string    `json:"type"` // Normal or Warning
-	Reason  string    `json:"reason"`
-	Message string    `json:"message"`
-	Count   int       `json:"count"`
-	First   time.Time `json:"first"`
-	Last    time.Time `json:"last"`
+	Pod     pod.Ref `json:"pod"`
+	Type    string  `json:"type"` // Normal or Warning
+	Reason  string  `json:"reason"`
+	Message string  `json:"message"`
+	// Annotations tell programs more than the message does. They are those of
+	// its first time, and nobody changes them.
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	Count int       `json:"count"`
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
 }
 
 // maxMessage bounds a message, in bytes: a message may quote what a
@@ -55,17 +59,23 @@ func NewRecorder(log *slog.Logger) *Recorder {
 
 // Normal records what is expected.
 func (r *Recorder) Normal(ref pod.Ref, reason, message string) {
-	r.record(ref, v1.EventTypeNormal, reason, message)
+	r.record(ref, v1.EventTypeNormal, reason, message, nil)
 }
 
 // Warning records what somebody should look at.
 func (r *Recorder) Warning(ref pod.Ref, reason, message string) {
-	r.record(ref, v1.EventTypeWarning, reason, message)
+	r.record(ref, v1.EventTypeWarning, reason, message, nil)
 }
 
-func (r *Recorder) record(ref pod.Ref, kind, reason, message string) {
+// Annotated is Warning with annotations, which the caller does not change any
+// more.
+func (r *Recorder) Annotated(ref pod.Ref, reason, message string, annotations map[string]string) {
+	r.record(ref, v1.EventTypeWarning, reason, message, annotations)
+}
+
+func (r *Recorder) record(ref pod.Ref, kind, reason, message string, annotations map[string]string) {
 	now := r.now()
-	e := entry{Event: Event{Pod: ref, Type: kind, Reason: reason, Message: shorten(message), First: now}}
+	e := entry{Event: Event{Pod: ref, Type: kind, Reason: reason, Message: shorten(message), Annotations: annotations, First: now}}
 	if !r.remember(&e, now) {
 		return
 	}

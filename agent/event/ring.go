@@ -39,12 +39,12 @@ type entry struct {
 
 // follow makes e the next occurrence of old.
 func (e *entry) follow(old entry) {
-	e.Count, e.First, e.logged = old.Count, old.First, old.logged
+	e.Count, e.First, e.logged, e.Annotations = old.Count, old.First, old.logged, old.Annotations
 }
 
 // drop makes e the event that stands for it.
 func (e *entry) drop() {
-	e.Reason, e.Message, e.combined = reasonDropped, messageDropped, false
+	e.Reason, e.Message, e.Annotations, e.combined = reasonDropped, messageDropped, nil, false
 }
 
 func (e *entry) alike(o *entry) bool {

@@ -13,12 +13,15 @@
 //   - The default threshold of memory is a share of a small board's memory
 //     (DefaultHard).
 //   - A condition that is met is true without a transition period, too.
+//   - A static pod is held to the limits of its own manifest, unless its
+//     priority is a system's (OverLimit). For pressure none is evicted.
 //   - A share that is not a number is refused, and so is a minimum reclaim of
 //     more than the whole.
 //
-// A turn of the caller is: Tracker.Step with what was observed; what
-// OverLimit says of each pod, and no more if it evicted one; if thresholds are
-// to be acted on, the Reclaims of the first; if Tracker.Reclaimed says that
+// A turn of the caller is: Tracker.Step with what was observed; if thresholds
+// are to be acted on, the Reclaims of the first; if Tracker.Reclaimed says that
 // this was not enough, the first pod of Rank, ended as Describe says. One pod
 // is evicted at a time, and the next figures are taken when it is gone.
+// OverLimit stands for itself: it needs figures that cost more, and only of
+// pods for which Limited holds.
 package evict

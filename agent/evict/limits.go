@@ -21,10 +21,10 @@ const (
 // how it is evicted for that: at once, without a condition and without
 // annotations. Its emptyDir volumes are looked at first, then the pod, then
 // its containers; the first that is over is told (localStorageEviction in
-// pkg/kubelet/eviction/eviction_manager.go). Critical pods stay, and pods
-// without figures.
+// pkg/kubelet/eviction/eviction_manager.go). Pods of system priority stay, and
+// pods without figures.
 func OverLimit(p *Pod, l Layout) (Eviction, bool) {
-	if !p.Known || pod.IsCritical(p.Pod) {
+	if !p.Known || exempt(p.Pod) {
 		return Eviction{}, false
 	}
 	for _, check := range [...]func(*Pod, Layout) (signal, message string){overEmptyDir, overPod, overContainer} {
@@ -33,6 +33,28 @@ func OverLimit(p *Pod, l Layout) (Eviction, bool) {
 		}
 	}
 	return Eviction{}, false
+}
+
+// exempt says whether a pod is kept whatever it takes. Upstream keeps static
+// pods as well. But on a board alone all pods are static: their limits would
+// hold for nobody, and the disk that one fills is that of all. Who wrote a
+// limit into a manifest has meant it.
+func exempt(p *v1.Pod) bool {
+	return p.Spec.Priority != nil && *p.Spec.Priority >= pod.SystemCriticalPriority
+}
+
+// Limited says whether the pod has a limit that OverLimit knows and that may
+// be passed. Volumes in memory cannot grow beyond theirs.
+func Limited(p *v1.Pod) bool {
+	if exempt(p) {
+		return false
+	}
+	for i := range p.Spec.Volumes {
+		if e := p.Spec.Volumes[i].EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
+			return true
+		}
+	}
+	return limited(&p.Spec)
 }
 
 // overEmptyDir takes a volume of any medium: one in memory cannot grow beyond

@@ -26,7 +26,10 @@ func TestOverLimit(t *testing.T) {
 		{name: "a limit of zero is none", pod: running("p", volume("v", emptyDir("", "0"), takes(1, 0)))},
 		{name: "a volume that is not known", pod: running("p", volume("v", emptyDir("", "1"), none))},
 		{name: "critical pods stay", pod: running("p", emptyDirOver, priority(pod.SystemCriticalPriority))},
-		{name: "static pods stay", pod: running("p", emptyDirOver, annotated(pod.AnnotationSource))},
+		{
+			name: "static pods are held to theirs", pod: running("p", emptyDirOver, annotated(pod.AnnotationSource)),
+			signal: "emptydirfs.limit", message: `Usage of EmptyDir volume "v" exceeds the limit "1Ki". `,
+		},
 		{name: "without figures", pod: running("p", emptyDirOver, unknown)},
 		{name: "a pod at its limit", pod: running("p", limitedTo("a", storage, "1k"), limitedTo("b", storage, "1k"), container("c"), stores(2000))},
 		{
@@ -77,5 +80,26 @@ func TestOverLimit(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Only who has a limit that can be passed is watched.
+func TestLimited(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		pod  Pod
+		want bool
+	}{
+		{"nothing", running("p", container("a")), false},
+		{"a volume", running("p", volume("v", emptyDir("", "1Ki"), Disk{})), true},
+		{"a volume without a limit", running("p", volume("v", emptyDir("", ""), Disk{})), false},
+		{"a volume in memory", running("p", volume("v", emptyDir("Memory", "1Ki"), Disk{})), false},
+		{"a container", running("p", limitedTo("a", "ephemeral-storage", "1Mi")), true},
+		{"a container's memory", running("p", limitedTo("a", "memory", "1Mi")), false},
+		{"of the system", running("p", limitedTo("a", "ephemeral-storage", "1Mi"), priority(pod.SystemCriticalPriority)), false},
+	} {
+		if got := Limited(tc.pod.Pod); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
 	}
 }

@@ -4,8 +4,9 @@ package evict
 type Reclaim uint8
 
 const (
-	// DeadContainers removes all containers that do not run, those of pods
-	// that have ended and are not deleted yet as well.
+	// DeadContainers removes containers that do not run, those of pods that
+	// have ended and are not deleted yet as well, if nobody needs them to know
+	// what has run.
 	DeadContainers Reclaim = iota + 1
 	// UnusedImages removes all images that no container uses.
 	UnusedImages

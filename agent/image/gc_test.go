@@ -264,6 +264,37 @@ func TestRemoveUnused(t *testing.T) {
 	})
 }
 
+// TestThereBeforeTheAgent shows that what the agent finds at its start is not
+// new, as with a kubelet (Start in pkg/kubelet/images/image_gc_manager.go).
+func TestThereBeforeTheAgent(t *testing.T) {
+	garbage(t, nil, func(d *dump) {
+		d.add("old:1", 10)
+		d.add("used:1", 10)
+		d.use("used:1")
+		if err := d.gc.RemoveUnused(d.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.left("used:1")
+	})
+}
+
+// TestNoListForDays shows that an image which a pod has used and uses no longer
+// is not new because nobody has listed images since it was pulled.
+func TestNoListForDays(t *testing.T) {
+	garbage(t, nil, func(d *dump) {
+		d.run(time.Minute)
+		d.add("once:1", 10)
+		d.use("once:1")
+		d.run(24 * time.Hour)
+		d.use()
+		d.run(time.Hour)
+		if err := d.gc.RemoveUnused(d.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.left()
+	})
+}
+
 // TestWantedMeanwhile has a pod ask for the image between list and removal.
 func TestWantedMeanwhile(t *testing.T) {
 	garbage(t, nil, func(d *dump) {

@@ -105,10 +105,17 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 	seen := make(map[string]spell, len(images))
 	for _, image := range images {
 		s, known := g.seen[image.GetId()]
+		last := g.lastUse(image)
 		if !known {
 			s.detected = now
+			switch {
+			case !g.listed:
+				s.detected = time.Time{} // it was there before the agent
+			case !last.IsZero():
+				s.detected = last // a pod had it then; lists are rare
+			}
 		}
-		if last := g.lastUse(image); last.After(s.used) {
+		if last.After(s.used) {
 			s.used = last
 		}
 		c := candidate{image: image, free: !inUse.of(image) && !image.GetPinned()}

@@ -86,6 +86,9 @@ type Status struct {
 	RuntimeCalls uint64 `json:"runtimeCalls"`
 	// Cluster is how the agent does with its API server; nil on a board alone.
 	Cluster *Cluster `json:"cluster,omitempty"`
+	// Conditions are the node's on a board alone: what it is short of. Those of
+	// a node of a cluster are in Cluster.
+	Conditions []Condition `json:"conditions,omitempty"`
 	// Health has what is wrong, by the name of the check; empty is healthy.
 	Health map[string]string `json:"health,omitempty"`
 }

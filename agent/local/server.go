@@ -47,6 +47,8 @@ type Config struct {
 	RuntimeCalls func() uint64
 	// Cluster tells of the API server; nil is a board alone.
 	Cluster func() *Cluster
+	// Conditions tells the node's on a board alone; nil tells none.
+	Conditions func() []Condition
 	// Metrics writes what Prometheus is told, in its text format, and fails
 	// where w does; nil is nothing.
 	Metrics func(ctx context.Context, w io.Writer) error

@@ -125,6 +125,8 @@ func (s *Server) status(now time.Time) Status {
 	}
 	if s.config.Cluster != nil {
 		st.Cluster = s.config.Cluster()
+	} else if s.config.Conditions != nil {
+		st.Conditions = s.config.Conditions()
 	}
 	for _, check := range s.config.Checks {
 		if err := check.Healthy(now); err != nil {

@@ -16,6 +16,8 @@ type Load struct {
 	// Memory and the others are in bytes; Available is what new work could
 	// have without swapping (proc_meminfo(5)).
 	Memory, Available, SwapTotal, SwapFree uint64
+	// AvailableKnown tells an Available of 0 from one that is not known.
+	AvailableKnown bool
 	// Tasks are the threads that exist, MaxTasks how many may.
 	Tasks, MaxTasks int64
 }
@@ -27,7 +29,7 @@ func ReadLoad(r Roots, now time.Time) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	l := Load{Memory: m.total, Available: m.available, SwapTotal: m.swapTotal, SwapFree: m.swapFree}
+	l := Load{Memory: m.total, Available: m.available, AvailableKnown: m.tellsAvailable, SwapTotal: m.swapTotal, SwapFree: m.swapFree}
 	// The fourth field is running/all (proc_loadavg(5)).
 	if fields := strings.Fields(readSmall(filepath.Join(r.proc(), "loadavg"))); len(fields) > 3 {
 		_, all, _ := strings.Cut(fields[3], "/")

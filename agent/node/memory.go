@@ -13,6 +13,9 @@ import (
 // it does not tell is zero.
 type meminfo struct {
 	total, available, swapTotal, swapFree uint64
+	// tellsAvailable says that it does tell available, of which there may be
+	// none.
+	tellsAvailable bool
 }
 
 // Memory is the machine's memory in bytes, or 0 if /proc does not tell.
@@ -47,6 +50,7 @@ func readMeminfo(r Roots) (m meminfo, err error) {
 		kb, err := strconv.ParseUint(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))), 10, 50)
 		if err == nil {
 			*into = kb << 10
+			m.tellsAvailable = m.tellsAvailable || into == &m.available
 		}
 	}
 	if m.total == 0 {

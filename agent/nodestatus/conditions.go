@@ -89,6 +89,16 @@ func (p *pressure) apply(s *v1.NodeStatus, under Pressures, now metav1.Time) {
 	}
 }
 
+// PressureConditions are those of pressure, without times, for a node that no
+// API server knows.
+func PressureConditions(under Pressures) []v1.NodeCondition {
+	var s v1.NodeStatus
+	for i := range pressures {
+		pressures[i].apply(&s, under, metav1.Time{})
+	}
+	return s.Conditions
+}
+
 // find is where a condition stands, or -1.
 func find(list []v1.NodeCondition, kind v1.NodeConditionType) int {
 	for i := range list {

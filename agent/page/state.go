@@ -12,7 +12,7 @@ type State struct {
 	Node Node      `json:"node"`
 	// Checks are those of /healthz.
 	Checks []Check `json:"checks"`
-	// Conditions are those of the Node; none on a board alone.
+	// Conditions are those of the Node; on a board alone those of pressure.
 	Conditions []Condition `json:"conditions"`
 	// Server is how the agent does with its API server; nil on a board alone.
 	Server  *Server `json:"server,omitempty"`

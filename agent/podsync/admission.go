@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/admit"
+	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -23,6 +24,8 @@ type admission struct {
 	// reserved is a pod as others have to reckon with it; nil is as it is. It
 	// must not block.
 	reserved func(*v1.Pod) *v1.Pod
+	// under is which pressures the node is under; nil is never any.
+	under func() evict.Conditions
 }
 
 // judged is one pod and what was found of it.
@@ -84,9 +87,19 @@ func (a *admission) adopt(found []pod.Ref, node *admit.Node) {
 	}
 }
 
-// judge needs the lock.
+// judge needs the lock. As in the kubelet, pressure is looked at first, and
+// once: a pod that is refused for it does not come later.
 func (a *admission) judge(j *judged, node *admit.Node) {
-	if _, runs := a.running[j.pod.UID]; !runs && node != nil {
+	if _, runs := a.running[j.pod.UID]; runs {
+		return
+	}
+	if a.under != nil {
+		if message, ok := evict.Admit(j.pod, a.under()); !ok {
+			j.rejection = &admit.Rejection{Reason: evict.Reason, Message: message}
+			return
+		}
+	}
+	if node != nil {
 		j.rejection = admit.Fit(j.pod, node, a.others(j))
 	}
 }

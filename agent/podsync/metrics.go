@@ -17,10 +17,6 @@ import (
 // (podStartupDurationBuckets in pkg/kubelet/metrics).
 var startBounds = []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 
-// signalVolumeLimit is what upstream calls the eviction of a pod with an
-// emptyDir volume over its limit (pkg/kubelet/eviction).
-var signalVolumeLimit = metric.AppendLabel(nil, "eviction_signal", "emptydirfs.limit")
-
 // counted is what was done, for metrics.
 type counted struct {
 	begun           metric.Timing  // from when a pod was submitted

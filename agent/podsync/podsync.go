@@ -22,6 +22,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/metric"
@@ -92,6 +93,12 @@ type Config struct {
 	// ShuttingDown says that the node takes no pods any more, as it goes down;
 	// it must not block. nil is that it never does.
 	ShuttingDown func() bool
+	// Under is which pressures the node is under, which keep some pods from
+	// coming; it must not block. nil is that it never is.
+	Under func() evict.Conditions
+	// Arrived is told of each pod, and each new version of one, that a source
+	// wants; it must not block. nil is nobody.
+	Arrived func(*v1.Pod)
 	// Handler is the runtime's handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
 	// RecursiveReadOnly says whether a handler of the runtime mounts so.
@@ -119,7 +126,6 @@ type Syncer struct {
 	resizes   resizes
 	turns     turns
 	groups    groups
-	limited   chan struct{} // one slot: a pod has a volume with a limit
 	counted   counted
 
 	mu    sync.Mutex
@@ -171,7 +177,7 @@ type facts struct {
 	slipped int
 
 	// evicted is why the node has the pod fail. The Syncer's lock guards it.
-	evicted *status.Reason
+	evicted *Eviction
 
 	mu sync.Mutex
 	// hooked are the containers, by ID, whose preStop hook was run.
@@ -181,7 +187,7 @@ type facts struct {
 // New makes a Syncer; nothing is started.
 func New(cfg Config) *Syncer {
 	s := &Syncer{
-		Config: cfg, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(), limited: make(chan struct{}, 1),
+		Config: cfg, admission: admission{under: cfg.Under}, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(),
 		counted: counted{started: metric.NewTiming(startBounds)},
 	}
 	s.resizes.record = cfg.Allocations
@@ -224,7 +230,9 @@ func (s *Syncer) dropFacts(uid types.UID) {
 func (s *Syncer) Submitted(p *v1.Pod) {
 	p = s.resizes.submit(p)
 	s.admission.submit(p, s.AdmitNode())
-	s.limits(p)
+	if s.Arrived != nil {
+		s.Arrived(p)
+	}
 	s.submit(p.UID)
 	s.Statuses.Submit(p, s.first(p))
 }

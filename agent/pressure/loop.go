@@ -3,6 +3,9 @@
 // gives back what the node itself can spare, and then ends one pod after the
 // other until there is enough.
 //
+// Beside it stands the watch over what each pod may have on the node's disk
+// (Limits).
+//
 // It has no period of its own. While nothing is wrong it sleeps until a sign:
 // of memory the kernel gives one (PSI, memory.events), and for disks and
 // process IDs, of which the kernel gives none, whoever wakes up anyway.
@@ -24,6 +27,11 @@ import (
 // the node again after as long (podCleanupTimeout in
 // pkg/kubelet/eviction/eviction_manager.go).
 const untilGone = 30 * time.Second
+
+// pace is the shortest time between two looks: starting a pod changes its
+// status a dozen times, each of which is a sign. It is well below the second
+// within which a sign of the kernel has its decision.
+const pace = 200 * time.Millisecond
 
 // Config is what the loop decides by, and what it does it with. What is called
 // is called by Run, one call after another.
@@ -60,11 +68,19 @@ type Loop struct {
 	tracker *evict.Tracker
 	sign    chan struct{}
 	under   atomic.Pointer[evict.Conditions]
+	made    time.Time
+	asked   atomic.Int64 // since made, of the first Look that was not heeded; 0 is none
+
+	// What follows is Run's own.
+	looked time.Time
+	told   evict.Signal // what the node is short of, as it was told
+	// idle is until when nothing is done about it: nothing could be.
+	idle time.Time
 }
 
 // New makes a loop that has not looked yet.
 func New(c Config) *Loop {
-	l := &Loop{Config: c, tracker: evict.NewTracker(c.Thresholds, c.Transition), sign: make(chan struct{}, 1)}
+	l := &Loop{Config: c, tracker: evict.NewTracker(c.Thresholds, c.Transition), sign: make(chan struct{}, 1), made: time.Now()}
 	l.under.Store(&evict.Conditions{})
 	return l
 }
@@ -72,11 +88,15 @@ func New(c Config) *Loop {
 // Look has the node looked at, soon and once for all signs until then. It does
 // not block.
 func (l *Loop) Look() {
+	l.asked.CompareAndSwap(0, int64(max(time.Since(l.made), 1)))
 	select {
 	case l.sign <- struct{}{}:
 	default:
 	}
 }
+
+// Sign is a slot that has the node looked at, as Look does, when it is filled.
+func (l *Loop) Sign() chan<- struct{} { return l.sign }
 
 // Under are the conditions that the node is under, for those who decide which
 // pods may come.
@@ -92,6 +112,9 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-l.sign:
+			if !l.rest(ctx) {
+				return context.Cause(ctx)
+			}
 		case <-timer.C:
 		}
 		if next := l.look(ctx); next.IsZero() {
@@ -102,38 +125,98 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
+// rest waits where the last look was just now, and says whether ctx still
+// lives.
+func (l *Loop) rest(ctx context.Context) bool {
+	left := pace - time.Since(l.looked)
+	if left <= 0 {
+		return true
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // look is one turn, and says when the next one is due without a sign.
 func (l *Loop) look(ctx context.Context) (next time.Time) {
+	begun := l.begin()
 	seen := l.Observe(ctx)
-	verdict := l.tracker.Step(&seen, time.Now())
+	l.looked = time.Now()
+	verdict := l.tracker.Step(&seen, l.looked)
 	if verdict.Under != l.Under() {
 		l.under.Store(&verdict.Under)
 		l.Changed(verdict.Under)
 	}
-	if len(verdict.Act) == 0 || ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil, verdict.Next.IsZero():
+		l.told, l.idle = 0, time.Time{}
+		return verdict.Next
+	case len(verdict.Act) == 0, l.looked.Before(l.idle):
 		return verdict.Next
 	}
-	first := verdict.Act[0]
-	l.Met(first.Signal)
-	l.Log.Warn("the node runs short", "signal", first.Signal.String(), "threshold", first.Value.Text,
-		"available", seen[first.Signal].Available, "capacity", seen[first.Signal].Capacity)
-	if l.spare(ctx, first.Signal) {
+	l.tell(&verdict.Act[0], &seen)
+	if l.spare(ctx, verdict.Act[0].Signal) {
 		return verdict.Next
 	}
-	for _, p := range evict.Rank(l.Pods(ctx, first.Signal), first.Signal, l.Layout) {
-		eviction := evict.Describe(p, verdict.Act, &seen, l.MaxGrace)
+	if l.end(ctx, &verdict, &seen, begun) {
+		return time.Now()
+	}
+	return verdict.Next
+}
+
+// begin is when the first sign came that this look is for; zero is that none
+// did.
+func (l *Loop) begin() time.Time {
+	if since := l.asked.Swap(0); since > 0 {
+		return l.made.Add(time.Duration(since))
+	}
+	return time.Time{}
+}
+
+// tell tells of what the node is short of, once until it is short of something
+// else or has enough.
+func (l *Loop) tell(t *evict.Threshold, seen *evict.Observations) {
+	l.Met(t.Signal)
+	level := slog.LevelDebug
+	if l.told != t.Signal {
+		l.told, level = t.Signal, slog.LevelWarn
+	}
+	o := seen[t.Signal]
+	l.Log.Log(context.Background(), level, "the node runs short", "signal", t.Signal.String(),
+		"threshold", t.Value.Of(o.Capacity), "available", o.Available, "capacity", o.Capacity)
+}
+
+// end has the first pod end that can be ended, and waits until it is gone. If
+// none can, nothing more is done for a while: those that run are critical, or
+// end already.
+func (l *Loop) end(ctx context.Context, v *evict.Verdict, seen *evict.Observations, begun time.Time) (ended bool) {
+	first := v.Act[0].Signal
+	for _, p := range evict.Rank(l.Pods(ctx, first), first, l.Layout) {
+		eviction := evict.Describe(p, v.Act, seen, l.MaxGrace)
 		gone := l.Evict(p.Pod, eviction)
 		if gone == nil {
 			continue
 		}
-		l.Log.Warn("a pod is evicted", "pod", pod.RefOf(p.Pod).String(), "podUID", p.Pod.UID,
-			"signal", eviction.Signal, "grace", eviction.Grace, "message", eviction.Message)
+		keys := []any{
+			"pod", pod.RefOf(p.Pod).String(), "podUID", p.Pod.UID, "signal", eviction.Signal, "grace", eviction.Grace, "message", eviction.Message,
+		}
+		if !begun.IsZero() {
+			keys = append(keys, "sinceSign", time.Since(begun))
+		}
+		l.Log.Warn("a pod is evicted", keys...)
 		l.wait(ctx, gone)
-		return time.Now()
+		return true
 	}
-	l.Log.Error("the node runs short and no pod can be evicted: all that run are critical, or end already",
-		"signal", first.Signal.String())
-	return verdict.Next
+	if l.idle.IsZero() {
+		l.Log.Error("the node runs short and no pod can be evicted: all that run are critical, or end already", "signal", first.String())
+	}
+	l.idle = l.looked.Add(evict.Recheck)
+	return false
 }
 
 // spare gives back what the node itself can, and says whether that is enough.

@@ -299,6 +299,61 @@ func TestSoft(t *testing.T) {
 	}
 }
 
+// Signs that come faster than the pace are heeded once in it.
+func TestPace(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
+	n.run(t, hard, func() {
+		time.Sleep(time.Minute)
+		before := n.looked()
+		for range 1000 {
+			select {
+			case n.loop.Sign() <- struct{}{}:
+			default:
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if looks := n.looked() - before; looks < 5 || looks > 7 {
+			t.Errorf("%d looks for a second of signs", looks)
+		}
+	})
+}
+
+// The log tells how long a decision took from its sign.
+func TestReactionIsTold(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
+	n.run(t, hard, func() {
+		time.Sleep(time.Minute)
+		n.loop.Look()
+		time.Sleep(50 * time.Millisecond)
+		n.mu.Lock()
+		n.pods[0].memory = 250
+		n.mu.Unlock()
+		n.loop.Look()
+		time.Sleep(time.Second)
+	})
+	if !strings.Contains(n.log.String(), "sinceSign=150ms") {
+		t.Errorf("the log: %s", n.log.String())
+	}
+}
+
+// Signs go on while nobody can be ended, and nothing is tried or told for each.
+func TestSignsWhileNobodyCanGo(t *testing.T) {
+	n := &node{memory: 100, disk: 100, dead: 95, pods: []*user{{name: "critical", memory: 95, critical: true}}, spareFails: true}
+	n.run(t, hard, func() {
+		for range 60 {
+			n.loop.Look()
+			time.Sleep(time.Second)
+		}
+	})
+	if did := len(n.done()); did > 10 {
+		t.Errorf("did %d things: %q", did, n.done())
+	}
+	if lines := strings.Count(n.log.String(), "\n"); lines > 3 {
+		t.Errorf("%d lines in the log: %s", lines, n.log.String())
+	}
+}
+
 // Where only critical pods run, that is said, and nothing is tried in a hurry.
 func TestNobodyCanGo(t *testing.T) {
 	n := &node{memory: 100, disk: 1000, pods: []*user{{name: "critical", memory: 95, critical: true}}}

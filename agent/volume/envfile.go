@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -71,4 +72,18 @@ func hasEmptyDir(p *v1.Pod, name string) bool {
 		}
 	}
 	return false
+}
+
+// openVolume opens the directory of a pod's volume.
+func (v *Volumes) openVolume(uid, plugin, name string) (int, error) {
+	if err := errors.Join(component(uid), component(name)); err != nil {
+		return -1, err
+	}
+	pods, err := unix.Open(filepath.Join(v.root, dirPods), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(pods)
+	return openat2(pods, filepath.Join(uid, dirVolumes, plugin, name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC,
+		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/version"
 )
 
@@ -100,7 +101,7 @@ func flagsTopic(all *pflag.FlagSet) *cobra.Command {
 func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
 	// The end of whatever reads the log must not end the node.
 	signal.Ignore(syscall.SIGPIPE)
-	cfg, warnings, err := flags.Load()
+	cfg, warnings, err := flags.Load(node.Memory(node.Roots{}))
 	if err != nil {
 		return fmt.Errorf("load configuration: %w", err)
 	}

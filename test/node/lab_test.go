@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -43,6 +44,8 @@ type lab struct {
 	vm   *board.VM
 	disk string
 	date time.Time // the board's clock when it starts; zero is the present
+
+	memoryMB int // of the board; 0 is 512
 }
 
 // with is the lab for a subtest.
@@ -137,7 +140,7 @@ func (l lab) bootWith(files []board.File) *board.VM {
 	l.Helper()
 	files = slices.Concat(board.TinyletFiles(binary()), files)
 	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
-		MemoryMB: 512, Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name), Date: l.date,
+		MemoryMB: cmp.Or(l.memoryMB, 512), Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name), Date: l.date,
 	})
 	if err != nil {
 		l.Fatal(err)

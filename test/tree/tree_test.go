@@ -63,14 +63,14 @@ func goList(t *testing.T, args ...string) []listed {
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/..."},
 	1: {"agent/pod", "agent/version", "agent/document", "agent/journal", "agent/strategic", "agent/metric/...", "agent/tpmkey", "agent/remotecommand"},
-	2: {"agent/container", "agent/config", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk"},
-	3: {"agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/resize/..."},
+	2: {"agent/container", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk", "agent/evict"},
+	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/resize/..."},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
 		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/lost", "agent/protect", "agent/preload", "agent/userns", "agent/nodestatus",
 		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
-		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/evict", "agent/cpuset",
+		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpuset",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podsync", "agent/pressure", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},

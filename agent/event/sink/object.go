@@ -68,7 +68,7 @@ func wall(then, now, clock time.Time) time.Time { return clock.Add(-now.Sub(then
 // objectOf is the object of an event.
 func objectOf(e *event.Event, k *known, last time.Time, nodeName string) *v1.Event {
 	return &v1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: k.namespace, Name: k.name},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: k.namespace, Name: k.name, Annotations: e.Annotations},
 		InvolvedObject:      regarding(e, nodeName),
 		Reason:              e.Reason,
 		Message:             e.Message,

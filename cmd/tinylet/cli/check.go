@@ -10,9 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/tinylet/tinylet/agent/check"
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/evict"
+	machine "github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/version"
 )
 
@@ -90,7 +94,8 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 		}
 	}
 	o.ConfigFile, _ = set.GetString("config") // the flag exists
-	cfg, loaded, err := flags.Load()
+	total := machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")})
+	cfg, loaded, err := flags.Load(total)
 	var warnings []string
 	for _, w := range loaded {
 		text := w.Message
@@ -100,7 +105,9 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 		warnings = append(warnings, text)
 	}
 	if err == nil {
-		err = config.Validate(cfg)
+		if err = config.Validate(cfg); err == nil {
+			o.Eviction = kept(&cfg.Kubelet, total)
+		}
 		o.Endpoint = cfg.Kubelet.ContainerRuntimeEndpoint
 		o.RootDir, o.LogDir = cfg.Paths.Root, cfg.Paths.PodLogs
 		o.RunDir = filepath.Dir(cfg.Tinylet.SocketPath)
@@ -109,6 +116,25 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 	}
 	o.Config = func() ([]string, error) { return warnings, err }
 	return o
+}
+
+// kept is what a valid configuration keeps of a machine's memory.
+func kept(kc *kubelet.KubeletConfiguration, total int64) check.Eviction {
+	e := check.Eviction{Known: true}
+	for _, reserved := range []map[string]string{kc.KubeReserved, kc.SystemReserved} {
+		if q, err := resource.ParseQuantity(reserved["memory"]); err == nil {
+			e.Reserved += uint64(max(q.Value(), 0))
+		}
+	}
+	thresholds, _ := config.Thresholds(kc) // it is valid
+	for _, t := range thresholds {
+		if t.Signal == evict.MemoryAvailable && t.Grace == 0 {
+			e.Hard = max(e.Hard, uint64(t.Value.Of(total)))
+		}
+	}
+	name := evict.MemoryAvailable.String()
+	e.Default = kc.EvictionHard[name] == evict.DefaultHard(total)[name]
+	return e
 }
 
 func exists(path string) bool {

@@ -55,6 +55,11 @@ func (s *system) statusTable(st *local.Status) *table {
 	if st.Cluster != nil {
 		s.clusterRows(&t, st.Cluster)
 	}
+	for i := range st.Conditions {
+		if c := &st.Conditions[i]; !c.Good() {
+			t.add("NODE", conditionText(c))
+		}
+	}
 	if len(st.Health) == 0 {
 		t.add("HEALTH", "ok")
 	}

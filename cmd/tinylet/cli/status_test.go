@@ -18,7 +18,11 @@ func TestStatusTable(t *testing.T) {
 		Version: local.Version{Kubelet: "v1.36.0+tinylet.0.1.0", OS: "linux", Arch: "arm64", Go: "go1.26", PID: 7},
 		Started: now.Add(-time.Hour), RuntimeCalls: 42,
 	}
-	joined, new := alone, alone
+	joined, new, short := alone, alone, alone
+	short.Conditions = []local.Condition{
+		{Type: "MemoryPressure", Status: "True", Reason: "KubeletHasInsufficientMemory", Message: "kubelet has insufficient memory available"},
+		{Type: "DiskPressure", Status: "False", Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
+	}
 	joined.Cluster = &local.Cluster{
 		Registered: true, Answered: &answered, Failure: "dial tcp 10.0.0.1:6443:\nno route to host", Expires: &expires,
 		Problem: "put a new token into the file", Sent: 2 << 20, Received: 5000, Metered: true,
@@ -41,6 +45,9 @@ RUNTIME CALLS  42
 		want string
 	}{
 		{"alone", alone, head + "HEALTH         ok\n"},
+		{"alone, and short of memory", short, head + `NODE           MemoryPressure True (KubeletHasInsufficientMemory): kubelet has insufficient memory available
+HEALTH         ok
+`},
 		{"joined, and the link is gone", joined, head + `NODE           registered
                MemoryPressure False (KubeletHasSufficientMemory)
                Ready False (KubeletNotReady): the runtime does not answer

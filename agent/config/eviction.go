@@ -1,0 +1,60 @@
+package config
+
+import (
+	"log/slog"
+	"slices"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/tinylet/tinylet/agent/evict"
+)
+
+// Thresholds are those that the configuration sets for eviction. The error
+// tells of everything that is wrong with them.
+func Thresholds(kc *kubelet.KubeletConfiguration) ([]evict.Threshold, error) {
+	return evict.Parse(evict.Config{
+		Hard: kc.EvictionHard, Soft: kc.EvictionSoft, SoftGrace: kc.EvictionSoftGracePeriod,
+		MinReclaim: kc.EvictionMinimumReclaim, EnforcePods: slices.Contains(kc.EnforceNodeAllocatable, "pods"),
+	})
+}
+
+func (c *checker) eviction(kc *kubelet.KubeletConfiguration) {
+	c.lasting("evictionPressureTransitionPeriod", kc.EvictionPressureTransitionPeriod.Duration, 0)
+	if _, err := Thresholds(kc); err != nil {
+		c.errs = append(c.errs, err)
+	}
+}
+
+// memoryNotices are about thresholds of memory that are valid on another
+// machine, or to no effect. A file may be shared by a fleet of boards, so they
+// keep no board from starting.
+func memoryNotices(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
+	thresholds, err := Thresholds(kc)
+	if err != nil || memory <= 0 {
+		return nil // Validate tells of the error
+	}
+	var out []Warning
+	var hard int64
+	for _, t := range thresholds {
+		if t.Signal != evict.MemoryAvailable {
+			continue
+		}
+		least, field := t.Value.Of(memory), "evictionHard[memory.available]"
+		if t.Grace > 0 {
+			field = "evictionSoft[memory.available]"
+		} else {
+			hard = max(hard, least)
+		}
+		switch {
+		case least >= memory:
+			out = append(out, Warning{"eviction threshold is not less than the machine's memory: all pods that may be evicted will be", []slog.Attr{
+				slog.String("field", field), slog.Int64("threshold", least), slog.Int64("memory", memory), slog.String("remedy", "set it to what must stay free"),
+			}})
+		case t.Grace > 0 && least <= hard:
+			out = append(out, Warning{"soft eviction threshold has no effect: the hard one is met before it", []slog.Attr{
+				slog.String("field", field), slog.Int64("threshold", least), slog.Int64("hard", hard), slog.String("remedy", "set it above the hard one"),
+			}})
+		}
+	}
+	return out
+}

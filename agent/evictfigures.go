@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"context"
+	"math"
+	"time"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/disk"
+	"github.com/tinylet/tinylet/agent/evict"
+	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// observer answers what the thresholds are of, by a few small files and a
+// statfs for each file system; nothing is walked. It is for one goroutine.
+func (e *evictions) observer(l *layout) func(context.Context) evict.Observations {
+	var reader *cgroups.Reader
+	if e.view.tree != nil {
+		reader = e.view.tree.NewReader()
+	}
+	warned := false
+	return func(context.Context) (o evict.Observations) {
+		now := time.Now()
+		pods, told := e.allPods()
+		e.signs.watch(pods, e.thresholds)
+		load, err := e.load(now)
+		if err == nil && reader != nil {
+			observeMemory(&o, reader, &load, now)
+			if told {
+				observePods(&o, reader, pods, now)
+			}
+		}
+		if load.MaxTasks > 0 && load.Tasks > 0 {
+			o[evict.PIDAvailable] = observed(load.MaxTasks-load.Tasks, load.MaxTasks, now)
+		}
+		if diskErr := e.observeDisks(&o, l, now); err == nil {
+			err = diskErr
+		}
+		if err != nil && !warned {
+			e.log.Warn("what the node has left cannot be told to the full", "error", err)
+		}
+		warned = err != nil
+		return o
+	}
+}
+
+func observed(available, capacity int64, now time.Time) evict.Observation {
+	return evict.Observation{Available: max(available, 0), Capacity: capacity, Time: now, Known: true}
+}
+
+// observeMemory takes what the Summary has, the memory without the working set
+// of the root. In that the kernel's own memory does not count: page tables,
+// stacks, slabs. On a board of 256 MB these are more than the threshold, and by
+// the Summary alone it would never be met. So where the kernel's own estimate
+// is lower, that counts.
+func observeMemory(o *evict.Observations, reader *cgroups.Reader, load *node.Load, now time.Time) {
+	var f cgroups.Figures
+	if reader.Read("/", cgroups.PartMemory, &f) != nil {
+		return
+	}
+	used := f.Memory.WorkingSet()
+	if !used.Known {
+		return
+	}
+	available := load.Memory - min(used.Value, load.Memory)
+	if load.AvailableKnown {
+		available = min(available, load.Available)
+	}
+	o[evict.MemoryAvailable] = observed(number(available), number(load.Memory), now)
+}
+
+// observePods takes what pods may have together, where that is limited.
+func observePods(o *evict.Observations, reader *cgroups.Reader, pods string, now time.Time) {
+	var f cgroups.Figures
+	if reader.Read(pods, cgroups.PartMemory|cgroups.PartMemoryMax, &f) != nil {
+		return // there are none yet
+	}
+	used, limit := f.Memory.WorkingSet(), f.Memory.Max
+	if !used.Known || !limit.Known || limit.Value == cgroups.NoLimit {
+		return
+	}
+	o[evict.AllocatableMemoryAvailable] = observed(number(limit.Value-min(used.Value, limit.Value)), number(limit.Value), now)
+}
+
+// observeDisks measures each file system once.
+func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time) error {
+	nodeFs, err := e.space(e.config.Paths.Root)
+	if err != nil {
+		return err
+	}
+	imageFs := nodeFs
+	if l.images != "" {
+		if imageFs, err = e.space(l.images); err != nil {
+			return err
+		}
+	}
+	containerFs := imageFs
+	if l.containers != "" {
+		if containerFs, err = e.space(l.containers); err != nil {
+			return err
+		}
+	}
+	for _, of := range [...]struct {
+		space         *disk.Space
+		bytes, inodes evict.Signal
+	}{
+		{&nodeFs, evict.NodeFsAvailable, evict.NodeFsInodesFree},
+		{&imageFs, evict.ImageFsAvailable, evict.ImageFsInodesFree},
+		{&containerFs, evict.ContainerFsAvailable, evict.ContainerFsInodesFree},
+	} {
+		o[of.bytes] = observed(of.space.Available, of.space.Capacity, now)
+		if of.space.Inodes > 0 {
+			o[of.inodes] = observed(of.space.InodesFree, of.space.Inodes, now)
+		}
+	}
+	return nil
+}
+
+// pods are those of which something runs, with what the rank for a signal goes
+// by.
+func (e *evictions) pods(ctx context.Context, s evict.Signal) []evict.Pod {
+	n, ok := e.view.node.peek()
+	if !ok {
+		return nil
+	}
+	measure := func(entry *status.Entry) evict.Pod { return e.onDisk(ctx, entry) }
+	if len(evict.Reclaims(s, evict.OneFs)) == 0 { // it is not of a disk
+		measure = e.inGroups(n)
+	}
+	states := e.workers.Known()
+	var out []evict.Pod
+	for _, entry := range e.statuses.List() {
+		if entry.Sandbox.ID != "" && states[entry.Pod.UID] == worker.Syncing {
+			out = append(out, measure(&entry))
+		}
+	}
+	return out
+}
+
+// inGroups reads what pods and their containers use by their groups.
+func (e *evictions) inGroups(n *criconfig.Node) func(entry *status.Entry) evict.Pod {
+	if e.view.tree == nil {
+		return func(entry *status.Entry) evict.Pod { return evict.Pod{Pod: entry.Pod} }
+	}
+	reader := e.view.tree.NewReader()
+	return func(entry *status.Entry) evict.Pod {
+		p, groups := evict.Pod{Pod: entry.Pod}, statsPod(entry, n)
+		var f cgroups.Figures
+		if reader.Read(groups.Cgroup, cgroups.PartMemory|cgroups.PartPids, &f) != nil {
+			return p
+		}
+		p.Known, p.Memory, p.Processes = true, figure(f.Memory.WorkingSet()), figure(f.Pids)
+		for i := range groups.Containers {
+			if c := &groups.Containers[i]; reader.Read(c.Cgroup, cgroups.PartMemory, &f) == nil {
+				p.Containers = append(p.Containers, evict.Container{Name: c.Name, Memory: figure(f.Memory.WorkingSet())})
+			}
+		}
+		return p
+	}
+}
+
+// limitedPods are those that have a limit on the node's disk and do not end.
+func (e *evictions) limitedPods(ctx context.Context) (out []evict.Pod) {
+	states := e.workers.Known()
+	for _, entry := range e.statuses.List() {
+		if state := states[entry.Pod.UID]; evict.Limited(entry.Pod) && (state == worker.Waiting || state == worker.Syncing) {
+			out = append(out, e.onDisk(ctx, &entry))
+		}
+	}
+	return out
+}
+
+// onDisk measures what a pod has on disks.
+func (e *evictions) onDisk(ctx context.Context, entry *status.Entry) evict.Pod {
+	p := evict.Pod{Pod: entry.Pod}
+	var names []string
+	for c := range pod.Containers(&entry.Pod.Spec) {
+		names = append(names, c.Name)
+	}
+	used, err := e.parts.disks.Pod(ctx, string(entry.Pod.UID), names)
+	if err != nil {
+		return p
+	}
+	p.Known = true
+	for i, c := range used.Containers {
+		of := evict.Container{Name: names[i], Rootfs: taken(c.Rootfs), Logs: taken(c.Logs)}
+		p.Ephemeral = both(both(p.Ephemeral, of.Rootfs.Bytes), of.Logs.Bytes)
+		p.Containers = append(p.Containers, of)
+	}
+	for i := range used.Volumes {
+		v := &used.Volumes[i]
+		of := taken(&v.Stats.FsStats)
+		if v.Ephemeral {
+			p.Ephemeral = both(p.Ephemeral, of.Bytes)
+		}
+		p.Volumes = append(p.Volumes, evict.Volume{Name: v.Stats.Name, Disk: of})
+	}
+	p.Ephemeral = both(p.Ephemeral, taken(used.Other).Bytes)
+	return p
+}
+
+func taken(s *statsapi.FsStats) (d evict.Disk) {
+	if s == nil {
+		return d
+	}
+	if s.UsedBytes != nil {
+		d.Bytes = evict.Measured(number(*s.UsedBytes))
+	}
+	if s.InodesUsed != nil {
+		d.Inodes = evict.Measured(number(*s.InodesUsed))
+	}
+	return d
+}
+
+// both adds figures of which either may not be known.
+func both(a, b evict.Figure) evict.Figure {
+	if !a.Known || !b.Known {
+		return evict.Figure{Value: a.Value + b.Value, Known: a.Known || b.Known}
+	}
+	return evict.Measured(a.Value + min(b.Value, math.MaxInt64-a.Value))
+}
+
+func figure(f cgroups.Figure) evict.Figure {
+	return evict.Figure{Value: number(f.Value), Known: f.Known}
+}
+
+func number(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+func seconds(n int32) time.Duration { return time.Duration(max(n, 0)) * time.Second }

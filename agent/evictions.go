@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/disk"
+	"github.com/tinylet/tinylet/agent/evict"
+	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/nodestatus"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podsync"
+	"github.com/tinylet/tinylet/agent/pressure"
+	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/worker"
+)
+
+// evictions end pods when the node runs short, or when they have more on its
+// disk than they may.
+type evictions struct {
+	*parts
+	view       *view
+	images     container.Images
+	thresholds []evict.Threshold
+	config     *config.Config
+	log        *slog.Logger
+
+	// What the machine and a file system have, which tests set.
+	load  func(now time.Time) (node.Load, error)
+	space func(path string) (disk.Space, error)
+
+	limits *pressure.Limits // nil where nobody asks for them
+	loop   atomic.Pointer[pressure.Loop]
+	fs     atomic.Pointer[layout] // nil until the runtime has told
+	signs  signs
+
+	mu    sync.Mutex
+	going map[types.UID]chan struct{} // of pods that were evicted and are not gone
+}
+
+// newEvictions makes what ends pods; nothing is started.
+func newEvictions(cfg *config.Config, images container.Images, view *view, p *parts, log *slog.Logger) (*evictions, error) {
+	thresholds, err := config.Thresholds(&cfg.Kubelet)
+	if err != nil {
+		return nil, err
+	}
+	e := &evictions{
+		parts: p, view: view, images: images, thresholds: thresholds, config: cfg, log: log,
+		load:  func(now time.Time) (node.Load, error) { return node.ReadLoad(node.Roots{}, now) },
+		space: disk.SpaceAt, going: make(map[types.UID]chan struct{}),
+	}
+	e.signs.look, e.signs.log = e.look, log
+	if p.poller != nil {
+		e.signs.hear(p.poller)
+	}
+	if isolates := cfg.Kubelet.LocalStorageCapacityIsolation; isolates == nil || *isolates {
+		e.limits = pressure.NewLimits(pressure.LimitsConfig{Layout: e.kind, Pods: e.limitedPods, Evict: e.evict, Looked: e.look})
+	}
+	return e, nil
+}
+
+// jobs are what runs until ctx ends.
+func (e *evictions) jobs() []func(ctx context.Context) error {
+	if e.limits == nil {
+		return []func(ctx context.Context) error{e.run}
+	}
+	return []func(ctx context.Context) error{e.run, e.limits.Run}
+}
+
+// run watches the node, once the runtime has told where it keeps what: before
+// that there are no pods that could be ended.
+func (e *evictions) run(ctx context.Context) error {
+	l, err := e.awaitLayout(ctx)
+	if err != nil {
+		return err
+	}
+	thresholds, ignored := l.kind.Thresholds(e.thresholds)
+	for _, s := range ignored {
+		e.log.Warn("an eviction threshold is ignored: writable layers have that of the file system that they are on", "signal", s.String())
+	}
+	k := &e.config.Kubelet
+	loop := pressure.New(pressure.Config{
+		Thresholds: thresholds, Layout: l.kind, Transition: k.EvictionPressureTransitionPeriod.Duration,
+		MaxGrace: seconds(k.EvictionMaxPodGracePeriod),
+		Observe:  e.observer(l), Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
+		Changed: e.changed,
+		Met: func(s evict.Signal) {
+			e.events.Warning(pod.Ref{}, evict.ReasonThresholdMet, evict.MessageThresholdMet+string(s.Resource()))
+		},
+		Log: e.log,
+	})
+	e.loop.Store(loop)
+	// A container that starts or ends, and an image that was pulled for one,
+	// show in a status.
+	cancel := e.statuses.Notify(loop.Sign())
+	defer cancel()
+	defer e.signs.close()
+	return loop.Run(ctx)
+}
+
+// look has the node looked at soon: for who is awake anyway, since neither
+// disks nor process IDs give a sign of their own. It does not block.
+func (e *evictions) look() {
+	if loop := e.loop.Load(); loop != nil {
+		loop.Look()
+	}
+}
+
+// under are the pressures that the node is under.
+func (e *evictions) under() evict.Conditions {
+	if loop := e.loop.Load(); loop != nil {
+		return loop.Under()
+	}
+	return evict.Conditions{}
+}
+
+// pressures is under as the Node's status has it.
+func (e *evictions) pressures() nodestatus.Pressures { return nodestatus.Pressures(e.under()) }
+
+// arrived is told of each pod that is wanted.
+func (e *evictions) arrived(p *v1.Pod) {
+	if e.limits != nil {
+		e.limits.Arrived(p)
+	}
+}
+
+// changed tells of other conditions than before.
+func (e *evictions) changed(under evict.Conditions) {
+	e.log.Warn("the node's conditions have changed", "under", under.String())
+	if e.cluster != nil {
+		e.cluster.registrar.Look()
+	}
+}
+
+// evict has a pod fail and end.
+func (e *evictions) evict(p *v1.Pod, why evict.Eviction) (gone <-chan struct{}) {
+	if state, ok := e.workers.State(p.UID); !ok || state != worker.Syncing {
+		return nil // it ends already, or was not begun
+	}
+	as := &podsync.Eviction{
+		Reason: status.Reason{Reason: evict.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
+	}
+	if why.Condition != nil {
+		as.Disruption = &status.Reason{Reason: why.Condition.Reason, Message: why.Condition.Message}
+	}
+	e.mu.Lock()
+	_, goes := e.going[p.UID]
+	mine := make(chan struct{})
+	if !goes {
+		e.going[p.UID] = mine
+	}
+	e.mu.Unlock()
+	if goes {
+		return nil
+	}
+	if !e.syncer.EvictAs(p.UID, as) {
+		e.gone(p.UID)
+		return nil
+	}
+	e.workers.End(p.UID, why.Grace)
+	return mine
+}
+
+// gone is told of each pod of which nothing runs any more.
+func (e *evictions) gone(uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.going[uid]; c != nil {
+		close(c)
+		delete(e.going, uid)
+	}
+}
+
+// reclaim gives back what the node can spare.
+func (e *evictions) reclaim(ctx context.Context, what evict.Reclaim) error {
+	if what == evict.DeadContainers {
+		return e.syncer.RemoveDead(ctx, e.settled)
+	}
+	return e.parts.images.RemoveUnused(ctx)
+}
+
+// settled says that a pod has ended for good, and that nobody needs its
+// containers to know that: the API server has heard of it, or the journal has.
+// Of a static pod they are all that says so.
+func (e *evictions) settled(uid types.UID) bool {
+	state, ok := e.workers.State(uid)
+	if !ok || state != worker.Terminated || e.cluster == nil {
+		return false
+	}
+	p, _, ok := e.statuses.Get(uid)
+	if !ok || pod.IsStatic(p) {
+		return false
+	}
+	if e.cluster.journal != nil && e.cluster.journal.HasEnded(uid) {
+		return true
+	}
+	known := e.cluster.known.Load()
+	if known == nil {
+		return false
+	}
+	for _, k := range *known {
+		if k.UID == uid {
+			return terminal(k.Status.Phase)
+		}
+	}
+	return false
+}
+
+// allPods is the group of all pods' groups; ok is false while the runtime has
+// not told how groups are named.
+func (e *evictions) allPods() (cgroup string, ok bool) {
+	n, ok := e.view.node.peek()
+	if !ok {
+		return "", false
+	}
+	return criconfig.QoSCgroup(v1.PodQOSGuaranteed, n), true
+}

@@ -1,0 +1,669 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/disk"
+	"github.com/tinylet/tinylet/agent/evict"
+	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/nodestatus"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// scarce is a board whose pods use what the test says, as long as they run.
+type scarce struct {
+	*lab
+	cgroups *hierarchy
+	tree    *cgroups.Tree
+	use     map[string]int64 // by pod, in MiB
+	kernel  int64            // what the kernel has of the memory, in MiB
+	tasks   int64
+	free    func() int64 // of the disk of 1000 MiB, in MiB
+	pods    []*v1.Pod
+	sign    func() // what the kernel does when memory runs short
+	refuse  error  // what it says when asked to
+}
+
+// board has 256 MiB of memory and 1000 tasks.
+const boardMemory = 256
+
+// running are the names of the pods of which a container runs.
+func (s *scarce) alive() (names []string) {
+	for _, c := range s.runtime.AllContainers() {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			names = append(names, c.GetLabels()["io.kubernetes.pod.name"])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (s *scarce) load(time.Time) (node.Load, error) {
+	left := boardMemory - s.kernel
+	for _, name := range s.alive() {
+		left -= s.use[name]
+	}
+	return node.Load{Memory: boardMemory << 20, Available: uint64(max(left, 0)) << 20, AvailableKnown: true, Tasks: s.tasks, MaxTasks: 1000}, nil
+}
+
+func (s *scarce) space(path string) (disk.Space, error) {
+	if _, err := os.Stat(path); err != nil {
+		return disk.Space{}, err
+	}
+	left := int64(900)
+	if s.free != nil {
+		left = s.free()
+	}
+	return disk.Space{Device: 1, Available: left << 20, Capacity: 1000 << 20}, nil
+}
+
+// scarcity runs a test on such a board.
+func scarcity(t *testing.T, test func(t *testing.T, s *scarce)) {
+	t.Helper()
+	h, tree := newHierarchy(t)
+	h.uses("/", 0, 10<<20)
+	bubble(t, func(t *testing.T, l *lab) {
+		s := &scarce{lab: l, cgroups: h, tree: tree, use: map[string]int64{}}
+		l.cfg.Kubelet.EvictionHard = evict.DefaultHard(boardMemory << 20)
+		l.prepare = func(p *parts) {
+			p.evictions.load, p.evictions.space, p.evictions.view.tree = s.load, s.space, tree
+			p.evictions.signs.machine = func(told func()) error { s.sign = told; return s.refuse }
+			none := func(string, func(error)) (func(), error) { return nil, cgroups.ErrNotFound }
+			p.evictions.signs.memory, p.evictions.signs.tasks = none, none
+		}
+		test(t, s)
+	})
+}
+
+// run has the API server's pods run.
+func (s *scarce) run(pods ...*v1.Pod) {
+	s.t.Helper()
+	s.pods = append(s.pods, pods...)
+	if s.stop == nil {
+		s.start()
+	}
+	s.agent.mux.Set(s.t.Context(), pod.SourceAPI, source.Wanted{Pods: s.pods})
+	s.settle(30 * time.Second)
+}
+
+// uses writes what the pods use into their groups.
+func (s *scarce) uses(mib map[string]int64) {
+	s.t.Helper()
+	n, ok := s.agent.view().node.peek()
+	if !ok {
+		s.t.Fatal("the runtime has not told its cgroup driver")
+	}
+	for _, p := range s.pods {
+		of, ok := mib[p.Name]
+		if !ok {
+			continue
+		}
+		s.use[p.Name] = of
+		group := criconfig.PodCgroup(p, n)
+		s.cgroups.uses(group, 0, int(of<<20))
+		for _, c := range s.runtime.AllContainers() {
+			if c.GetLabels()["io.kubernetes.pod.uid"] == string(p.UID) {
+				s.cgroups.uses(criconfig.ContainerCgroup(group, c.GetId(), n), 0, int(of<<20))
+			}
+		}
+	}
+}
+
+// view is what the agent's parts read their groups by.
+func (p *parts) view() *view { return p.evictions.view }
+
+// asking is a pod that asks for so much memory, and no more if it is bounded.
+func asking(t *testing.T, name, mib string, bounded bool) *v1.Pod {
+	resources := ""
+	if mib != "" {
+		resources = "requests: {cpu: 10m, memory: " + mib + "Mi}"
+	}
+	if bounded {
+		resources += ", limits: {cpu: 10m, memory: " + mib + "Mi}"
+	}
+	return parse(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 30
+  containers: [{name: main, image: %q, command: [sh, -c, sleep infinity], resources: {%s}}]
+`, name, busybox, resources))[0]
+}
+
+// three are a pod whose working set is its request, one that takes more than
+// it asked for, and one that asked for nothing.
+func three(t *testing.T) (kept, leaker, hog *v1.Pod) {
+	return asking(t, "kept", "100", true), asking(t, "leaker", "20", false), asking(t, "hog", "", false)
+}
+
+func (s *scarce) event(reason string) (found string, annotations map[string]string) {
+	for _, e := range s.agent.events.Recent() {
+		if e.Reason == reason {
+			found, annotations = e.Message, e.Annotations
+		}
+	}
+	return found, annotations
+}
+
+// The pods that take more than they asked for go, one after the other, until
+// there is enough; the sign of the kernel has its decision within a second, and
+// a hard threshold leaves a pod a second.
+func TestEvictionByMemory(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		kept, leaker, hog := three(t)
+		s.run(kept, leaker, hog)
+		s.uses(map[string]int64{kept.Name: 100, leaker.Name: 60, hog.Name: 30})
+		s.settle(time.Minute)
+		if got := s.alive(); len(got) != 3 || s.agent.evictions.under() != (evict.Conditions{}) {
+			t.Fatalf("with enough memory: %v run", got)
+		}
+		s.uses(map[string]int64{leaker.Name: 75, hog.Name: 70})
+		if s.sign == nil {
+			t.Fatal("nobody listens for the kernel's signs")
+		}
+		s.sign()
+		s.settle(time.Second)
+		if !s.agent.evictions.under().Memory {
+			t.Error("a second after the sign nothing is decided")
+		}
+		s.settle(3 * time.Second) // its program does not heed the stop signal
+		if got := s.alive(); !slices.Equal(got, []string{kept.Name, leaker.Name}) {
+			t.Errorf("%v run", got)
+		}
+		st := s.status(hog.UID)
+		if st.Phase != v1.PodFailed || st.Reason != "Evicted" || !strings.HasPrefix(st.Message, "The node was low on resource: memory. Threshold quantity: 16Mi, available: 11Mi. Container main was using 70Mi, request is 0, has larger consumption of memory. ") {
+			t.Errorf("%s %s %q", st.Phase, st.Reason, st.Message)
+		}
+		if condition(st, v1.DisruptionTarget) != v1.ConditionTrue {
+			t.Errorf("conditions %+v", st.Conditions)
+		}
+		message, annotations := s.event("Evicted")
+		want := map[string]string{"offending_containers": "main", "offending_containers_usage": "70Mi", "starved_resource": "memory"}
+		if d := cmp.Diff(want, annotations); d != "" || message != st.Message {
+			t.Errorf("event %q (-want +got):\n%s", message, d)
+		}
+		if message, _ := s.event("EvictionThresholdMet"); message != "Attempting to reclaim memory" {
+			t.Errorf("event of the node %q", message)
+		}
+		wantText(t, tell(t, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"memory.available\"} 1\n")
+
+		s.uses(map[string]int64{leaker.Name: 150}) // less than nothing is left
+		s.sign()
+		s.settle(5 * time.Second)
+		if got := s.alive(); !slices.Equal(got, []string{kept.Name}) {
+			t.Errorf("in the end %v run", got)
+		}
+		if got := s.agent.shortages(); len(got) != 3 || got[0].Type != "MemoryPressure" || got[0].Good() || !got[1].Good() || !got[2].Good() {
+			t.Errorf("conditions of a board alone: %+v", got)
+		}
+		s.settle(4 * time.Minute)
+		if !s.agent.evictions.pressures().Memory {
+			t.Error("the condition went before its transition period")
+		}
+		s.settle(2 * time.Minute)
+		if s.agent.evictions.pressures().Memory {
+			t.Error("the condition stays")
+		}
+	})
+}
+
+// The root's working set does not have the kernel's own memory, so that by it
+// alone there would be enough.
+func TestKernelMemoryCounts(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		hog := asking(t, "hog", "", false)
+		s.run(hog)
+		s.uses(map[string]int64{hog.Name: 200})
+		s.agent.evictions.look()
+		s.settle(5 * time.Second)
+		if got := s.alive(); len(got) != 1 {
+			t.Fatalf("with 56 MiB left %v run", got)
+		}
+		s.kernel = 45
+		s.agent.evictions.look()
+		s.settle(5 * time.Second)
+		if got := s.alive(); len(got) != 0 {
+			t.Errorf("with 11 MiB left %v run", got)
+		}
+	})
+}
+
+// What pods may have together has its threshold, where the kernel enforces it.
+func TestEvictionByAllocatable(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		_, leaker, hog := three(t)
+		s.run(leaker, hog)
+		s.uses(map[string]int64{leaker.Name: 20, hog.Name: 30})
+		s.cgroups.uses("kubepods", 0, 50<<20)
+		s.agent.evictions.look()
+		s.settle(5 * time.Second)
+		s.cgroups.write("kubepods", map[string]string{"memory.max": fmt.Sprintln(60 << 20)})
+		s.agent.evictions.look()
+		s.settle(300 * time.Millisecond)
+		s.cgroups.uses("kubepods", 0, 20<<20)
+		s.settle(5 * time.Second)
+		if got := s.alive(); !slices.Equal(got, []string{leaker.Name}) {
+			t.Errorf("%v run", got)
+		}
+		wantText(t, tell(t, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 1\n")
+	})
+}
+
+// A soft threshold waits for its grace, and leaves a pod its own time up to
+// the longest.
+func TestEvictionAfterGrace(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		k := &s.cfg.Kubelet
+		k.EvictionSoft = map[string]string{"memory.available": "60Mi"}
+		k.EvictionSoftGracePeriod = map[string]string{"memory.available": "40s"}
+		k.EvictionMaxPodGracePeriod = 10
+		hog := asking(t, "hog", "", false)
+		s.run(hog)
+		s.uses(map[string]int64{hog.Name: 210})
+		s.agent.evictions.look()
+		s.settle(39 * time.Second)
+		if got := s.alive(); len(got) != 1 || s.status(hog.UID).Reason != "" || !s.agent.evictions.under().Memory {
+			t.Fatalf("within the grace: %v run, %+v", got, s.agent.evictions.under())
+		}
+		s.settle(10 * time.Second)
+		if got := s.alive(); len(got) != 1 {
+			t.Errorf("before its own time was over: %v run", got)
+		}
+		s.settle(3 * time.Second)
+		if got := s.alive(); len(got) != 0 || s.status(hog.UID).Reason != "Evicted" {
+			t.Errorf("after it: %v run", got)
+		}
+	})
+}
+
+func TestEvictionByTasks(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		s.cfg.Kubelet.EvictionHard = map[string]string{"pid.available": "10%"}
+		kept, leaker, hog := three(t)
+		s.run(kept, leaker, hog)
+		for i, p := range s.pods {
+			s.uses(map[string]int64{p.Name: 1})
+			n, _ := s.agent.view().node.peek()
+			s.cgroups.write(criconfig.PodCgroup(p, n), map[string]string{"pids.current": fmt.Sprintln(10 + i*100%200)})
+		}
+		s.tasks = 901
+		s.agent.evictions.look()
+		s.settle(300 * time.Millisecond)
+		s.tasks = 800
+		s.settle(5 * time.Second)
+		if got := s.alive(); !slices.Equal(got, []string{hog.Name, kept.Name}) {
+			t.Errorf("%v run", got)
+		}
+		if got := s.agent.evictions.under(); got != (evict.Conditions{PID: true}) {
+			t.Errorf("under %v", got)
+		}
+		if st := s.status(leaker.UID); !strings.Contains(st.Message, "The node was low on resource: pids. Threshold quantity: 100, available: 99. ") {
+			t.Errorf("%q", st.Message)
+		}
+	})
+}
+
+// A full disk costs what nobody needs first: containers that have ended, then
+// images, and only then the pod that has most on it.
+func TestEvictionByDisk(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		dead, unused  int64 // MiB that go with the one and the other
+		taken         int64 // MiB of all else
+		want          []string
+		short         bool
+		evictedSignal string
+	}{
+		{name: "dead containers are enough", dead: 60, unused: 10, taken: 860, want: []string{"RemoveContainer", "RemoveImage"}, short: true},
+		{name: "with the images it is enough", dead: 10, unused: 60, taken: 860, want: []string{"RemoveContainer", "RemoveImage"}, short: true},
+		{name: "a pod has to go", dead: 1, unused: 1, taken: 930, want: []string{"RemoveContainer", "RemoveImage", "StopContainer"}, short: true, evictedSignal: "nodefs.available"},
+		{name: "there is enough", dead: 60, unused: 60, taken: 100},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			scarcity(t, func(t *testing.T, s *scarce) {
+				s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10%"}
+				small, big := asking(t, "small", "", false), asking(t, "big", "", false)
+				crasher := shell(t, "crasher", "Always", "sleep 200; exit 1")
+				s.runtime.AddImage("unused:1", fake.Program{})
+				s.run(small, big, crasher)
+				if err := s.agent.images.Collect(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				s.settle(25 * time.Minute) // it has ended a few times, and the image is old
+				volume := filepath.Join(s.cfg.Paths.PodLogs, "default_"+big.Name+"_"+string(big.UID), "main")
+				if err := os.MkdirAll(volume, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(volume, "0.log"), make([]byte, 1<<20), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				dead := func() (n int) {
+					for _, c := range s.runtime.AllContainers() {
+						if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+							n++
+						}
+					}
+					return n
+				}
+				if dead() != 1 {
+					t.Fatalf("%d containers have ended", dead())
+				}
+				before := len(s.runtime.Calls())
+				s.free = func() int64 {
+					left := 1000 - tc.taken
+					if dead() > 0 && slices.Contains(s.alive(), crasher.Name) {
+						left -= tc.dead
+					}
+					if s.runtime.ImageBytes() > 0 && s.hasImage("unused:1") {
+						left -= tc.unused
+					}
+					if !slices.Contains(s.alive(), big.Name) {
+						left += 500
+					}
+					return left
+				}
+				s.agent.evictions.look()
+				s.settle(8 * time.Second)
+				var did []string
+				for _, c := range s.runtime.Calls()[before:] {
+					switch c.Method {
+					case "RemoveContainer", "RemoveImage", "StopContainer":
+						if !slices.Contains(did, c.Method) {
+							did = append(did, c.Method)
+						}
+					}
+				}
+				if d := cmp.Diff(tc.want, did); d != "" {
+					t.Errorf("(-want +got):\n%s", d)
+				}
+				if got := s.agent.evictions.under().Disk; got != tc.short {
+					t.Errorf("DiskPressure %t", got)
+				}
+				if st := s.status(small.UID); st.Phase != v1.PodRunning {
+					t.Errorf("small: %+v", st)
+				}
+				if st := s.status(big.UID); (st.Reason == "Evicted") != (tc.evictedSignal != "") {
+					t.Errorf("big: %s %q", st.Reason, st.Message)
+				}
+			})
+		})
+	}
+}
+
+func (s *scarce) hasImage(name string) bool {
+	status, err := s.runtime.ImageStatus(s.t.Context(), &runtimeapi.ImageSpec{Image: name})
+	return err == nil && status != nil
+}
+
+// A pod that has been evicted leaves its containers, which take the disk
+// until nobody asks for them any more. On a board alone somebody may.
+func TestSettled(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		hog := asking(t, "hog", "", false)
+		s.run(hog)
+		if s.agent.evictions.settled(hog.UID) {
+			t.Error("a pod that runs is settled")
+		}
+		s.uses(map[string]int64{hog.Name: 250})
+		s.agent.evictions.look()
+		s.settle(10 * time.Second)
+		if s.agent.evictions.settled(hog.UID) {
+			t.Error("settled, and nobody has heard of it")
+		}
+		known := hog.DeepCopy()
+		known.Status.Phase = v1.PodRunning
+		s.agent.cluster = &cluster{}
+		s.agent.cluster.known.Store(&[]*v1.Pod{known})
+		if s.agent.evictions.settled(hog.UID) {
+			t.Error("settled, and the server has it as running")
+		}
+		known.Status.Phase = v1.PodFailed
+		if !s.agent.evictions.settled(hog.UID) {
+			t.Error("the server has heard of its end, and it is not settled")
+		}
+		if err := s.agent.evictions.reclaim(t.Context(), evict.DeadContainers); err != nil {
+			t.Error(err)
+		}
+		if n := len(s.runtime.AllContainers()); n != 0 {
+			t.Errorf("%d containers are left", n)
+		}
+		if st := s.status(hog.UID); st.Reason != "Evicted" || len(st.ContainerStatuses) != 1 || st.ContainerStatuses[0].State.Terminated == nil {
+			t.Errorf("the status forgot: %+v", st)
+		}
+		s.agent.cluster = nil
+	})
+}
+
+// Under pressure of memory no new pod comes that asked for nothing, but for
+// critical ones; nor any pod under pressure of the disk.
+func TestAdmissionUnderPressure(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		hog := asking(t, "hog", "", false)
+		s.run(hog)
+		s.uses(map[string]int64{hog.Name: 245})
+		s.agent.evictions.look()
+		s.settle(10 * time.Second)
+		static := asking(t, "static", "", false)
+		s.want(static)
+		plain, modest := asking(t, "plain", "", false), asking(t, "modest", "1", false)
+		s.run(plain, modest)
+		if got := s.alive(); !slices.Equal(got, []string{modest.Name, static.Name}) {
+			t.Errorf("under memory pressure %v run", got)
+		}
+		st := s.status(plain.UID)
+		if st.Phase != v1.PodFailed || st.Reason != "Evicted" || st.Message != "Pod was rejected: The node had condition: [MemoryPressure]. " {
+			t.Errorf("%s %s %q", st.Phase, st.Reason, st.Message)
+		}
+		s.free = func() int64 { return 10 }
+		s.agent.evictions.look()
+		s.settle(time.Second)
+		late := asking(t, "late", "1", false)
+		s.run(late)
+		if st := s.status(late.UID); st.Reason != "Evicted" || !strings.Contains(st.Message, "[MemoryPressure DiskPressure]") {
+			t.Errorf("%s %s %q", st.Phase, st.Reason, st.Message)
+		}
+		s.free, s.use = nil, map[string]int64{}
+		s.agent.evictions.look()
+		s.settle(6 * time.Minute)
+		free := asking(t, "free", "", false)
+		s.run(free)
+		if st := s.status(free.UID); st.Phase != v1.PodRunning {
+			t.Errorf("after the pressure: %s %s %q", st.Phase, st.Reason, st.Message)
+		}
+	})
+}
+
+// Static pods stay: nobody would bring them back.
+func TestStaticPodsStay(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		hog := asking(t, "hog", "", false)
+		s.want(hog)
+		s.start()
+		s.settle(20 * time.Second)
+		s.pods = []*v1.Pod{hog}
+		s.uses(map[string]int64{hog.Name: 250})
+		s.sign()
+		s.settle(time.Minute)
+		if got := s.alive(); len(got) != 1 || !s.agent.evictions.under().Memory {
+			t.Errorf("%v run, under %v", got, s.agent.evictions.under())
+		}
+	})
+}
+
+// A container is held to its limit of local storage, and so is its pod.
+func TestEphemeralStorageLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		p := parse(t, `
+apiVersion: v1
+kind: Pod
+metadata: {name: chatty}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: "localhost/busybox:1", command: [sh, -c, sleep infinity], resources: {limits: {ephemeral-storage: 64Ki}}}]
+`)[0]
+		l.start()
+		l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}})
+		l.settle(2 * time.Minute)
+		if s := l.status(p.UID); s.Phase != v1.PodRunning {
+			t.Fatalf("within its limit: %+v", s)
+		}
+		file := filepath.Join(l.cfg.Paths.PodLogs, "default_"+p.Name+"_"+string(p.UID), "main", "0.log")
+		if err := os.WriteFile(file, make([]byte, 128<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.settle(2 * time.Minute)
+		s := l.status(p.UID)
+		if s.Reason != "Evicted" || s.Message != "Pod ephemeral local storage usage exceeds the total limit of containers 64Ki. " {
+			t.Errorf("over its limit: %s %s %q", s.Phase, s.Reason, s.Message)
+		}
+		if condition(s, v1.DisruptionTarget) != "absent" {
+			t.Errorf("a pod that is to blame itself has %+v", s.Conditions)
+		}
+		wantText(t, tell(t, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1\n")
+	})
+}
+
+// Whoever starts or ends a container has the disks looked at; a board that is
+// left alone is not looked at.
+func TestWhoHasTheDisksLookedAt(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		looks := 0
+		s.free = func() int64 { looks++; return 900 }
+		s.run(asking(t, "a", "", false))
+		if looks < 3 {
+			t.Errorf("%d looks while a pod starts", looks)
+		}
+		looks = 0
+		s.settle(24 * time.Hour)
+		if looks != 0 {
+			t.Errorf("%d looks in a day", looks)
+		}
+		s.runtime.ExitContainer(s.runtime.AllContainers()[0].GetId(), 1)
+		s.settle(time.Second)
+		if looks == 0 {
+			t.Error("no look when containers end")
+		}
+	})
+}
+
+// A kernel without PSI is told of once, and all else goes on.
+func TestWithoutPressure(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		s.refuse = cgroups.ErrPressure
+		watched, ended := 0, 0
+		var told func(error)
+		before := s.prepare
+		s.prepare = func(p *parts) {
+			before(p)
+			p.evictions.signs.memory = func(group string, f func(error)) (func(), error) {
+				if group != "kubepods" && group != "/kubepods" {
+					t.Errorf("watched is %q", group)
+				}
+				told = f
+				watched++
+				return func() { ended++ }, nil
+			}
+		}
+		hog := asking(t, "hog", "", false)
+		s.run(hog)
+		if watched != 1 {
+			t.Fatalf("the pods' group is watched %d times", watched)
+		}
+		told(errors.New("it was removed"))
+		s.agent.evictions.look()
+		s.settle(time.Second)
+		if watched != 2 || ended != 1 {
+			t.Errorf("watched %d times, ended %d", watched, ended)
+		}
+		s.uses(map[string]int64{hog.Name: 250})
+		told(nil)
+		s.settle(4 * time.Second)
+		if got := s.alive(); len(got) != 0 {
+			t.Errorf("%v run", got)
+		}
+	})
+}
+
+// The Node's status has the pressures that the node is under.
+func TestPressuresInTheNode(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		l.start()
+		under := nodestatus.Pressures{}
+		n := &nodeInputs{
+			cfg: l.cfg, facts: l.agent.view().node, healthy: func(time.Time) error { return nil }, moved: func() {},
+			problem: func() string { return "" }, shuttingDown: func() bool { return false },
+			under: func() nodestatus.Pressures { return under },
+		}
+		var had *v1.NodeStatus
+		for _, want := range []struct {
+			under nodestatus.Pressures
+			said  string
+		}{
+			{nodestatus.Pressures{}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+			{nodestatus.Pressures{Memory: true, PID: true}, "MemoryPressure=True KubeletHasInsufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=True KubeletHasInsufficientPID"},
+			{nodestatus.Pressures{Disk: true}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=True KubeletHasDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+		} {
+			under = want.under
+			status, _ := nodestatus.Status(had, n.get(t.Context())) // no addresses: the machine may have none
+			had = &status
+			var said []string
+			for _, c := range status.Conditions {
+				if c.Type != v1.NodeReady {
+					said = append(said, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason))
+				}
+			}
+			if got := strings.Join(said, ", "); got != want.said {
+				t.Errorf("%+v: %s, want %s", want.under, got, want.said)
+			}
+		}
+	})
+}
+
+// BenchmarkEvictionLook is what a look costs that finds enough of everything.
+func BenchmarkEvictionLook(b *testing.B) {
+	t := &testing.T{}
+	h := &hierarchy{t, b.TempDir()}
+	h.write("/", map[string]string{"cgroup.controllers": "cpu memory\n"})
+	tree, err := cgroups.Open(h.root)
+	if err != nil {
+		b.Fatal(err)
+	}
+	h.uses("/", 0, 100<<20)
+	h.uses("kubepods", 0, 50<<20)
+	kubelet, tinylet := config.Default()
+	cfg := &config.Config{Kubelet: kubelet, Tinylet: tinylet, Paths: config.Paths{Root: h.root}}
+	facts, err := newNodeFacts(cfg, fake.New(fake.Config{}), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	facts.told.Store(&runtimeFacts{cgroupDriver: criconfig.DriverCgroupfs})
+	e, err := newEvictions(cfg, nil, &view{tree: tree, node: facts}, &parts{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	look := e.observer(&layout{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if o := look(b.Context()); !o[evict.MemoryAvailable].Known || !o[evict.NodeFsAvailable].Known {
+			b.Fatalf("%+v", o)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/evict"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// shortOfMemory is when the kernel gives a sign: when tasks have waited for
+// memory for a tenth of a second within a second. A board that reclaims pages
+// now and then stays below it, and one that is about to run out passes it
+// before the kernel has to kill.
+var shortOfMemory = cgroups.Trigger{Stall: 100 * time.Millisecond, Window: time.Second}
+
+// signPause is the shortest time between two signs of a group: one that lives
+// at its limit gives a hundred a second.
+const signPause = time.Second
+
+// signs are what the kernel tells of memory and process IDs by itself. They
+// are for one goroutine, but look is called by another.
+type signs struct {
+	// machine has told called while the machine's tasks wait for memory.
+	machine func(told func()) error
+	// memory and tasks have told called at each event of the pods' group, or
+	// with an error when it is another group than before.
+	memory, tasks func(pods string, told func(error)) (end func(), err error)
+	look          func()
+	log           *slog.Logger
+
+	begun bool
+	ends  []func() // of what is watched of the pods' group
+	// broken says that the pods' group is another one than was watched.
+	broken atomic.Bool
+}
+
+// hear has the signs come from a poller.
+func (s *signs) hear(p *cgroups.Poller) {
+	s.machine = func(told func()) error {
+		_, err := p.WatchPressure("/", cgroups.ResourceMemory, shortOfMemory, told)
+		return err
+	}
+	s.memory = func(pods string, told func(error)) (func(), error) {
+		w, err := p.WatchMemory(pods, signPause, func(_ cgroups.EventFigures, err error) { told(err) })
+		if err != nil {
+			return nil, err
+		}
+		return w.Close, nil
+	}
+	s.tasks = func(pods string, told func(error)) (func(), error) {
+		w, err := p.WatchPids(pods, signPause, func(_ uint64, err error) { told(err) })
+		if err != nil {
+			return nil, err
+		}
+		return w.Close, nil
+	}
+}
+
+// watch begins to watch the machine, and the group of all pods, as soon as
+// there is one, for what the thresholds are of.
+func (s *signs) watch(pods string, thresholds []evict.Threshold) {
+	if s.machine == nil {
+		return
+	}
+	memory, tasks := concerns(thresholds)
+	if !s.begun && memory {
+		s.watchMachine()
+	}
+	s.begun = true
+	if s.broken.Swap(false) {
+		s.close()
+	}
+	if len(s.ends) > 0 || pods == "" {
+		return
+	}
+	if memory {
+		s.keep(s.memory(pods, s.told))
+	}
+	if tasks {
+		s.keep(s.tasks(pods, s.told))
+	}
+}
+
+func (s *signs) watchMachine() {
+	err := s.machine(s.look)
+	switch {
+	case errors.Is(err, cgroups.ErrPressure):
+		s.log.Warn("the kernel gives no sign when memory runs short: pods are evicted later, when their memory comes to a limit or the node is looked at for another reason",
+			"error", err, "remedy", "`tinylet check` tells how to switch it on")
+	case err != nil:
+		s.log.Warn("the kernel's signs of memory pressure cannot be heard: pods are evicted later", "error", err)
+	}
+}
+
+func (s *signs) told(err error) {
+	if err != nil {
+		s.broken.Store(true)
+		return
+	}
+	s.look()
+}
+
+// keep keeps a watch. A group that does not exist yet is tried again at the
+// next look.
+func (s *signs) keep(end func(), err error) {
+	switch {
+	case err == nil:
+		s.ends = append(s.ends, end)
+	case !errors.Is(err, cgroups.ErrNotFound):
+		s.log.Debug("events of the pods' cgroup cannot be heard", "error", err)
+	}
+}
+
+// close ends the watches of the pods' group.
+func (s *signs) close() {
+	for _, end := range s.ends {
+		end()
+	}
+	s.ends = nil
+}
+
+// concerns says what the thresholds are of that the kernel tells of.
+func concerns(thresholds []evict.Threshold) (memory, tasks bool) {
+	for i := range thresholds {
+		switch thresholds[i].Signal {
+		case evict.MemoryAvailable, evict.AllocatableMemoryAvailable:
+			memory = true
+		case evict.PIDAvailable:
+			tasks = true
+		default:
+		}
+	}
+	return memory, tasks
+}

@@ -1,0 +1,80 @@
+package podsync
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/admit"
+	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/shutdown"
+	"github.com/tinylet/tinylet/agent/status"
+)
+
+// Eviction is why a pod fails for the node's sake, and what is told of it.
+type Eviction struct {
+	// Reason is that of the pod's status and, with Annotations, of its event.
+	Reason      status.Reason
+	Annotations map[string]string
+	// Disruption is the pod's condition DisruptionTarget; nil where the pod
+	// itself is to blame.
+	Disruption *status.Reason
+	// Signal counts it in kubelet_evictions; "" is not counted.
+	Signal string
+}
+
+// Evict makes a wanted pod fail for a reason of the node's: its worker stops
+// it, and it does not start again. It does not block; a pod that fails
+// already stays as it is.
+func (s *Syncer) Evict(uid types.UID, why status.Reason) {
+	s.EvictAs(uid, &Eviction{
+		Reason:     why,
+		Disruption: &status.Reason{Reason: v1.PodReasonTerminationByKubelet, Message: disruptionMessage(&why)},
+	})
+}
+
+// EvictAs is Evict with all that is told, and says whether the pod did not
+// fail already. The Eviction is kept.
+func (s *Syncer) EvictAs(uid types.UID, e *Eviction) (first bool) {
+	f := s.factsOf(uid)
+	s.mu.Lock()
+	first = f.evicted == nil
+	if first {
+		f.evicted = e
+	}
+	s.mu.Unlock()
+	if !first {
+		return false
+	}
+	if e.Signal != "" {
+		s.counted.evictions.Add(1, metric.AppendLabel(nil, "eviction_signal", e.Signal))
+	}
+	s.Wake(uid)
+	return true
+}
+
+// disruptionMessage is that of the condition DisruptionTarget.
+func disruptionMessage(why *status.Reason) string {
+	if why.Reason == admit.ReasonPreempted {
+		return admit.ConditionOfPreempted
+	}
+	return why.Message
+}
+
+// evicted says whether the pod is to fail for a reason of the node's, and
+// notes it.
+func (s *Syncer) evicted(p *v1.Pod, f *facts) bool {
+	s.mu.Lock()
+	e := f.evicted
+	s.mu.Unlock()
+	if e == nil {
+		return false
+	}
+	if f.failed == nil {
+		f.failed, f.disruption = &e.Reason, e.Disruption
+		if e.Reason.Reason != shutdown.ReasonEnded { // that is an event of the node's
+			s.Events.Annotated(pod.RefOf(p), e.Reason.Reason, e.Reason.Message, e.Annotations)
+		}
+	}
+	return true
+}

@@ -1,0 +1,36 @@
+package podsync
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// What tells that a container has run stays, unless nobody asks any more.
+func TestSpare(t *testing.T) {
+	of := func(id, name string, s container.State) container.Container {
+		return container.Container{ID: id, Name: name, State: s}
+	}
+	const created, running, exited, lost = container.StateCreated, container.StateRunning, container.StateExited, container.StateUnknown
+	for _, tc := range []struct {
+		name           string
+		all            []container.Container // the newest first
+		lives, settled []string
+	}{
+		{"runs after a crash", []container.Container{of("2", "a", running), of("1", "a", exited), of("0", "a", exited)}, []string{"1", "0"}, []string{"1", "0"}},
+		{"waits after a crash", []container.Container{of("2", "a", exited), of("1", "a", exited)}, []string{"1"}, []string{"2", "1"}},
+		{"about to start", []container.Container{of("3", "a", created), of("2", "a", exited), of("1", "a", exited)}, []string{"1"}, []string{"2", "1"}},
+		{"names apart", []container.Container{of("4", "a", running), of("3", "init", exited), of("2", "b", exited)}, nil, []string{"3", "2"}},
+		{"not known", []container.Container{of("2", "a", lost), of("1", "a", exited)}, []string{"1"}, []string{"1"}},
+		{"nothing", nil, nil, nil},
+	} {
+		o := &container.Observed{Containers: tc.all}
+		if got := spare(o, false); !slices.Equal(got, tc.lives) {
+			t.Errorf("%s: of a pod that lives %v, want %v", tc.name, got, tc.lives)
+		}
+		if got := spare(o, true); !slices.Equal(got, tc.settled) {
+			t.Errorf("%s: of one that is settled %v, want %v", tc.name, got, tc.settled)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package pressure
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tinylet/tinylet/agent/evict"
+)
+
+// Pods are measured only while one has a limit, and who is over it goes.
+func TestLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := resource.MustParse("1Mi")
+		limited := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "limited"}}
+		limited.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+		var there []*v1.Pod
+		var used int64
+		var evicted []string
+		looks, known := 0, true
+		l := NewLimits(LimitsConfig{
+			Layout: func() (evict.Layout, bool) { return evict.OneFs, known },
+			Pods: func(context.Context) (out []evict.Pod) {
+				for _, p := range there {
+					out = append(out, evict.Pod{Pod: p, Known: true, Volumes: []evict.Volume{{Name: "v", Disk: evict.Disk{Bytes: evict.Measured(used)}}}})
+				}
+				return out
+			},
+			Evict: func(p *v1.Pod, e evict.Eviction) <-chan struct{} {
+				if e.Condition != nil || e.Grace != time.Second || e.Signal != "emptydirfs.limit" {
+					t.Errorf("evicted as %+v", e)
+				}
+				evicted = append(evicted, p.Name)
+				there = nil
+				return nil
+			},
+			Looked: func() { looks++ },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Run(ctx) }()
+		l.Arrived(&v1.Pod{})
+		time.Sleep(time.Hour)
+		if looks != 0 {
+			t.Errorf("%d looks without a limit", looks)
+		}
+		known = false
+		there = []*v1.Pod{limited}
+		l.Arrived(limited)
+		l.Arrived(limited)
+		time.Sleep(5 * time.Minute)
+		if looks != 0 {
+			t.Errorf("%d looks before the layout is known", looks)
+		}
+		time.Sleep(time.Second)
+		known, used = true, 1<<20
+		time.Sleep(5 * time.Minute)
+		if looks != 10 || evicted != nil {
+			t.Errorf("%d looks in five minutes, evicted %v", looks, evicted)
+		}
+		used++
+		time.Sleep(limitsLook)
+		synctest.Wait()
+		if len(evicted) != 1 {
+			t.Errorf("over its limit, evicted %v", evicted)
+		}
+		time.Sleep(time.Minute)
+		before := looks
+		time.Sleep(time.Hour)
+		if looks != before {
+			t.Errorf("%d looks when nobody is left", looks-before)
+		}
+		cancel()
+		<-done
+	})
+}
