@@ -204,6 +204,7 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := s.logsOf(ref, node).remove(); err != nil {
 		return err
 	}
+	s.OOM.Forget(ref.UID)
 	s.Statuses.Delete(ref.UID)
 	s.dropFacts(ref.UID)
 	return nil

@@ -26,6 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/probe"
@@ -64,6 +65,9 @@ type Config struct {
 	Below interface {
 		RemoveLeft(ctx context.Context, pod types.UID) (removed int, err error)
 	}
+	// OOM knows which containers were killed for want of memory; nil leaves that
+	// to the runtime.
+	OOM      *oom.Watcher
 	Statuses *status.Store
 	Events   *event.Recorder
 	// Node tells what configs need to know of the node. It may block on the
@@ -325,7 +329,7 @@ func (f *facts) wait(name, reason, message string) {
 // report generates the status and stores it.
 func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
 	in := status.Input{
-		Pod: p, Observed: o, Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
+		Pod: p, Observed: s.OOM.Judge(p, o), Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
 		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: messagesOf(p, o),
 		Probes: s.findings(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
 	}

@@ -68,7 +68,7 @@ var layers = [][]string{
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
 		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
-		"agent/logrotate", "agent/lost", "agent/preload", "agent/userns", "agent/nodestatus",
+		"agent/logrotate", "agent/lost", "agent/oom", "agent/preload", "agent/userns", "agent/nodestatus",
 		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
 		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/evict", "agent/cpuset", "agent/resize",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
