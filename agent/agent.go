@@ -16,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/cri"
+	"github.com/tinylet/tinylet/agent/cpus"
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/image"
@@ -145,6 +146,7 @@ type parts struct {
 	preload *preload.Preloader // nil without an importer
 	lost    *lost.Finder       // nil without cgroups
 	poller  *cgroups.Poller    // nil without cgroups
+	cpus    *cpus.Manager      // nil where nobody has CPUs alone
 
 	disks   *disk.Meter
 	streams *stream.Handler
@@ -162,6 +164,9 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 	}
 	if p.poller != nil {
 		jobs = append(jobs, p.poller.Run)
+	}
+	if p.cpus != nil {
+		jobs = append(jobs, p.cpus.Run)
 	}
 	if p.cluster != nil {
 		jobs = append(jobs, p.cluster.jobs()...)
@@ -182,6 +187,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	}
 	p.runtime, _ = runtime.(teller)
 	p.wake = func(uid types.UID) { p.workers.Wake(uid) }
+	if err := cpus.Reserve(&cfg.Kubelet); err != nil {
+		return nil, err
+	}
 	node, err := newNodeFacts(cfg, runtime)
 	if err != nil {
 		return nil, err
@@ -202,6 +210,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	}
 	view := &view{statuses: p.statuses, tree: tree, node: node}
 	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
+		return nil, err
+	}
+	if err := p.assembleCPUs(cfg, runtime, tree, node, log); err != nil {
 		return nil, err
 	}
 	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/cpus"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/manifest"
@@ -31,7 +32,8 @@ type lab struct {
 	cfg     *config.Config
 	wanted  []*v1.Pod
 	born    time.Time
-	bootID  string // in place of the machine's, if not empty
+	bootID  string                     // in place of the machine's, if not empty
+	cpus    func(*parts) *cpus.Manager // in place of that of the machine's CPUs; nil is none
 
 	agent *parts
 	tell  func(pods []*v1.Pod) // as the agent's source, until stop
@@ -87,6 +89,11 @@ func (l *lab) start() {
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
 	l.done.Go(func() { _ = agent.syncer.WatchLimits(ctx) })
+	if l.cpus != nil {
+		agent.cpus = l.cpus(agent)
+		agent.syncer.CPUs = agent.cpus
+		l.done.Go(func() { _ = agent.cpus.Run(ctx) })
+	}
 	l.want(l.wanted...)
 }
 

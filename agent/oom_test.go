@@ -18,18 +18,20 @@ import (
 // the runtime tells nothing but that it was killed.
 func TestAnEndForMemoryThatTheRuntimeMissed(t *testing.T) {
 	h, tree := newHierarchy(t)
-	events := func(path, text string) { h.write(path, map[string]string{"cgroup.controllers": "memory\n", "memory.events": text}) }
+	events := func(path, text string) {
+		h.write(path, map[string]string{"cgroup.controllers": "memory\n", "memory.events": text})
+	}
 	events("/kubepods", "oom 0\noom_kill 0\n")
 	h.write("/", map[string]string{"vmstat": "oom_kill 0\n"})
 	bubble(t, func(t *testing.T, l *lab) {
+		p := shell(t, "web", "Always", "sleep infinity")
+		l.want(p)
 		l.start()
 		node := &criconfig.Node{}
 		l.agent.syncer.OOM = oom.New(oom.Config{
 			Tree: tree, Node: func() (*criconfig.Node, bool) { return node, true }, Wake: l.agent.wake, Events: l.agent.events,
 			Pods: l.agent.oomPods, VMStat: h.root + "/vmstat", Log: slog.New(slog.DiscardHandler),
 		})
-		p := shell(t, "web", "Always", "sleep infinity")
-		l.want(p)
 		l.settle(5 * time.Second)
 		id := l.running()["web-board/c0"]
 		if id == "" {

@@ -33,6 +33,7 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Hooks:             lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
 		Users:             &podUsers{cfg: cfg},
 		Cgroups:           tree,
+		CPUs:              p.cpus,
 		OOM:               p.oomWatcher(tree, node, log),
 		Statuses:          p.statuses,
 		Events:            p.events,

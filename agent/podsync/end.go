@@ -105,6 +105,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 		return err
 	}
 	s.Probes.Forget(ref.UID)
+	s.CPUs.Release(ref.UID)
 	s.placeFree(s.admission.end(ref.UID))
 	f.terminated = true
 	if p == nil {

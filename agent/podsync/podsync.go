@@ -20,6 +20,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/cpus"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/image"
@@ -65,6 +66,8 @@ type Config struct {
 	Below interface {
 		RemoveLeft(ctx context.Context, pod types.UID) (removed int, err error)
 	}
+	// CPUs gives containers CPUs of their own; nil gives none.
+	CPUs *cpus.Manager
 	// OOM knows which containers were killed for want of memory; nil leaves that
 	// to the runtime.
 	OOM      *oom.Watcher
@@ -246,6 +249,9 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 			return worker.Result{Done: true}, nil
 		}
 		actions := s.planFor(p, o, f)
+		if result, refused, err := s.allocate(ctx, p, o, &actions, f); refused || err != nil {
+			return result, err
+		}
 		f.learn(&actions)
 		s.tellBackoffs(p, &actions, f)
 		s.report(p, o, f)
