@@ -1,7 +1,8 @@
 // Package cpus has containers run on the CPUs that the static policy of
 // cpuManagerPolicy gives them. It owns the one Policy of the node (agent/cpuset
 // decides in it), its lock, its file, and what is asked of the runtime for it.
-// With the policy none there is no Manager, and nothing of this is built.
+// With the policy none there is no Manager, and nothing of this is built;
+// containers that were made before stay where they are until they restart.
 //
 // A pod gets its CPUs (Allocate) before its first container is made, and they
 // are on the disk before any container runs on them. For says where a container

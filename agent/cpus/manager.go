@@ -91,6 +91,15 @@ func New(c Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Tree != nil {
+		missing, err := c.Tree.Missing("cpuset")
+		if err == nil && len(missing) > 0 {
+			err = fmt.Errorf("%w: cpuset; use another kernel, or cpuManagerPolicy none", cgroups.ErrController)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cpuManagerPolicy %s: %w", cpuset.Static, err)
+		}
+	}
 	gate, set := c.Kubelet.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]
 	return &Manager{
 		cfg: c, settings: s, quota: set && !gate, sign: make(chan struct{}, 1),

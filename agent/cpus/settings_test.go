@@ -1,12 +1,16 @@
 package cpus
 
 import (
+	"errors"
 	"maps"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 func TestThePolicyNoneIsNothing(t *testing.T) {
@@ -20,6 +24,19 @@ func TestThePolicyNoneIsNothing(t *testing.T) {
 	}
 	m.Release("u")
 	m.WriteMetrics(nil)
+}
+
+func TestAKernelWithoutCpusets(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "cgroup.controllers"), "cpu memory pids\n")
+	tree, err := cgroups.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := kubelet.KubeletConfiguration{CPUManagerPolicy: "static", ReservedSystemCPUs: "0"}
+	if _, err := New(Config{Kubelet: &k, Root: machine(t, "0-3", nil), Tree: tree}); !errors.Is(err, cgroups.ErrController) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestSettings(t *testing.T) {

@@ -44,7 +44,10 @@ type kill struct {
 // was counted yet.
 type ledger struct {
 	pod        counts
-	containers map[string]counts // nothing is dropped: the pod's counts have them still
+	containers map[string]counts
+	// past is what is left of containers that are judged and gone: the pod's
+	// counts have theirs still.
+	past counts
 	// given are loose kills that have found their container, which is in ends.
 	given uint64
 	// limited says that a limit was met when kills became loose.
@@ -61,6 +64,7 @@ func (l *ledger) take(now reading) []kill {
 	if now.pod.kills < l.pod.kills || now.pod.oom < l.pod.oom {
 		*l = ledger{judged: l.judged} // the group was made anew
 	}
+	l.fold(now.containers)
 	own, loose := l.own(), l.loose()
 	l.pod = now.pod
 	var kills []kill
@@ -91,10 +95,23 @@ func (l *ledger) take(now reading) []kill {
 	return kills
 }
 
+// fold keeps only the sum of containers that nobody asks for any more: a pod
+// may end for memory for months.
+func (l *ledger) fold(there map[string]counts) {
+	for id, c := range l.containers {
+		_, is := there[id]
+		if _, judged := l.judged[id]; !is && judged {
+			l.past.oom += c.oom
+			l.past.kills += c.kills
+			delete(l.containers, id)
+		}
+	}
+}
+
 // own is how often the pod's own limit could not be kept; that of containers
 // whose groups were never seen is in it.
 func (l *ledger) own() uint64 {
-	n := l.pod.oom
+	n := less(l.pod.oom, l.past.oom)
 	for _, c := range l.containers {
 		n = less(n, c.oom)
 	}
@@ -103,7 +120,7 @@ func (l *ledger) own() uint64 {
 
 // loose are kills of which no container is known.
 func (l *ledger) loose() uint64 {
-	n := less(l.pod.kills, l.given)
+	n := less(l.pod.kills, l.given+l.past.kills)
 	for _, c := range l.containers {
 		n = less(n, c.kills)
 	}

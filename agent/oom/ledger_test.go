@@ -80,6 +80,12 @@ func TestEveryKillIsToldOnce(t *testing.T) {
 			case 2:
 				delete(alive, id)
 				runs[slot]++
+				if r.IntN(2) == 0 {
+					if l.judged == nil {
+						l.judged = map[string]bool{}
+					}
+					l.judged[id] = true
+				}
 			case 3:
 				now := reading{pod: pod, containers: map[string]counts{}}
 				for id, c := range alive {

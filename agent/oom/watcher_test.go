@@ -1,6 +1,7 @@
 package oom
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -214,6 +215,29 @@ func TestNothingIsKnown(t *testing.T) {
 	same(t, n.reasons(p, o), "Error")
 	if got := n.w.Judge(p, nil); got != nil {
 		t.Error(got)
+	}
+}
+
+func TestAPodThatEndsForMemoryAgainAndAgain(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.start()
+	var before []container.Container
+	for i := range uint64(50) {
+		id := fmt.Sprint("a-", i)
+		n.pods[0].Status.ContainerStatuses[0].ContainerID = "containerd://" + id
+		n.group("/kubepods", counts{oom: i + 1, kills: i + 1})
+		n.group(n.path(p, ""), counts{oom: i + 1, kills: i + 1})
+		n.group(n.path(p, id), counts{oom: 1, kills: 1})
+		n.w.Look()
+		want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+		n.gone(n.path(p, id))
+		now := ended(id, "a", 137, "Error")
+		same(t, n.reasons(p, seen(append([]container.Container{now}, before...)...))[:1], "OOMKilled")
+		before = []container.Container{now}
+	}
+	if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.judged) > 2 || l.loose() > 0 {
+		t.Errorf("%d counts and %d verdicts are kept, %d are loose", len(l.containers), len(l.judged), l.loose())
 	}
 }
 

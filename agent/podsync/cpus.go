@@ -17,7 +17,7 @@ import (
 
 // allocate gives the pod the CPUs that its containers ask for alone, before
 // anything of it starts, and refuses a pod of which nothing has run yet if
-// there are none. One that runs, or did, shares CPUs until some are free: it
+// there are none. One that runs, or did, shares CPUs until a sync finds some: it
 // was admitted once, by another configuration or another agent.
 func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (result worker.Result, refused bool, err error) {
 	if s.CPUs == nil || a.Done || !a.CreateSandbox && len(a.Start) == 0 && !o.Running() {
@@ -26,7 +26,12 @@ func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed,
 	err = s.CPUs.Allocate(ctx, p)
 	r := new(cpuset.Refusal)
 	switch {
+	case err == nil:
+		return worker.Result{}, false, nil
 	case !errors.As(err, &r):
+		if ctx.Err() == nil {
+			s.Events.Warning(pod.RefOf(p), reasonFailed, "Error: "+err.Error())
+		}
 		return worker.Result{}, false, err
 	case len(o.Containers) == 0 && !o.Running():
 		return s.reject(p, o, f, &admit.Rejection{Reason: r.Reason, Message: r.Message}), true, nil
