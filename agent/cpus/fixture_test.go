@@ -167,6 +167,20 @@ func (b *board) ends(m *Manager, p *v1.Pod) {
 	b.changed()
 }
 
+// breaks has updates fail from now on; nil ends that.
+func (b *board) breaks(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.broken = err
+}
+
+// updated is how often containers were updated.
+func (b *board) updated() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.updates
+}
+
 // where is cpuset.cpus of all containers.
 func (b *board) where() map[string]string {
 	b.mu.Lock()

@@ -73,12 +73,12 @@ func TestSharedContainersMakeRoom(t *testing.T) {
 		} else if r := new(cpuset.Refusal); !errors.As(err, &r) || r.Reason != cpuset.ReasonUnexpected || !strings.HasPrefix(r.Message, "Allocate failed due to container \"a\"") || !strings.HasSuffix(r.Message, ", which is unexpected") {
 			t.Errorf("the refusal: %v", err)
 		}
-		updates := b.updates
+		updates := b.updated()
 		b.changed()
 		b.allocate(m, alone)
 		synctest.Wait()
-		if b.updates != updates {
-			t.Errorf("%d updates for nothing", b.updates-updates)
+		if b.updated() != updates {
+			t.Errorf("%d updates for nothing", b.updated()-updates)
 		}
 		b.ends(m, alone)
 		synctest.Wait()
@@ -94,30 +94,30 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 		b.allocate(m, shared)
 		b.runs(m, shared)
 		synctest.Wait()
-		b.broken = errors.New("crun is broken")
+		b.breaks(errors.New("crun is broken"))
 		b.ends(m, alone)
 		b.changed()
 		synctest.Wait()
-		if b.updates != 1 {
-			t.Errorf("%d updates before it is time to try again", b.updates)
+		if b.updated() != 1 {
+			t.Errorf("%d updates before it is time to try again", b.updated())
 		}
 		for range 5 { // nothing of it brings the next try on
 			b.changed()
 			synctest.Wait()
 		}
-		if b.updates != 1 {
-			t.Errorf("%d updates before it is time to try again", b.updates)
+		if b.updated() != 1 {
+			t.Errorf("%d updates before it is time to try again", b.updated())
 		}
 		time.Sleep(10 * time.Minute)
-		if b.updates < 10 || b.updates > 20 {
-			t.Errorf("%d updates in ten minutes", b.updates)
+		if b.updated() < 10 || b.updated() > 20 {
+			t.Errorf("%d updates in ten minutes", b.updated())
 		}
-		b.broken = nil
+		b.breaks(nil)
 		time.Sleep(2 * retryLater)
 		b.want(map[string]string{"shared-a": "0-3"})
-		updates := b.updates
+		updates := b.updated()
 		time.Sleep(time.Hour)
-		if b.updates != updates {
+		if b.updated() != updates {
 			t.Error("it does not come to rest")
 		}
 	})
@@ -139,7 +139,7 @@ func TestTheCgroupIsWrittenWhereTheRuntimeFails(t *testing.T) {
 		b.allocate(m, shared)
 		b.runs(m, shared)
 		synctest.Wait()
-		b.broken = errors.New("memory.swap.max: no such file")
+		b.breaks(errors.New("memory.swap.max: no such file"))
 		b.allocate(m, alone)
 		synctest.Wait()
 		if got, err := os.ReadFile(group); string(got) != "0,2-3" || err != nil {
@@ -147,8 +147,8 @@ func TestTheCgroupIsWrittenWhereTheRuntimeFails(t *testing.T) {
 		}
 		b.changed()
 		time.Sleep(time.Hour)
-		if b.updates != 1 {
-			t.Errorf("%d updates", b.updates)
+		if b.updated() != 1 {
+			t.Errorf("%d updates", b.updated())
 		}
 	})
 }
