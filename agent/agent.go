@@ -16,6 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/cri"
+	"github.com/tinylet/tinylet/agent/cpus"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/event"
@@ -147,6 +148,7 @@ type parts struct {
 	preload *preload.Preloader // nil without an importer
 	lost    *lost.Finder       // nil without cgroups
 	poller  *cgroups.Poller    // nil without cgroups
+	cpus    *cpus.Manager      // nil where nobody has CPUs alone
 
 	evictions *evictions
 
@@ -167,6 +169,9 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 	}
 	if p.poller != nil {
 		jobs = append(jobs, p.poller.Run)
+	}
+	if p.cpus != nil {
+		jobs = append(jobs, p.cpus.Run)
 	}
 	if p.cluster != nil {
 		jobs = append(jobs, p.cluster.jobs()...)
@@ -191,6 +196,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	}
 	p.runtime, _ = runtime.(teller)
 	p.wake = func(uid types.UID) { p.workers.Wake(uid) }
+	if err := cpus.Reserve(&cfg.Kubelet); err != nil {
+		return nil, err
+	}
 	node, err := newNodeFacts(cfg, runtime, tree)
 	if err != nil {
 		return nil, err
@@ -212,6 +220,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	}
 	view := &view{statuses: p.statuses, tree: tree, node: node}
 	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
+		return nil, err
+	}
+	if err := p.assembleCPUs(cfg, runtime, tree, node, log); err != nil {
 		return nil, err
 	}
 	if p.evictions, err = newEvictions(cfg, runtime, view, p, log); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/cpus"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/manifest"
@@ -31,7 +32,8 @@ type lab struct {
 	cfg     *config.Config
 	wanted  []*v1.Pod
 	born    time.Time
-	bootID  string // in place of the machine's, if not empty
+	bootID  string                     // in place of the machine's, if not empty
+	cpus    func(*parts) *cpus.Manager // in place of that of the machine's CPUs; nil is none
 
 	// api says that the pods are the API server's, and not of files.
 	api bool
@@ -103,6 +105,11 @@ func (l *lab) start() {
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
 	for _, job := range agent.evictions.jobs() {
 		l.done.Go(func() { _ = job(ctx) })
+	}
+	if l.cpus != nil {
+		agent.cpus = l.cpus(agent)
+		agent.syncer.CPUs = agent.cpus
+		l.done.Go(func() { _ = agent.cpus.Run(ctx) })
 	}
 	l.want(l.wanted...)
 }

@@ -33,6 +33,7 @@ func (p *parts) writeMetrics(ctx context.Context, w io.Writer) error {
 	p.workers.WriteMetrics(out)
 	p.syncer.WriteMetrics(out)
 	p.syncer.Volumes.WriteMetrics(out)
+	p.cpus.WriteMetrics(out)
 	if err := p.writeClaims(ctx, out); err != nil {
 		return fmt.Errorf("write the agent's metrics: %w", err)
 	}

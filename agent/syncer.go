@@ -14,6 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/lifecycle"
+	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/remote"
 	"github.com/tinylet/tinylet/agent/resize/record"
@@ -36,6 +37,8 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Cgroups:           tree,
 		Allocations:       record.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
 		Ready:             func() bool { return p.mux.Ready() },
+		CPUs:              p.cpus,
+		OOM:               p.oomWatcher(tree, node, log),
 		Statuses:          p.statuses,
 		Events:            p.events,
 		Node:              node.get,
@@ -61,6 +64,26 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		c.Services, c.ConfirmNode = p.cluster.services, p.cluster.registrar.Refresh
 	}
 	return podsync.New(c)
+}
+
+// oomWatcher knows what the kernel killed for want of memory; nil without
+// cgroups.
+func (p *parts) oomWatcher(tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *oom.Watcher {
+	if tree == nil {
+		return nil
+	}
+	return oom.New(oom.Config{
+		Tree: tree, Poller: p.poller, Node: node.peek, Pods: p.oomPods, Wake: p.wake, Events: p.events, Log: log,
+	})
+}
+
+func (p *parts) oomPods() []oom.Pod {
+	entries := p.statuses.List()
+	pods := make([]oom.Pod, len(entries))
+	for i, e := range entries {
+		pods[i] = oom.Pod{Pod: e.Pod, Status: e.Status}
+	}
+	return pods
 }
 
 // reader answers what pods refer to: from local files, and what is not there

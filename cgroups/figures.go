@@ -94,9 +94,12 @@ func (m *MemoryFigures) WorkingSet() Figure {
 
 // EventFigures count what memory.events does since the group was made.
 type EventFigures struct {
-	// OOM is how often the limit could not be kept, OOMKill how many
-	// processes were killed for it.
-	OOM, OOMKill Figure
+	// OOM is how often the limit of the group, or of one below it, could not be
+	// kept: it stays as it is where the system runs out. OOMKill is how many
+	// processes of the group were killed because memory ran out, of the group or
+	// of the whole system, and OOMGroupKill how often a whole group was
+	// (memory.oom.group; since Linux 5.17).
+	OOM, OOMKill, OOMGroupKill Figure
 }
 
 // IOFigures are the sums over all devices of io.stat. What goes through a

@@ -63,6 +63,8 @@ func (e *EventFigures) slot(key []byte) *Figure {
 		return &e.OOM
 	case "oom_kill":
 		return &e.OOMKill
+	case "oom_group_kill":
+		return &e.OOMGroupKill
 	default:
 		return nil
 	}

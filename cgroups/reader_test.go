@@ -31,7 +31,7 @@ func groupFiles(t testing.TB) map[string]string {
 		"memory.stat":         string(stat),
 		"memory.swap.current": "4096\n",
 		"memory.swap.max":     "max\n",
-		"memory.events":       "low 0\nhigh 1\nmax 20\noom 3\noom_kill 2\noom_group_kill 0\n",
+		"memory.events":       "low 0\nhigh 1\nmax 20\noom 3\noom_kill 2\noom_group_kill 1\n",
 		"cpu.stat": "usage_usec 1520443\nuser_usec 1000400\nsystem_usec 520043\nnice_usec 0\n" +
 			"core_sched.force_idle_usec 0\nnr_periods 200\nnr_throttled 12\nthrottled_usec 340000\nnr_bursts 0\nburst_usec 0\n",
 		"pids.current": "7\n",
@@ -52,7 +52,7 @@ func groupFigures() Figures {
 			Anon: k(401408), File: k(2555904), Kernel: k(225280), SlabReclaimable: k(60264),
 			ActiveFile: k(147456), InactiveFile: k(2408448), Faults: k(1184), MajorFaults: k(12),
 		},
-		Events: EventFigures{OOM: k(3), OOMKill: k(2)},
+		Events: EventFigures{OOM: k(3), OOMKill: k(2), OOMGroupKill: k(1)},
 		Pids:   k(7),
 		IO:     IOFigures{ReadBytes: k(1052672), WrittenBytes: k(8192), Reads: k(31), Writes: k(2)},
 		CPUPressure: Pressure{

@@ -221,7 +221,7 @@ func (c *checker) sysctl(path, pattern string) {
 }
 
 func (c *checker) managers(kc *kubelet.KubeletConfiguration) {
-	c.oneOf("cpuManagerPolicy", kc.CPUManagerPolicy, "none", "static")
+	c.cpus(kc)
 	c.oneOf("memoryManagerPolicy", kc.MemoryManagerPolicy,
 		kubelet.NoneMemoryManagerPolicy, kubelet.StaticMemoryManagerPolicy)
 	c.oneOf("topologyManagerPolicy", kc.TopologyManagerPolicy,

@@ -103,6 +103,14 @@ func TestInvalid(t *testing.T) {
 		{"parallel and serial", func(c *Config) { c.Kubelet.MaxParallelImagePulls = new(int32); *c.Kubelet.MaxParallelImagePulls = 2 }, "unless serializeImagePulls is false"},
 		{"max pods", func(c *Config) { c.Kubelet.MaxPods = -1 }, "maxPods (--max-pods) is -1: it must be 0 or more"},
 		{"oom score", func(c *Config) { *c.Kubelet.OOMScoreAdj = 1001 }, "oomScoreAdj"},
+		{"CPU policy", func(c *Config) { c.Kubelet.CPUManagerPolicy = "dynamic" }, "cpuManagerPolicy"},
+		{"nothing reserved for a static CPU policy", func(c *Config) { c.Kubelet.CPUManagerPolicy = "static" }, "set reservedSystemCPUs, or cpu in kubeReserved"},
+		{"zero reserved for it", func(c *Config) {
+			c.Kubelet.CPUManagerPolicy, c.Kubelet.KubeReserved = "static", map[string]string{"cpu": "0"}
+		}, "set reservedSystemCPUs, or cpu in kubeReserved"},
+		{"options of no CPU policy", func(c *Config) { c.Kubelet.CPUManagerPolicyOptions = map[string]string{"full-pcpus-only": "true"} }, "cpuManagerPolicyOptions"},
+		{"list of CPUs", func(c *Config) { c.Kubelet.ReservedSystemCPUs = "0-1,a" }, "reservedSystemCPUs (--reserved-cpus) is \"0-1,a\": it must be a list of CPUs"},
+		{"reserved CPUs and a group", func(c *Config) { c.Kubelet.ReservedSystemCPUs, c.Kubelet.SystemReservedCgroup = "0", "/system" }, "empty where systemReservedCgroup"},
 		{"quota period", func(c *Config) { c.Kubelet.CPUCFSQuotaPeriod.Duration = 2 * time.Second }, "cpuCFSQuotaPeriod"},
 		{"restart period", func(c *Config) { c.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration = 301 * time.Second }, "crashLoopBackOff.maxContainerRestartPeriod"},
 		{"swap", func(c *Config) { c.Kubelet.MemorySwap.SwapBehavior = "UnlimitedSwap" }, "memorySwap.swapBehavior"},

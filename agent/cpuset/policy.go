@@ -208,3 +208,6 @@ func count(s Set) string {
 		return fmt.Sprintf("%d (%s) are", n, s)
 	}
 }
+
+// Holds says whether a container of the pod has CPUs alone.
+func (p *Policy) Holds(podUID types.UID) bool { return len(p.held[podUID]) > 0 }

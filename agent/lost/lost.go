@@ -13,6 +13,13 @@
 //
 // What has no process shows in the kernel's files, which cost nothing to read;
 // the runtime is asked only of containers for which that holds at two looks.
+//
+// They are read once a minute and not watched. To watch them (WatchState of
+// package cgroups) would take an open file for each container, with which the
+// kernel keeps a buffer of 4 KiB (seq_file), and wake the agent at each
+// container's end, of which the runtime tells anyway. To read them all takes
+// about 10 µs each, so 30 pods cost less than a millisecond in a minute, and a
+// lost container can wait for a minute.
 package lost
 
 import (

@@ -111,6 +111,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	}
 	s.Probes.Forget(ref.UID)
 	s.resizes.end(ref.UID)
+	s.CPUs.Release(ref.UID)
 	s.placeFree(s.admission.end(ref.UID))
 	f.terminated = true
 	if p == nil {
@@ -213,6 +214,7 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := s.forgetResizes(ref); err != nil {
 		return err
 	}
+	s.OOM.Forget(ref.UID)
 	s.Statuses.Delete(ref.UID)
 	s.dropFacts(ref.UID)
 	return nil

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/cpus"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/evict"
@@ -27,6 +28,7 @@ import (
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/probe"
@@ -74,7 +76,12 @@ type Config struct {
 	Resizable resize.Features
 	// Ready says that all sources have told their pods: before that no resize
 	// is decided. It must not block; nil is always.
-	Ready    func() bool
+	Ready func() bool
+	// CPUs gives containers CPUs of their own; nil gives none.
+	CPUs *cpus.Manager
+	// OOM knows which containers were killed for want of memory; nil leaves that
+	// to the runtime.
+	OOM      *oom.Watcher
 	Statuses *status.Store
 	Events   *event.Recorder
 	// Node tells what configs need to know of the node. It may block on the
@@ -292,6 +299,9 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 			return worker.Result{}, err
 		}
 		actions := s.planFor(p, o, f)
+		if result, refused, err := s.allocate(ctx, p, o, &actions, f); refused || err != nil {
+			return result, err
+		}
 		f.learn(&actions)
 		s.tellBackoffs(p, &actions, f)
 		s.report(p, o, f)
@@ -390,7 +400,7 @@ func (f *facts) wait(name, reason, message string) {
 // report generates the status and stores it.
 func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
 	in := status.Input{
-		Pod: p, Observed: o, Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
+		Pod: p, Observed: s.OOM.Judge(p, o), Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
 		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: messagesOf(p, o),
 		Probes: s.findings(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
 		Actual: f.actual, PodActual: s.podActual(p), Resize: s.resizes.conditions(p.UID),

@@ -19,6 +19,8 @@ const (
 	reasonInitializing = "PodInitializing"
 	reasonCompleted    = "Completed"
 	reasonError        = "Error"
+	// reasonOOMKilled is the runtime's, or what package oom puts in its place.
+	reasonOOMKilled = "OOMKilled"
 	// reasonUnknown is the end of a container whose end nobody saw.
 	reasonUnknown = "ContainerStatusUnknown"
 )

@@ -48,10 +48,14 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 			t.Reason = reasonError
 		}
 	}
+	told := g.told(t.ContainerID)
+	if told.Reason == reasonOOMKilled {
+		t.Reason = reasonOOMKilled // the kernel's figures that said so are gone by now
+	}
 	m, read := g.Messages[c.ID]
 	switch {
 	case !read:
-		t.Message = cmp.Or(g.told(t.ContainerID), t.Message)
+		t.Message = cmp.Or(told.Message, t.Message)
 	case m != "" && t.Message != "":
 		t.Message += ": " + m
 	case m != "":
@@ -60,14 +64,15 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 	return t
 }
 
-// told is the message that the old status has of a container's end.
-func (g *generator) told(containerID string) string {
+// told is what the old status says of a container's end; the zero value if it
+// says nothing.
+func (g *generator) told(containerID string) v1.ContainerStateTerminated {
 	for c := range pod.Statuses(g.old) {
 		for _, t := range [2]*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
 			if t != nil && t.ContainerID == containerID {
-				return t.Message
+				return *t
 			}
 		}
 	}
-	return ""
+	return v1.ContainerStateTerminated{}
 }

@@ -1,0 +1,47 @@
+package config
+
+import (
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// cpuList is the kernel's list of CPUs (cpuset(7)). Which of them the machine
+// has shows when the agent starts.
+var cpuList = regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
+
+// static is the value of cpuManagerPolicy by which containers have CPUs alone.
+const static = "static"
+
+func (c *checker) cpus(kc *kubelet.KubeletConfiguration) {
+	c.oneOf("cpuManagerPolicy", kc.CPUManagerPolicy, "none", static)
+	if len(kc.CPUManagerPolicyOptions) > 0 && kc.CPUManagerPolicy != static {
+		c.invalid("cpuManagerPolicyOptions", "set", "absent unless cpuManagerPolicy is "+static)
+	}
+	if kc.ReservedSystemCPUs != "" {
+		if !cpuList.MatchString(kc.ReservedSystemCPUs) {
+			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "a list of CPUs such as 0-1,3")
+		}
+		if kc.SystemReservedCgroup != "" || kc.KubeReservedCgroup != "" {
+			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "empty where systemReservedCgroup or kubeReservedCgroup is set")
+		}
+	} else if kc.CPUManagerPolicy == static && !reservesCPU(kc) {
+		c.invalid("cpuManagerPolicy", static, "none where no CPU is reserved for all that is not alone on its own: set reservedSystemCPUs, or cpu in kubeReserved or systemReserved")
+	}
+}
+
+// reservesCPU says whether the reservations have CPU time. What cannot be read
+// is an error of its own.
+func reservesCPU(kc *kubelet.KubeletConfiguration) bool {
+	for _, reserved := range []map[string]string{kc.KubeReserved, kc.SystemReserved} {
+		text, set := reserved["cpu"]
+		if !set {
+			continue
+		}
+		if q, err := resource.ParseQuantity(text); err != nil || q.Sign() > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,145 @@
+package cpus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/cpuset"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// When a container that could not be moved is tried again: soon, and later if
+// it fails again and again.
+const (
+	retrySoon  = 2 * time.Second
+	retryLater = time.Minute
+)
+
+// Run moves containers to where they belong until ctx ends, and returns its
+// cause. It sleeps while no pod changes.
+func (m *Manager) Run(ctx context.Context) error {
+	cancel := m.cfg.Notify(m.sign)
+	defer cancel()
+	wait := retrySoon
+	retry := time.NewTimer(wait)
+	retry.Stop()
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-m.sign:
+		case <-retry.C:
+			m.waiting = false
+		}
+		m.move(ctx)
+		switch {
+		case len(m.failed) == 0:
+			wait, m.waiting = retrySoon, false
+			retry.Stop()
+		case !m.waiting:
+			m.waiting = true
+			retry.Reset(wait)
+			wait = min(2*wait, retryLater)
+		}
+	}
+}
+
+// who is a container that runs.
+type who struct {
+	uid  types.UID
+	name string
+}
+
+// move looks at all that runs. What fails is in failed, and not tried again
+// while that waits.
+func (m *Manager) move(ctx context.Context) {
+	m.mu.Lock()
+	ready := m.policy != nil
+	m.mu.Unlock()
+	if !ready {
+		return // the first pod that asks makes it so
+	}
+	ids, runs := make(map[who]string), make(map[string]bool)
+	var running []cpuset.Container
+	for _, p := range m.cfg.Pods() {
+		for c := range pod.Statuses(p.Status) {
+			_, id, _ := strings.Cut(c.ContainerID, "://")
+			if id == "" || c.State.Running == nil {
+				continue
+			}
+			runs[id] = true
+			if m.waiting && m.failed[id] > 0 {
+				continue
+			}
+			on, known := m.on[id]
+			if !known {
+				var err error
+				if on, err = m.runsOn(ctx, p.Pod.UID, id); err != nil {
+					m.fail(id, err)
+					continue
+				}
+				m.on[id] = on
+			}
+			ids[who{p.Pod.UID, c.Name}] = id
+			running = append(running, cpuset.Container{PodUID: p.Pod.UID, Name: c.Name, CPUs: on})
+		}
+	}
+	gone := func(id string) bool { return !runs[id] }
+	maps.DeleteFunc(m.on, func(id string, _ cpuset.Set) bool { return gone(id) })
+	maps.DeleteFunc(m.failed, func(id string, _ int) bool { return gone(id) })
+	m.mu.Lock()
+	changes := m.policy.Changes(running)
+	m.mu.Unlock()
+	for _, c := range changes {
+		id := ids[who{c.PodUID, c.Name}]
+		if err := m.put(ctx, c, id); err != nil {
+			m.fail(id, err)
+			continue
+		}
+		m.on[id] = c.CPUs
+		delete(m.failed, id)
+	}
+}
+
+// put moves one container. Where the runtime cannot, its cgroup is written.
+func (m *Manager) put(ctx context.Context, c cpuset.Container, id string) error {
+	list := c.CPUs.String()
+	err := m.cfg.Runtime.UpdateContainerResources(ctx, id, &runtimeapi.LinuxContainerResources{CpusetCpus: list})
+	if err == nil || errors.Is(err, container.ErrNotFound) || errors.Is(err, container.ErrUnavailable) {
+		return err
+	}
+	written := false
+	m.groups(c.PodUID, id, func(path string) bool {
+		written = m.cfg.Tree.SetCPUs(path, list) == nil
+		return written
+	})
+	if !written {
+		return err
+	}
+	m.cfg.Log.Debug("the runtime does not move a container to other CPUs; its cgroup was written", "podUID", c.PodUID, "container", c.Name, "cpus", list, "error", err)
+	return nil
+}
+
+// fail notes that a container was not moved. One that is gone needs not be.
+func (m *Manager) fail(id string, err error) {
+	delete(m.on, id)
+	if errors.Is(err, container.ErrNotFound) {
+		delete(m.failed, id)
+		return
+	}
+	m.failed[id]++
+	level := slog.LevelWarn
+	if m.failed[id] > 1 {
+		level = slog.LevelDebug
+	}
+	m.cfg.Log.Log(context.Background(), level, "a container was not moved to the CPUs that it is to run on, which is tried again", "id", id, "error", err)
+}

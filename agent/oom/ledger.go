@@ -1,0 +1,144 @@
+package oom
+
+// counts are what one group's memory.events says.
+type counts struct {
+	oom    uint64 // a limit in it could not be kept
+	kills  uint64 // processes killed
+	groups uint64 // kills of a whole group at once
+}
+
+// since is how much was counted after an earlier look.
+func (c counts) since(old counts) counts {
+	return counts{less(c.oom, old.oom), less(c.kills, old.kills), less(c.groups, old.groups)}
+}
+
+// less is a-b, and not under 0: two files are not read at one moment.
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+// reading is what a pod's group and those of its containers count at one look,
+// the pod's read first. Containers that count nothing are left out.
+type reading struct {
+	pod        counts
+	containers map[string]counts // by the runtime's ID
+}
+
+// cause is whose memory ran out.
+type cause uint8
+
+const (
+	ofNode cause = iota
+	ofPods       // all pods together
+	ofPod
+	ofContainer
+)
+
+// kill is what was counted of one container since the look before.
+type kill struct {
+	id    string
+	n     uint64 // processes
+	whole bool   // all of the container
+	cause cause
+}
+
+// ledger is what is known of one pod. Its zero value is a pod of which nothing
+// was counted yet.
+type ledger struct {
+	pod        counts
+	containers map[string]counts
+	// past is what is left of containers that are judged and gone: the pod's
+	// counts have theirs still.
+	past counts
+	// given are loose kills that have found their container, which is in ends.
+	given uint64
+	// limited says that a limit was met when kills became loose.
+	limited bool
+	// judged are the ends that were judged, by ID, and whether they were for
+	// memory.
+	judged map[string]bool
+	untold []kill // of containers whose names are not known yet
+}
+
+// take notes a reading, and answers what is new in it. A kill that is neither
+// for the limit of the container nor of the pod has cause ofNode.
+func (l *ledger) take(now reading) []kill {
+	if now.pod.kills < l.pod.kills || now.pod.oom < l.pod.oom {
+		*l = ledger{judged: l.judged} // the group was made anew
+	}
+	l.fold(now.containers)
+	own, loose := l.own(), l.loose()
+	l.pod = now.pod
+	var kills []kill
+	for id, c := range now.containers {
+		d := c.since(l.containers[id])
+		if l.containers == nil {
+			l.containers = make(map[string]counts)
+		}
+		l.containers[id] = c
+		if d.kills == 0 {
+			continue
+		}
+		k := kill{id: id, n: d.kills, whole: d.groups > 0}
+		if d.oom > 0 {
+			k.cause = ofContainer
+		}
+		kills = append(kills, k)
+	}
+	limited := l.own() > own
+	for i := range kills {
+		if limited && kills[i].cause != ofContainer {
+			kills[i].cause = ofPod
+		}
+	}
+	if l.loose() > loose {
+		l.limited = limited
+	}
+	return kills
+}
+
+// fold keeps only the sum of containers that nobody asks for any more: a pod
+// may end for memory for months.
+func (l *ledger) fold(there map[string]counts) {
+	for id, c := range l.containers {
+		_, is := there[id]
+		if _, judged := l.judged[id]; !is && judged {
+			l.past.oom += c.oom
+			l.past.kills += c.kills
+			delete(l.containers, id)
+		}
+	}
+}
+
+// own is how often the pod's own limit could not be kept; that of containers
+// whose groups were never seen is in it.
+func (l *ledger) own() uint64 {
+	n := less(l.pod.oom, l.past.oom)
+	for _, c := range l.containers {
+		n = less(n, c.oom)
+	}
+	return n
+}
+
+// loose are kills of which no container is known.
+func (l *ledger) loose() uint64 {
+	n := less(l.pod.kills, l.given+l.past.kills)
+	for _, c := range l.containers {
+		n = less(n, c.kills)
+	}
+	return n
+}
+
+// give takes what is loose for one container's.
+func (l *ledger) give(id string, hasLimit bool) kill {
+	k := kill{id: id, n: l.loose()}
+	l.given += k.n
+	if l.limited {
+		k.cause = ofPod
+		if hasLimit {
+			k.cause = ofContainer
+		}
+	}
+	return k
+}
+
+// settle takes all that was counted for known, and told.
+func (l *ledger) settle() { l.given += l.loose() }

@@ -1,0 +1,165 @@
+package oom
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// look compares all counts with those of the look before, and tells what is
+// new. It needs the lock.
+func (w *Watcher) look() {
+	node, ok := w.cfg.Node()
+	if !ok {
+		return
+	}
+	if !w.based {
+		w.base(node)
+		return
+	}
+	kernel, known := w.kernelKills() // before the pods', which are in it
+	top, _ := w.read(kubepods(node)) // no group counts nothing
+	switch {
+	case top.kills < w.top.kills || top.oom < w.top.oom: // made anew
+		w.top, w.outside = counts{}, less(kernel, top.kills)
+	case top.kills == w.top.kills:
+		w.top = top
+		if known {
+			w.system(node, less(kernel, top.kills), nil)
+		}
+		return
+	}
+	victims := w.lookAtPods(node, top.oom-w.top.oom)
+	w.top = top
+	if len(victims) > 0 {
+		w.systemOOM(victims)
+	}
+	if known {
+		w.system(node, less(kernel, top.kills), victims)
+	}
+}
+
+// lookAtPods tells of what was killed in pods. limits is how often a limit was
+// met in any of them or by all together. The victims of a system that ran out
+// are answered.
+func (w *Watcher) lookAtPods(node *criconfig.Node, limits uint64) (victims []string) {
+	type found struct {
+		pod   Pod
+		kills []kill
+	}
+	var all []found
+	for _, p := range w.cfg.Pods() {
+		path := criconfig.PodCgroup(p.Pod, node)
+		c, err := w.read(path)
+		if err != nil || c == (counts{}) && w.pods[p.Pod.UID] == nil {
+			continue
+		}
+		l := w.ledger(p.Pod.UID)
+		limits = less(limits, less(c.oom, l.pod.oom))
+		if c == l.pod {
+			continue
+		}
+		kills := l.take(reading{pod: c, containers: w.containers(path, node)})
+		if len(kills) > 0 || l.loose() > 0 {
+			all = append(all, found{p, kills})
+		}
+	}
+	for _, f := range all {
+		for _, k := range f.kills {
+			if k.cause == ofNode && limits > 0 {
+				k.cause = ofPods
+			}
+			name := nameBy(f.pod.Status, k.id)
+			if k.cause == ofNode {
+				victims = append(victims, victim(f.pod.Pod, name))
+			}
+			if name == "" {
+				l := w.ledger(f.pod.Pod.UID)
+				l.untold = append(l.untold, k)
+				continue
+			}
+			w.tell(f.pod.Pod, name, k)
+		}
+		w.cfg.Wake(f.pod.Pod.UID)
+	}
+	return victims
+}
+
+func victim(p *v1.Pod, name string) string {
+	if name == "" {
+		return "a container of pod " + p.Namespace + "/" + p.Name
+	}
+	return "container " + name + " of pod " + p.Namespace + "/" + p.Name
+}
+
+// base notes what was counted before the agent came.
+func (w *Watcher) base(node *criconfig.Node) {
+	w.based = true
+	kernel, _ := w.kernelKills()
+	w.top, _ = w.read(kubepods(node))
+	w.outside, w.others = less(kernel, w.top.kills), w.otherLimits(node)
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		parent := criconfig.QoSCgroup(class, node)
+		names, _ := w.cfg.Tree.List(parent) // there may be none yet
+		for _, name := range names {
+			uid := podOf(name)
+			path := parent + "/" + name
+			if c, err := w.read(path); uid != "" && err == nil && c != (counts{}) {
+				l := w.ledger(uid)
+				l.take(reading{pod: c, containers: w.containers(path, node)})
+				l.settle()
+			}
+		}
+	}
+}
+
+// podOf is the UID in the name of a pod's group, or "".
+func podOf(name string) types.UID {
+	if uid, ok := strings.CutPrefix(name, "pod"); ok {
+		return types.UID(uid)
+	}
+	if _, uid, ok := strings.Cut(strings.TrimSuffix(name, ".slice"), "-pod"); ok {
+		return types.UID(strings.ReplaceAll(uid, "_", "-"))
+	}
+	return ""
+}
+
+// containers are what the groups in a pod's count.
+func (w *Watcher) containers(path string, node *criconfig.Node) map[string]counts {
+	names, err := w.cfg.Tree.List(path)
+	if err != nil {
+		return nil
+	}
+	before, after, _ := strings.Cut(criconfig.ContainerCgroup("", "\x00", node), "\x00")
+	before = strings.TrimPrefix(before, "/")
+	var out map[string]counts
+	for _, name := range names {
+		c, err := w.read(path + "/" + name)
+		if err != nil || c == (counts{}) {
+			continue
+		}
+		if out == nil {
+			out = make(map[string]counts)
+		}
+		out[strings.TrimSuffix(strings.TrimPrefix(name, before), after)] = c
+	}
+	return out
+}
+
+// read reads a group's counts; those that an older kernel has not are 0.
+func (w *Watcher) read(path string) (counts, error) {
+	var f cgroups.Figures
+	if err := w.files.Read(path, cgroups.PartEvents, &f); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			w.cfg.Log.Debug("memory.events cannot be read", "cgroup", path, "error", err)
+		}
+		return counts{}, err
+	}
+	return counts{f.Events.OOM.Value, f.Events.OOMKill.Value, f.Events.OOMGroupKill.Value}, nil
+}

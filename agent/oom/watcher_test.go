@@ -1,0 +1,252 @@
+package oom
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/criconfig"
+)
+
+// want compares what was told.
+func want(t *testing.T, n *node, events ...string) {
+	t.Helper()
+	if diff := cmp.Diff(events, n.told()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func same(t *testing.T, got []string, reasons ...string) {
+	t.Helper()
+	if diff := cmp.Diff(reasons, got); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+}
+
+func TestAContainerOverItsLimit(t *testing.T) {
+	for _, driver := range []string{criconfig.DriverCgroupfs, criconfig.DriverSystemd} {
+		t.Run(driver, func(t *testing.T) {
+			n := newNode(t)
+			n.driver = driver
+			n.group("/kubepods.slice", counts{})
+			p := n.add("web", "64Mi")
+			n.start()
+			c := counts{oom: 1, kills: 2, groups: 1}
+			at, _ := n.peek()
+			n.group(kubepods(at), c)
+			n.group(n.path(p, ""), c)
+			n.group(n.path(p, "a-0"), c)
+			n.vmstat(2)
+			n.w.Look()
+			want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: all processes of container a were killed")
+			if len(n.woken) != 1 {
+				t.Errorf("woken: %v", n.woken)
+			}
+			n.gone(n.path(p, "a-0"))
+			same(t, n.reasons(p, seen(ended("a-0", "a", 137, "Error"))), "OOMKilled")
+			same(t, n.reasons(p, seen(ended("a-0", "a", 255, "Unknown"))), "OOMKilled")
+			n.w.Look()
+			want(t, n) // once
+		})
+	}
+}
+
+func TestTheGroupIsGoneBeforeTheLook(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi", "")
+	n.group(n.path(p, ""), counts{})
+	n.start()
+	// One was killed for its liveness probe before, and judged then.
+	old := ended("b-0", "b", 137, "Error")
+	old.FinishedAt = time.Unix(500, 0)
+	same(t, n.reasons(p, seen(old)), "Error")
+
+	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
+	n.vmstat(1)
+	n.w.Look()
+	want(t, n) // it is not known yet whose
+	fresh := ended("a-0", "a", 137, "Error")
+	fresh.FinishedAt = time.Unix(400, 0) // the clock was set back meanwhile
+	same(t, n.reasons(p, seen(fresh, old)), "OOMKilled", "Error")
+	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+	same(t, n.reasons(p, seen(fresh, old)), "OOMKilled", "Error")
+	want(t, n)
+}
+
+func TestWhatTheRuntimeKnowsIsNotLooseForAnother(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi", "64Mi")
+	n.group(n.path(p, ""), counts{})
+	n.start()
+	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
+	a, b := ended("a-0", "a", 137, "OOMKilled"), ended("b-0", "b", 137, "Error")
+	b.FinishedAt = time.Unix(900, 0)
+	same(t, n.reasons(p, seen(b, a)), "Error", "OOMKilled")
+	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+}
+
+func TestAProcessOfAContainerThatGoesOn(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.start()
+	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
+	n.group(n.path(p, "a-0"), counts{oom: 1, kills: 1})
+	n.w.Look()
+	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+	runs := container.Container{ID: "a-0", Name: "a", State: container.StateRunning}
+	same(t, n.reasons(p, seen(runs)), "")
+	same(t, n.reasons(p, seen(ended("a-0", "a", 3, "Error"))), "Error")
+	same(t, n.reasons(p, seen(ended("a-0", "a", 0, "Completed"))), "Completed")
+}
+
+func TestAContainerWhoseNameIsNotKnownYet(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.pods[0].Status.ContainerStatuses = nil
+	n.start()
+	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
+	n.group(n.path(p, "a-7"), counts{oom: 1, kills: 1})
+	n.w.Look()
+	want(t, n)
+	same(t, n.reasons(p, seen(ended("a-7", "a", 137, "Error"))), "OOMKilled")
+	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+}
+
+func TestThePodsLimit(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi", "32Mi")
+	n.start()
+	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
+	n.group(n.path(p, "b-0"), counts{kills: 1})
+	n.w.Look()
+	want(t, n, "web OOMKilled: The pod web ran into its memory limit of 96Mi: a process of container b was killed")
+	same(t, n.reasons(p, seen(ended("b-0", "b", 137, "Error"))), "OOMKilled")
+}
+
+func TestAllPodsTogether(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.start()
+	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.group(n.path(p, ""), counts{kills: 1})
+	n.group(n.path(p, "a-0"), counts{kills: 1})
+	n.vmstat(1)
+	n.w.Look()
+	want(t, n, "web OOMKilled: All pods together ran into the limit of memory that the node has for them: a process of container a was killed")
+}
+
+func TestTheSystemRunsOut(t *testing.T) {
+	n := newNode(t)
+	p, other := n.add("web", ""), n.add("other", "64Mi")
+	n.group("/system", counts{oom: 4, kills: 4})
+	n.vmstat(4)
+	n.start()
+
+	// In a pod, while another one runs into its own limit.
+	n.group("/kubepods", counts{oom: 1, kills: 2})
+	n.group(n.path(p, ""), counts{kills: 1})
+	n.group(n.path(p, "a-0"), counts{kills: 1})
+	n.group(n.path(other, ""), counts{oom: 1, kills: 1})
+	n.group(n.path(other, "a-0"), counts{oom: 1, kills: 1})
+	n.vmstat(6)
+	n.w.Look()
+	want(t, n,
+		"web OOMKilled: The node ran out of memory: a process of container a was killed",
+		"other OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed",
+		" SystemOOM: System OOM encountered, victim: container a of pod default/web")
+
+	// A service over its own limit is not the system.
+	n.group("/system", counts{oom: 5, kills: 5})
+	n.vmstat(7)
+	n.w.Look()
+	want(t, n)
+	n.vmstat(8)
+	n.w.Look()
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
+	n.w.Look()
+	want(t, n)
+}
+
+func TestWhatWasCountedBeforeTheAgentCame(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi", "64Mi")
+	n.group("/kubepods", counts{oom: 3, kills: 3})
+	n.group(n.path(p, ""), counts{oom: 3, kills: 3})
+	n.group(n.path(p, "a-0"), counts{oom: 1, kills: 1})
+	n.vmstat(5)
+	n.start()
+	same(t, n.reasons(p, seen(ended("b-0", "b", 137, "Error"))), "Error")
+	want(t, n)
+	// One of its processes was killed once, and now all are.
+	same(t, n.reasons(p, seen(ended("a-0", "a", 137, "Error"))), "OOMKilled")
+	want(t, n)
+
+	n.w.Forget(p.UID)
+	n.gone("/kubepods")
+	n.group("/kubepods", counts{})
+	n.w.Look()
+	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
+	n.group(n.path(p, "a-0"), counts{oom: 1, kills: 1})
+	n.w.Look()
+	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+}
+
+func TestNothingIsKnown(t *testing.T) {
+	var none *Watcher
+	none.Look()
+	none.Forget("u")
+	o := seen(ended("a-0", "a", 137, "Error"))
+	if none.Judge(nil, o) != o {
+		t.Error("a node without cgroups judges")
+	}
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.driver = ""
+	n.start()
+	same(t, n.reasons(p, o), "Error")
+	if got := n.w.Judge(p, nil); got != nil {
+		t.Error(got)
+	}
+}
+
+func TestAPodThatEndsForMemoryAgainAndAgain(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.start()
+	var before []container.Container
+	for i := range uint64(50) {
+		id := fmt.Sprint("a-", i)
+		n.pods[0].Status.ContainerStatuses[0].ContainerID = "containerd://" + id
+		n.group("/kubepods", counts{oom: i + 1, kills: i + 1})
+		n.group(n.path(p, ""), counts{oom: i + 1, kills: i + 1})
+		n.group(n.path(p, id), counts{oom: 1, kills: 1})
+		n.w.Look()
+		want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+		n.gone(n.path(p, id))
+		now := ended(id, "a", 137, "Error")
+		same(t, n.reasons(p, seen(append([]container.Container{now}, before...)...))[:1], "OOMKilled")
+		before = []container.Container{now}
+	}
+	if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.judged) > 2 || l.loose() > 0 {
+		t.Errorf("%d counts and %d verdicts are kept, %d are loose", len(l.containers), len(l.judged), l.loose())
+	}
+}
+
+func TestALookAtNothingNewAllocatesLittle(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.start()
+	o := seen(container.Container{ID: "a-0", Name: "a", State: container.StateRunning})
+	if got := testing.AllocsPerRun(100, func() { n.w.Judge(p, o) }); got > 6 {
+		t.Errorf("%v allocations to judge a pod that runs", got)
+	}
+}

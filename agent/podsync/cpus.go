@@ -1,0 +1,53 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/admit"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/cpuset"
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/plan"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/worker"
+)
+
+// allocate gives the pod the CPUs that its containers ask for alone, before
+// anything of it starts, and refuses a pod of which nothing has run yet if
+// there are none. One that runs, or did, shares CPUs until a sync finds some: it
+// was admitted once, by another configuration or another agent.
+func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (result worker.Result, refused bool, err error) {
+	if s.CPUs == nil || a.Done || !a.CreateSandbox && len(a.Start) == 0 && !o.Running() {
+		return worker.Result{}, false, nil
+	}
+	err = s.CPUs.Allocate(ctx, p)
+	r := new(cpuset.Refusal)
+	switch {
+	case err == nil:
+		return worker.Result{}, false, nil
+	case !errors.As(err, &r):
+		if ctx.Err() == nil {
+			s.Events.Warning(pod.RefOf(p), reasonFailed, "Error: "+err.Error())
+		}
+		return worker.Result{}, false, err
+	case len(o.Containers) == 0 && !o.Running():
+		return s.reject(p, o, f, &admit.Rejection{Reason: r.Reason, Message: r.Message}), true, nil
+	}
+	s.Events.Warning(pod.RefOf(p), r.Reason, "it goes on with CPUs that it shares: "+r.Message)
+	return worker.Result{}, false, nil
+}
+
+// nodeFor is the node for the config of a container, or of the pod's sandbox
+// and cgroup where the name is "": who is alone on CPUs has no quota of their
+// time.
+func (st *starter) nodeFor(name string) *criconfig.Node {
+	if !st.node.CPUCFSQuota || !st.CPUs.Unbounded(st.ref.UID, name) {
+		return st.node
+	}
+	n := *st.node
+	n.CPUCFSQuota = false
+	return &n
+}
