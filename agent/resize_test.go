@@ -383,9 +383,9 @@ func TestResizedPodAfterAReboot(t *testing.T) {
 			sizing(t, func(t *testing.T, l *sizes) {
 				dir := t.TempDir()
 				web := sized(t, "web", "250m", "64Mi")
-				l.wanted = []*v1.Pod{web}
 				l.join(dir)
-				l.settle(5 * time.Second)
+				l.settle(time.Second)
+				l.ask(web)
 				web = grown(web, row.cpu, "64Mi")
 				l.ask(web)
 				if got := l.has(web); got != row.has {
