@@ -10,6 +10,9 @@ import (
 // enforcePods is what enforceNodeAllocatable has for the pods.
 const enforcePods = "pods"
 
+// swapLimited is memorySwap.swapBehavior where pods may swap (KEP-2400).
+const swapLimited = "LimitedSwap"
+
 // accounting is what the kernel's cgroups can bound.
 type accounting struct{ memory, hugePages, swap, io bool }
 

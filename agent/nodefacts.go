@@ -204,7 +204,7 @@ func (f *nodeFacts) node(driver string) *criconfig.Node {
 		MemoryCapacity:       f.memory,
 		MemoryAccounting:     f.accounting.memory,
 		SwapAccounting:       f.accounting.swap,
-		LimitedSwap:          k.MemorySwap.SwapBehavior == "LimitedSwap",
+		LimitedSwap:          k.MemorySwap.SwapBehavior == swapLimited,
 		SwapCapacity:         f.swap,
 		IOWeights:            f.cfg.Tinylet.IOWeightByPriority && f.accounting.io,
 		HugePageSizes:        f.hugePages,

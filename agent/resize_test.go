@@ -243,8 +243,6 @@ func TestMemoryBelowWhatIsUsed(t *testing.T) {
 		if got := l.shows(web); got != "250m/250m 64Mi/64Mi of 250m 32Mi" {
 			t.Errorf("shows %s", got)
 		}
-		// A container that starts meanwhile has what was allocated, and the
-		// others are not squeezed for it.
 		l.put(l.containerOf(web)+"/memory.current", fmt.Sprint(10<<20))
 		l.settle(time.Minute)
 		checkFiles(t, l, web)
@@ -252,6 +250,28 @@ func TestMemoryBelowWhatIsUsed(t *testing.T) {
 		if got := l.told(web); got != "ResizeStarted (Pod resize started), ResizeError (Pod resize error), ResizeCompleted (Pod resize completed)" {
 			t.Errorf("events: %s", got)
 		}
+	})
+}
+
+// A container that starts while its pod cannot shrink yet has what was
+// allocated, and the pod is not squeezed for it.
+func TestStartWhileThePodCannotShrink(t *testing.T) {
+	sizing(t, func(t *testing.T, l *sizes) {
+		web := sized(t, "web", "250m", "64Mi")
+		l.withGroups(web)
+		l.begin(web)
+		l.put(l.groupOf(web)+"/memory.current", fmt.Sprint(50<<20)) // such as of a volume in memory
+		web = grown(web, "250m", "32Mi")
+		l.ask(web)
+		l.runtime.ExitContainer(l.running()[web.Name+"/c0"], 1)
+		l.settle(10 * time.Minute)
+		if pod, c := l.get(l.groupOf(web)+"/memory.max"), l.get(l.containerOf(web)+"/memory.max"); pod != fmt.Sprint(64<<20) || c != fmt.Sprint(32<<20) {
+			t.Errorf("memory.max of the pod is %s, of the container %s", pod, c)
+		}
+		l.put(l.groupOf(web)+"/memory.current", fmt.Sprint(10<<20))
+		l.settle(time.Minute)
+		checkFiles(t, l, web)
+		l.resizedTo(web, "250m/250m 32Mi/32Mi of 250m 32Mi", 1)
 	})
 }
 
@@ -388,9 +408,9 @@ func TestResizedPodAfterAReboot(t *testing.T) {
 			sizing(t, func(t *testing.T, l *sizes) {
 				dir := t.TempDir()
 				web := sized(t, "web", "250m", "64Mi")
-				l.wanted = []*v1.Pod{web}
 				l.join(dir)
-				l.settle(5 * time.Second)
+				l.settle(time.Second)
+				l.ask(web)
 				web = grown(web, row.cpu, "64Mi")
 				l.ask(web)
 				if got := l.has(web); got != row.has {

@@ -17,6 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/remote"
+	"github.com/tinylet/tinylet/agent/resize"
 	"github.com/tinylet/tinylet/agent/resize/record"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/cgroups"
@@ -37,6 +38,10 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Cgroups:           tree,
 		Allocations:       record.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
 		Ready:             func() bool { return p.mux.Ready() },
+		Resizable: resize.Features{
+			LimitedSwap: cfg.Kubelet.MemorySwap.SwapBehavior == swapLimited && node.accounting.swap,
+			StaticCPU:   p.cpus != nil,
+		},
 		CPUs:              p.cpus,
 		OOM:               p.oomWatcher(tree, node, log),
 		Statuses:          p.statuses,

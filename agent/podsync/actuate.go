@@ -71,6 +71,7 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 	c, _ := pod.Find(&p.Spec, step.Container)
 	sized := *c
 	sized.Resources = step.Values.On(c.Resources)
+	n = s.nodeFor(p.UID, c.Name, n)
 	err := s.Runtime.UpdateContainerResources(ctx, step.ID, criconfig.UpdateResources(p, &sized, n))
 	if errors.Is(err, container.ErrNotFound) {
 		return nil // it has ended, and starts with what was allocated

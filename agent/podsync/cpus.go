@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container"
@@ -43,11 +44,11 @@ func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed,
 // nodeFor is the node for the config of a container, or of the pod's sandbox
 // and cgroup where the name is "": who is alone on CPUs has no quota of their
 // time.
-func (st *starter) nodeFor(name string) *criconfig.Node {
-	if !st.node.CPUCFSQuota || !st.CPUs.Unbounded(st.ref.UID, name) {
-		return st.node
+func (s *Syncer) nodeFor(uid types.UID, name string, n *criconfig.Node) *criconfig.Node {
+	if !n.CPUCFSQuota || !s.CPUs.Unbounded(uid, name) {
+		return n
 	}
-	n := *st.node
-	n.CPUCFSQuota = false
-	return &n
+	other := *n
+	other.CPUCFSQuota = false
+	return &other
 }

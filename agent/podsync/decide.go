@@ -74,7 +74,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 		e.given, e.due = &given, e.wanted != p
 		e.conditions, tell = e.conditions.Decided(d, p.Generation, s.now())
 	})
-	s.admission.resize(given.Apply(p))
+	s.admission.resize(s.resizes.allocated(p))
 	if tell {
 		s.tellDecision(p, &d)
 	}

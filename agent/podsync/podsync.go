@@ -275,6 +275,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	defer f.turn.leave()
 	s.decideResizes(p.UID)
 	p = s.resizes.allocated(p)
+	s.admission.resize(p) // a version that came during a decision may have missed it
 	var resized resizing
 	var o *container.Observed
 	for range maxRounds {

@@ -138,7 +138,7 @@ func (s *Syncer) world(p *v1.Pod, o *container.Observed, f *facts, n *criconfig.
 	}
 	if s.managesCgroups(n) {
 		if l, err := s.Cgroups.Limits(group); err == nil {
-			wanted := criconfig.PodResources(p, n)
+			wanted := criconfig.PodResources(p, s.nodeFor(p.UID, "", n))
 			w.Group, w.Wanted = groupOf(&l, &wanted), wantedGroup(&wanted)
 		}
 	}
@@ -169,6 +169,9 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 			limits := criconfig.ContainerLimits(p, c, n)
 			a = read(a, &l, &limits, wanted, n)
 		}
+	}
+	if n.CPUCFSQuota && s.CPUs.Unbounded(p.UID, c.Name) { // none is as it should be
+		a.CPUQuota, a.CPUPeriod = resize.Recorded(wanted, 0).CPUQuota, 0
 	}
 	a.MemoryRequest = resize.Known(wanted.MemoryRequest)
 	if had, ok := s.resizes.memory(p.UID, c.Name, cur.ID); ok {

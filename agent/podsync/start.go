@@ -70,7 +70,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 		return nil, time.Time{}, err
 	}
 	st.sandbox, err = criconfig.SandboxOf(criconfig.SandboxInput{
-		Pod: p, Attempt: a.Attempt, Node: st.nodeFor(""), Userns: st.users, ExtraGroups: st.volumes.Groups,
+		Pod: p, Attempt: a.Attempt, Node: st.nodeFor(st.ref.UID, "", st.node), Userns: st.users, ExtraGroups: st.volumes.Groups,
 		BootID: s.BootID,
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func sooner(a, b time.Time) time.Time {
 func (st *starter) prepare(ctx context.Context) (err error) {
 	if st.managesCgroups(st.node) {
 		path := criconfig.PodCgroup(st.pod, st.node)
-		if err := st.ensureCgroup(path, st.raised(path, criconfig.PodResources(st.pod, st.nodeFor("")))); err != nil {
+		if err := st.ensureCgroup(path, st.raised(path, criconfig.PodResources(st.pod, st.nodeFor(st.ref.UID, "", st.node)))); err != nil {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
 			return fmt.Errorf("make cgroup: %w", err)
 		}
@@ -294,7 +294,7 @@ func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id 
 		}
 	}
 	in := criconfig.ContainerInput{
-		Pod: st.pod, Container: c, Node: st.nodeFor(c.Name), Image: img, RestartCount: count, Backoff: what.Backoff,
+		Pod: st.pod, Container: c, Node: st.nodeFor(st.ref.UID, c.Name, st.node), Image: img, RestartCount: count, Backoff: what.Backoff,
 		HostsFile: st.hosts, PodIPs: st.ips, Userns: st.users, ExtraGroups: st.volumes.Groups,
 	}
 	if err := st.attach(ctx, &in); err != nil {

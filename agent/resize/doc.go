@@ -8,6 +8,10 @@
 //	        │            └──Encode──► disk └────── Actual ◄───────┘
 //	        └──► PodResizePending          └──► PodResizeInProgress
 //
+// A resize that waits is decided again when a pod is over, removed or has
+// shrunk, and when all sources have told their pods; the kubelet also does so
+// every three minutes. Package record keeps the allocations.
+//
 // A pod is run by its allocation, never by the newest spec: Apply gives the
 // pod that all else on the node looks at. A spec that asks for something else
 // is a resize. Decide allocates it, puts it off or refuses it; Sort says

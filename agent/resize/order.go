@@ -10,15 +10,6 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// When pending resizes are looked at again though nothing has happened:
-// FirstRetry after a look that came before all sources had told their pods,
-// Retry after any other. They are also due whenever a pod is added, changed,
-// removed or over, or has shrunk.
-const (
-	FirstRetry = 30 * time.Second
-	Retry      = 3 * time.Minute
-)
-
 // Pending is a resize that was not allocated yet.
 type Pending struct {
 	Pod        *v1.Pod // as the API server has it
