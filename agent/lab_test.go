@@ -17,7 +17,6 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/cpus"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/manifest"
@@ -32,8 +31,8 @@ type lab struct {
 	cfg     *config.Config
 	wanted  []*v1.Pod
 	born    time.Time
-	bootID  string                     // in place of the machine's, if not empty
-	cpus    func(*parts) *cpus.Manager // in place of that of the machine's CPUs; nil is none
+	bootID  string       // in place of the machine's, if not empty
+	prepare func(*parts) // changes an agent before it starts, if not nil
 
 	agent *parts
 	tell  func(pods []*v1.Pod) // as the agent's source, until stop
@@ -82,18 +81,19 @@ func (l *lab) start() {
 	if l.bootID != "" {
 		agent.syncer.BootID = l.bootID
 	}
+	if l.prepare != nil {
+		l.prepare(agent)
+	}
 	ctx, cancel := context.WithCancel(l.t.Context())
 	l.stop = cancel
+	if agent.cpus != nil {
+		l.done.Go(func() { _ = agent.cpus.Run(ctx) })
+	}
 	l.tell = func(pods []*v1.Pod) { agent.mux.Set(ctx, pod.SourceFile, source.Wanted{Pods: pods}) }
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
 	l.done.Go(func() { _ = agent.syncer.WatchLimits(ctx) })
-	if l.cpus != nil {
-		agent.cpus = l.cpus(agent)
-		agent.syncer.CPUs = agent.cpus
-		l.done.Go(func() { _ = agent.cpus.Run(ctx) })
-	}
 	l.want(l.wanted...)
 }
 
