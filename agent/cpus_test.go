@@ -34,7 +34,7 @@ func fourCPUs(t *testing.T, l *lab, dir string) {
 	if err := os.WriteFile(filepath.Join(root, "online"), []byte("0-3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.cpus = func(a *parts) *cpus.Manager {
+	l.prepare = func(a *parts) {
 		a.syncer.AdmitNode = func() *admit.Node { return nil } // this machine may have fewer
 		k := l.cfg.Kubelet
 		k.CPUManagerPolicy, k.ReservedSystemCPUs = cpuset.Static, "0"
@@ -45,7 +45,7 @@ func fourCPUs(t *testing.T, l *lab, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return m
+		a.cpus, a.syncer.CPUs = m, m
 	}
 }
 
@@ -85,6 +85,11 @@ func TestCPUsOfTheirOwn(t *testing.T) {
 		l.want(shared, limited, one)
 		three := map[string]string{"shared-board/c0": "0,2-3", "limited-board/c0": "0,2-3 with a quota", "one-board/c0": "1"}
 		l.wantCPUs("one is alone", three)
+		for _, c := range l.runtime.Calls("UpdateContainerResources") {
+			if c.Subject == l.running()["one-board/c0"] {
+				t.Error("who is alone was made elsewhere, and moved")
+			}
+		}
 
 		l.runtime.ExitContainer(l.running()["one-board/c0"], 1)
 		l.wantCPUs("it has them after a restart of its container", three)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/cpus"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/manifest"
@@ -32,8 +31,7 @@ type lab struct {
 	cfg     *config.Config
 	wanted  []*v1.Pod
 	born    time.Time
-	bootID  string                     // in place of the machine's, if not empty
-	cpus    func(*parts) *cpus.Manager // in place of that of the machine's CPUs; nil is none
+	bootID  string // in place of the machine's, if not empty
 
 	// api says that the pods are the API server's, and not of files.
 	api bool
@@ -106,9 +104,7 @@ func (l *lab) start() {
 	for _, job := range agent.evictions.jobs() {
 		l.done.Go(func() { _ = job(ctx) })
 	}
-	if l.cpus != nil {
-		agent.cpus = l.cpus(agent)
-		agent.syncer.CPUs = agent.cpus
+	if agent.cpus != nil {
 		l.done.Go(func() { _ = agent.cpus.Run(ctx) })
 	}
 	l.want(l.wanted...)

@@ -24,14 +24,15 @@ func TestAnEndForMemoryThatTheRuntimeMissed(t *testing.T) {
 	events("/kubepods", "oom 0\noom_kill 0\n")
 	h.write("/", map[string]string{"vmstat": "oom_kill 0\n"})
 	bubble(t, func(t *testing.T, l *lab) {
-		p := shell(t, "web", "Always", "sleep infinity")
+		p, node := shell(t, "web", "Always", "sleep infinity"), &criconfig.Node{}
+		l.prepare = func(a *parts) {
+			a.syncer.OOM = oom.New(oom.Config{
+				Tree: tree, Node: func() (*criconfig.Node, bool) { return node, true }, Wake: a.wake, Events: a.events,
+				Pods: a.oomPods, VMStat: h.root + "/vmstat", Log: slog.New(slog.DiscardHandler),
+			})
+		}
 		l.want(p)
 		l.start()
-		node := &criconfig.Node{}
-		l.agent.syncer.OOM = oom.New(oom.Config{
-			Tree: tree, Node: func() (*criconfig.Node, bool) { return node, true }, Wake: l.agent.wake, Events: l.agent.events,
-			Pods: l.agent.oomPods, VMStat: h.root + "/vmstat", Log: slog.New(slog.DiscardHandler),
-		})
 		l.settle(5 * time.Second)
 		id := l.running()["web-board/c0"]
 		if id == "" {
