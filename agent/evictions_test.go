@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,13 +33,15 @@ type scarce struct {
 	*lab
 	cgroups *hierarchy
 	tree    *cgroups.Tree
-	use     map[string]int64 // by pod, in MiB
-	kernel  int64            // what the kernel has of the memory, in MiB
-	tasks   int64
-	free    func() int64 // of the disk of 1000 MiB, in MiB
-	pods    []*v1.Pod
-	sign    func() // what the kernel does when memory runs short
-	refuse  error  // what it says when asked to
+
+	mu     sync.Mutex       // guards use, kernel, tasks and free
+	use    map[string]int64 // by pod, in MiB
+	kernel int64            // what the kernel has of the memory, in MiB
+	tasks  int64
+	free   func() int64 // of the disk of 1000 MiB, in MiB
+	pods   []*v1.Pod
+	sign   func() // what the kernel does when memory runs short
+	refuse error  // what it says when asked to
 }
 
 // board has 256 MiB of memory and 1000 tasks.
@@ -56,6 +59,8 @@ func (s *scarce) alive() (names []string) {
 }
 
 func (s *scarce) load(time.Time) (node.Load, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	left := boardMemory - s.kernel
 	for _, name := range s.alive() {
 		left -= s.use[name]
@@ -67,11 +72,20 @@ func (s *scarce) space(path string) (disk.Space, error) {
 	if _, err := os.Stat(path); err != nil {
 		return disk.Space{}, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	left := int64(900)
 	if s.free != nil {
 		left = s.free()
 	}
 	return disk.Space{Device: 1, Available: left << 20, Capacity: 1000 << 20}, nil
+}
+
+// set changes what the board has; the loop of evictions reads it meanwhile.
+func (s *scarce) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 // scarcity runs a test on such a board.
@@ -115,7 +129,7 @@ func (s *scarce) uses(mib map[string]int64) {
 		if !ok {
 			continue
 		}
-		s.use[p.Name] = of
+		s.set(func() { s.use[p.Name] = of })
 		group := criconfig.PodCgroup(p, n)
 		s.cgroups.uses(group, 0, int(of<<20))
 		for _, c := range s.runtime.AllContainers() {
@@ -237,7 +251,7 @@ func TestKernelMemoryCounts(t *testing.T) {
 		if got := s.alive(); len(got) != 1 {
 			t.Fatalf("with 56 MiB left %v run", got)
 		}
-		s.kernel = 45
+		s.set(func() { s.kernel = 45 })
 		s.agent.evictions.look()
 		s.settle(5 * time.Second)
 		if got := s.alive(); len(got) != 0 {
@@ -304,10 +318,10 @@ func TestEvictionByTasks(t *testing.T) {
 			n, _ := s.agent.view().node.peek()
 			s.cgroups.write(criconfig.PodCgroup(p, n), map[string]string{"pids.current": fmt.Sprintln(10 + i*100%200)})
 		}
-		s.tasks = 901
+		s.set(func() { s.tasks = 901 })
 		s.agent.evictions.look()
 		s.settle(300 * time.Millisecond)
-		s.tasks = 800
+		s.set(func() { s.tasks = 800 })
 		s.settle(5 * time.Second)
 		if got := s.alive(); !slices.Equal(got, []string{hog.Name, kept.Name}) {
 			t.Errorf("%v run", got)
@@ -367,7 +381,7 @@ func TestEvictionByDisk(t *testing.T) {
 					t.Fatalf("%d containers have ended", dead())
 				}
 				before := len(s.runtime.Calls())
-				s.free = func() int64 {
+				free := func() int64 {
 					left := 1000 - tc.taken
 					if dead() > 0 && slices.Contains(s.alive(), crasher.Name) {
 						left -= tc.dead
@@ -380,6 +394,7 @@ func TestEvictionByDisk(t *testing.T) {
 					}
 					return left
 				}
+				s.set(func() { s.free = free })
 				s.agent.evictions.look()
 				s.settle(8 * time.Second)
 				var did []string
@@ -472,7 +487,7 @@ func TestAdmissionUnderPressure(t *testing.T) {
 		if st.Phase != v1.PodFailed || st.Reason != "Evicted" || st.Message != "Pod was rejected: The node had condition: [MemoryPressure]. " {
 			t.Errorf("%s %s %q", st.Phase, st.Reason, st.Message)
 		}
-		s.free = func() int64 { return 10 }
+		s.set(func() { s.free = func() int64 { return 10 } })
 		s.agent.evictions.look()
 		s.settle(time.Second)
 		late := asking(t, "late", "1", false)
@@ -480,7 +495,7 @@ func TestAdmissionUnderPressure(t *testing.T) {
 		if st := s.status(late.UID); st.Reason != "Evicted" || !strings.Contains(st.Message, "[MemoryPressure DiskPressure]") {
 			t.Errorf("%s %s %q", st.Phase, st.Reason, st.Message)
 		}
-		s.free, s.use = nil, map[string]int64{}
+		s.set(func() { s.free, s.use = nil, map[string]int64{} })
 		s.agent.evictions.look()
 		s.settle(6 * time.Minute)
 		free := asking(t, "free", "", false)
@@ -546,19 +561,22 @@ spec:
 func TestWhoHasTheDisksLookedAt(t *testing.T) {
 	scarcity(t, func(t *testing.T, s *scarce) {
 		looks := 0
-		s.free = func() int64 { looks++; return 900 }
-		s.run(asking(t, "a", "", false))
-		if looks < 3 {
-			t.Errorf("%d looks while a pod starts", looks)
+		s.free = func() int64 { looks++; return 900 } // before the loop runs
+		counted := func() (n int) {
+			s.set(func() { n, looks = looks, 0 })
+			return n
 		}
-		looks = 0
+		s.run(asking(t, "a", "", false))
+		if n := counted(); n < 3 {
+			t.Errorf("%d looks while a pod starts", n)
+		}
 		s.settle(24 * time.Hour)
-		if looks != 0 {
-			t.Errorf("%d looks in a day", looks)
+		if n := counted(); n != 0 {
+			t.Errorf("%d looks in a day", n)
 		}
 		s.runtime.ExitContainer(s.runtime.AllContainers()[0].GetId(), 1)
 		s.settle(time.Second)
-		if looks == 0 {
+		if counted() == 0 {
 			t.Error("no look when containers end")
 		}
 	})

@@ -2,6 +2,7 @@ package pressure
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,16 @@ func TestLimits(t *testing.T) {
 		limit := resource.MustParse("1Mi")
 		limited := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "limited"}}
 		limited.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+		var mu sync.Mutex // guards what follows
 		var there []*v1.Pod
 		var used int64
 		var evicted []string
 		looks, known := 0, true
 		l := NewLimits(LimitsConfig{
-			Layout: func() (evict.Layout, bool) { return evict.OneFs, known },
+			Layout: func() (evict.Layout, bool) { mu.Lock(); defer mu.Unlock(); return evict.OneFs, known },
 			Pods: func(context.Context) (out []evict.Pod) {
+				mu.Lock()
+				defer mu.Unlock()
 				for _, p := range there {
 					out = append(out, evict.Pod{Pod: p, Known: true, Volumes: []evict.Volume{{Name: "v", Disk: evict.Disk{Bytes: evict.Measured(used)}}}})
 				}
@@ -35,43 +39,50 @@ func TestLimits(t *testing.T) {
 				if e.Condition != nil || e.Grace != time.Second || e.Signal != "emptydirfs.limit" {
 					t.Errorf("evicted as %+v", e)
 				}
-				evicted = append(evicted, p.Name)
-				there = nil
+				mu.Lock()
+				defer mu.Unlock()
+				evicted, there = append(evicted, p.Name), nil
 				return nil
 			},
-			Looked: func() { looks++ },
+			Looked: func() { mu.Lock(); defer mu.Unlock(); looks++ },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- l.Run(ctx) }()
 		l.Arrived(&v1.Pod{})
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if looks != 0 {
 			t.Errorf("%d looks without a limit", looks)
 		}
-		known = false
-		there = []*v1.Pod{limited}
+		set := func(change func()) { mu.Lock(); defer mu.Unlock(); change() }
+		set(func() { known, there = false, []*v1.Pod{limited} })
 		l.Arrived(limited)
 		l.Arrived(limited)
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if looks != 0 {
 			t.Errorf("%d looks before the layout is known", looks)
 		}
 		time.Sleep(time.Second)
-		known, used = true, 1<<20
+		synctest.Wait()
+		set(func() { known, used = true, 1<<20 })
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if looks != 10 || evicted != nil {
 			t.Errorf("%d looks in five minutes, evicted %v", looks, evicted)
 		}
-		used++
+		set(func() { used++ })
 		time.Sleep(limitsLook)
 		synctest.Wait()
 		if len(evicted) != 1 {
 			t.Errorf("over its limit, evicted %v", evicted)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		before := looks
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if looks != before {
 			t.Errorf("%d looks when nobody is left", looks-before)
 		}
