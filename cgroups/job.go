@@ -71,7 +71,7 @@ func (j *jobs) forget(waiter *job) {
 
 // run calls a method of the manager that begins a job for a unit, the first of
 // its arguments, and waits for the job's end. Any result but done is an error.
-func (l *link) run(timeout time.Duration, method, unit string, args ...any) error {
+func (l *link) run(method, unit string, args ...any) error {
 	waiter := l.jobs.expect(unit)
 	defer l.jobs.forget(waiter)
 	body, err := l.call(method, append([]any{unit}, args...)...)
@@ -82,7 +82,7 @@ func (l *link) run(timeout time.Duration, method, unit string, args ...any) erro
 	if err := dbus.Store(body, &path); err != nil {
 		return fmt.Errorf("read the job's path: %w", err)
 	}
-	timer := time.NewTimer(timeout)
+	timer := time.NewTimer(l.of.jobTime)
 	defer timer.Stop()
 	for {
 		select {
@@ -91,14 +91,14 @@ func (l *link) run(timeout time.Duration, method, unit string, args ...any) erro
 				continue
 			}
 			if e.result != "done" {
-				return fmt.Errorf("systemd's job has ended as %q", e.result)
+				return fmt.Errorf("the job of %s has ended as %q; `systemctl status %s` may tell why", method, e.result, unit)
 			}
 			return nil
 		case <-timer.C:
-			return fmt.Errorf("%w: its job has not ended within %v", ErrUnanswered, timeout)
+			return fmt.Errorf("%w: the job of %s has not ended within %v; `systemctl list-jobs` shows what waits", ErrUnanswered, method, l.of.jobTime)
 		case <-l.conn.Context().Done():
 			return errBroken
-		case <-l.closed:
+		case <-l.of.closed:
 			return errClosed
 		}
 	}

@@ -32,8 +32,7 @@ type link struct {
 	manager dbus.BusObject
 	jobs    jobs
 	version int // of systemd; 0 is not known
-	timeout time.Duration
-	closed  <-chan struct{}
+	of      *systemd
 }
 
 // patient is a connection on which nobody waits for a peer that reads nothing.
@@ -60,7 +59,7 @@ func (s *systemd) dial(socket string, bus bool) (*link, error) {
 		return nil, errors.Join(errClosed, raw.Close())
 	}
 	defer s.dials(nil)
-	l := &link{timeout: s.answerTime, closed: s.closed, jobs: jobs{waiting: make(map[*job]struct{})}}
+	l := &link{of: s, jobs: jobs{waiting: make(map[*job]struct{})}}
 	// While both sides introduce themselves only this ends the waiting.
 	err = raw.SetReadDeadline(time.Now().Add(s.answerTime))
 	if err == nil {
@@ -140,20 +139,20 @@ func (l *link) call(method string, args ...any) ([]any, error) {
 // wait waits for an answer. Without one in time the connection is of no use:
 // the answer could come to nobody.
 func (l *link) wait(call *dbus.Call) ([]any, error) {
-	timer := time.NewTimer(l.timeout)
+	timer := time.NewTimer(l.of.answerTime)
 	defer timer.Stop()
 	select {
 	case <-call.Done:
 	case <-timer.C:
 		l.close()
-		return nil, fmt.Errorf("%w within %v", ErrUnanswered, l.timeout)
-	case <-l.closed:
+		return nil, fmt.Errorf("%s: %w within %v; `systemctl list-jobs` tells whether it does now", call.Method, ErrUnanswered, l.of.answerTime)
+	case <-l.of.closed:
 		return nil, errClosed
 	}
 	var answer dbus.Error
 	if call.Err != nil && (!errors.As(call.Err, &answer) || lost[answer.Name]) {
 		l.close()
-		return nil, fmt.Errorf("%w: %w", errBroken, call.Err)
+		return nil, fmt.Errorf("%s: %w: %w", call.Method, errBroken, call.Err)
 	}
 	return call.Body, call.Err
 }

@@ -85,7 +85,7 @@ func (s *Slices) start(l *link, what slice, parent string, limits []property) er
 	if parent != rootSlice {
 		properties = append(properties, newProperty("Wants", []string{parent}))
 	}
-	err := l.run(s.systemd.jobTime, "StartTransientUnit", what.unit, "replace", properties, []dependent{})
+	err := l.run("StartTransientUnit", what.unit, "replace", properties, []dependent{})
 	if !isError(err, unitExists) {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Slices) start(l *link, what slice, parent string, limits []property) er
 	if s.tree.Exists(what.path) {
 		return nil
 	}
-	return l.run(s.systemd.jobTime, "StartUnit", what.unit, "replace")
+	return l.run("StartUnit", what.unit, "replace")
 }
 
 // Delete stops the slice and all below it, and removes their groups. Its
@@ -120,7 +120,7 @@ func (s *Slices) Delete(path string) error {
 		err = ErrBusy
 	}
 	if err == nil {
-		err = s.systemd.use(func(l *link) error { return s.stop(l, unit) })
+		err = s.systemd.use(func(l *link) error { return l.stop(unit) })
 	}
 	if err != nil {
 		return fmt.Errorf("stop slice %s: %w", unit, err)
@@ -130,8 +130,8 @@ func (s *Slices) Delete(path string) error {
 
 // stop stops a unit. One that has failed has systemd forget that, so that its
 // name is free.
-func (s *Slices) stop(l *link, unit string) error {
-	err := l.run(s.systemd.jobTime, "StopUnit", unit, "replace")
+func (l *link) stop(unit string) error {
+	err := l.run("StopUnit", unit, "replace")
 	if isError(err, noSuchUnit) {
 		return nil
 	}
