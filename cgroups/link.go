@@ -91,7 +91,7 @@ func (l *link) introduce(bus bool) error {
 		}
 	}
 	l.manager = l.conn.Object(systemdService, systemdObject)
-	body, err := l.wait(l.manager.Go("org.freedesktop.DBus.Properties.Get", 0, nil, managerMethods, "Version"))
+	body, err := l.askVersion()
 	if err != nil {
 		return err
 	}
@@ -103,14 +103,29 @@ func (l *link) introduce(bus bool) error {
 	return nil
 }
 
+// askVersion asks systemd for its version, and again while it does not answer:
+// where a first call comes so soon that systemd 252 reads it together with the
+// end of the introduction, it looks at it only when more comes. It ends with
+// the connection.
+func (l *link) askVersion() ([]any, error) {
+	answers := make(chan *dbus.Call, 32) // more than are asked in a day
+	for again := 20 * time.Millisecond; ; again *= 2 {
+		l.manager.Go("org.freedesktop.DBus.Properties.Get", 0, answers, managerMethods, "Version")
+		select {
+		case call := <-answers:
+			return l.answer(call)
+		case <-time.After(again):
+		}
+	}
+}
+
 // listen joins the bus, and has it pass on the ends of systemd's jobs.
 func (l *link) listen() error {
-	daemon := l.conn.BusObject()
-	if _, err := l.wait(daemon.Go("org.freedesktop.DBus.Hello", 0, nil)); err != nil {
+	if err := l.conn.Hello(); err != nil {
 		return err
 	}
 	rule := "type='signal',sender='" + systemdService + "',interface='" + managerMethods + "',member='" + jobRemoved + "'"
-	_, err := l.wait(daemon.Go("org.freedesktop.DBus.AddMatch", 0, nil, rule))
+	_, err := l.wait(l.conn.BusObject().Go("org.freedesktop.DBus.AddMatch", 0, nil, rule))
 	return err
 }
 
@@ -149,6 +164,11 @@ func (l *link) wait(call *dbus.Call) ([]any, error) {
 	case <-l.of.closed:
 		return nil, errClosed
 	}
+	return l.answer(call)
+}
+
+// answer is what a call that is done has brought.
+func (l *link) answer(call *dbus.Call) ([]any, error) {
 	var answer dbus.Error
 	if call.Err != nil && (!errors.As(call.Err, &answer) || lost[answer.Name]) {
 		l.close()
