@@ -92,6 +92,11 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, bel
 	told := ctx
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if a.cgroups != nil {
+		// Workers that wait for systemd do so no longer.
+		defer context.AfterFunc(ctx, a.cgroups.slices.Close)()
+		defer a.cgroups.slices.Close()
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { a.whenTold(told, ctx, cancel, log) })
 	errs := make([]error, 2)
@@ -145,6 +150,7 @@ type parts struct {
 	preload *preload.Preloader // nil without an importer
 	lost    *lost.Finder       // nil without cgroups
 	poller  *cgroups.Poller    // nil without cgroups
+	cgroups *cgroupDriver      // nil without cgroups
 
 	disks   *disk.Meter
 	streams *stream.Handler
@@ -199,12 +205,13 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		if p.poller, err = tree.NewPoller(); err != nil {
 			return nil, err
 		}
+		p.cgroups = newCgroupDriver(tree, node)
 	}
 	view := &view{statuses: p.statuses, tree: tree, node: node}
 	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
 		return nil, err
 	}
-	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
+	p.syncer = p.assembleSyncer(cfg, runtime, below, node, log)
 	p.workers = worker.NewSet(p.workSyncer(), log)
 	p.workers.Finished = p.finished
 	view.workers = p.workers

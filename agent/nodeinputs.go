@@ -98,6 +98,9 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 	default:
 		in.Problems = append(in.Problems, nodestatus.RuntimeProblems(in.RuntimeStatus.GetStatus())...)
 	}
+	if n.facts.slices() && !n.facts.systemd {
+		in.Problems = append(in.Problems, nodestatus.ProblemNoSystemd)
+	}
 	if n.shuttingDown() {
 		in.Problems = append(in.Problems, nodestatus.ProblemShutdown)
 	}

@@ -16,11 +16,10 @@ import (
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/remote"
 	"github.com/tinylet/tinylet/agent/volume"
-	"github.com/tinylet/tinylet/cgroups"
 )
 
 // assembleSyncer builds what does the work on a pod.
-func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, below *below, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
+func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, below *below, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
 	volumes := volume.New(cfg.Paths.Root)
 	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
 	c := podsync.Config{
@@ -31,7 +30,6 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Probes:            p.probes,
 		Hooks:             lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
 		Users:             &podUsers{cfg: cfg},
-		Cgroups:           tree,
 		Statuses:          p.statuses,
 		Events:            p.events,
 		Node:              node.get,
@@ -47,6 +45,9 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		MaxBackoff:        maxBackoff(cfg),
 		BootID:            bootID(),
 		Log:               log,
+	}
+	if p.cgroups != nil {
+		c.Cgroups = p.cgroups
 	}
 	if below != nil {
 		c.Below = below

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -204,9 +203,9 @@ func (s *systemd) dials(raw net.Conn) bool {
 
 // connect finds a way on which systemd answers.
 func (s *systemd) connect() (*link, error) {
-	booted := filepath.Join(s.root, bootedFolder)
-	if info, err := os.Stat(booted); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("%w: there is no %s; have the container runtime make cgroups by itself (SystemdCgroup = false in containerd's configuration) and restart it", ErrNoSystemd, booted)
+	if !SystemdRuns(s.root) {
+		return nil, fmt.Errorf("%w: there is no %s; have the container runtime make cgroups by itself (SystemdCgroup = false in containerd's configuration) and restart it",
+			ErrNoSystemd, filepath.Join(s.root, bootedFolder))
 	}
 	bus, errBus := s.dial(filepath.Join(s.root, busSocket), true)
 	if errBus == nil {

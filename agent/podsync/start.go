@@ -143,7 +143,7 @@ func sooner(a, b time.Time) time.Time {
 
 // prepare makes what the pod needs on the host before its sandbox.
 func (st *starter) prepare(ctx context.Context) (err error) {
-	if st.managesCgroups(st.node) {
+	if st.Cgroups != nil {
 		if err := st.ensureCgroup(criconfig.PodCgroup(st.pod, st.node), criconfig.PodResources(st.pod, st.node)); err != nil {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
 			return fmt.Errorf("make cgroup: %w", err)
@@ -169,12 +169,6 @@ func (st *starter) prepare(ctx context.Context) (err error) {
 		}
 	}
 	return nil
-}
-
-// managesCgroups says whether pods' cgroups are made here: with the systemd
-// driver they are slices, which the runtime makes.
-func (s *Syncer) managesCgroups(n *criconfig.Node) bool {
-	return s.Cgroups != nil && n.CgroupDriver != criconfig.DriverSystemd
 }
 
 // weighClasses gives the QoS classes their share of CPU time, which follows
