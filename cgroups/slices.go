@@ -13,8 +13,10 @@ import (
 // is waited for for a bounded time, and what fails may be repeated. The methods
 // are safe for concurrent use.
 //
-// Written on D-Bus itself rather than on github.com/coreos/go-systemd: see
-// ARCHITECTURE.md.
+// It is written on D-Bus itself rather than on go-systemd's dbus package, which
+// is as large (51 kB of an arm64 binary that has D-Bus already; this has 67 with
+// all around the calls): that one keeps two connections for as long as it is
+// used, and waits without end for an answer while it connects.
 type Slices struct {
 	tree    *Tree
 	systemd *systemd
