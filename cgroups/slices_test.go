@@ -168,7 +168,16 @@ func TestNoSystemd(t *testing.T) {
 	if !errors.Is(err, ErrUnanswered) || !strings.Contains(err.Error(), busSocket) || !strings.Contains(err.Error(), privateSocket) {
 		t.Errorf("without a socket: %v", err)
 	}
+	if err := AskSystemd(m.root); !errors.Is(err, ErrUnanswered) {
+		t.Errorf("asked without a socket: %v", err)
+	}
+	stop := m.listen(privateSocket)
+	must(t, AskSystemd(m.root))
+	stop()
 	s.systemd.root = t.TempDir()
+	if SystemdRuns(s.systemd.root) || !errors.Is(AskSystemd(s.systemd.root), ErrNoSystemd) {
+		t.Error("systemd runs in an empty folder")
+	}
 	err = s.Ensure("/a.slice", Resources{})
 	if !errors.Is(err, ErrNoSystemd) || !strings.Contains(err.Error(), "SystemdCgroup = false") {
 		t.Errorf("without systemd: %v", err)
