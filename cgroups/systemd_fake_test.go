@@ -181,6 +181,7 @@ func (m *manager) answer(conn io.Writer, msg *dbus.Message, bus bool) bool {
 		return true
 	case cuts:
 		return false
+	case cutsOff, endless: // once it is done
 	}
 	body, fail := m.handle(method, msg.Body)
 	if broken == cutsOff {
