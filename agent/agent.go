@@ -95,6 +95,11 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, bel
 	told := ctx
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if a.cgroups != nil {
+		// Workers that wait for systemd do so no longer.
+		defer context.AfterFunc(ctx, a.cgroups.slices.Close)()
+		defer a.cgroups.slices.Close()
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { a.whenTold(told, ctx, cancel, log) })
 	errs := make([]error, 2)
@@ -149,6 +154,7 @@ type parts struct {
 	lost    *lost.Finder       // nil without cgroups
 	poller  *cgroups.Poller    // nil without cgroups
 	cpus    *cpus.Manager      // nil where nobody has CPUs alone
+	cgroups *cgroupDriver      // nil without cgroups
 
 	evictions *evictions
 
@@ -217,6 +223,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		if p.poller, err = tree.NewPoller(); err != nil {
 			return nil, err
 		}
+		p.cgroups = newCgroupDriver(tree, node)
 	}
 	view := &view{statuses: p.statuses, tree: tree, node: node}
 	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {

@@ -151,11 +151,10 @@ func (v *view) logs() []logrotate.Log {
 	return out
 }
 
-// running are the containers that run by their pods' statuses, where it is
-// known which cgroups are theirs.
+// running are the containers that run by their pods' statuses.
 func (v *view) running() []lost.Container {
 	node, ok := v.node.peek()
-	if !ok || node.CgroupDriver != criconfig.DriverCgroupfs {
+	if !ok {
 		return nil
 	}
 	var out []lost.Container
@@ -169,7 +168,7 @@ func (v *view) running() []lost.Container {
 			if cgroup == "" {
 				cgroup = criconfig.PodCgroup(e.Pod, node)
 			}
-			out = append(out, lost.Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: id, Cgroup: cgroup + "/" + id})
+			out = append(out, lost.Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: id, Cgroup: criconfig.ContainerCgroup(cgroup, id, node)})
 		}
 	}
 	return out

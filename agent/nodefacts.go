@@ -42,6 +42,7 @@ type nodeFacts struct {
 	allocatable, enforced v1.ResourceList
 	hugePages             []string
 	accounting            accounting
+	systemd               bool // it runs this system
 	admission             *admit.Node
 
 	mu    sync.Mutex // never held over a call that can block
@@ -67,6 +68,7 @@ func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree
 	}
 	f.memory, f.swap = node.Memory(roots), node.Swap(roots)
 	f.hugePages = hugePageSizes()
+	f.systemd = cgroups.SystemdRuns("")
 	f.admission = &admit.Node{
 		Name:                 cfg.NodeName,
 		Labels:               node.Labels(cfg.NodeName, cfg.NodeLabels),
@@ -118,6 +120,13 @@ func lastingTaints(n *v1.Node) []v1.Taint {
 
 // registered takes the node as the API server has it.
 func (f *nodeFacts) registered(n *v1.Node) { f.joined.Store(n) }
+
+// slices says that the runtime's cgroup driver is systemd, as far as it has
+// told.
+func (f *nodeFacts) slices() bool {
+	told := f.told.Load()
+	return told != nil && told.cgroupDriver == criconfig.DriverSystemd
+}
 
 // recursiveReadOnly says whether a handler of the runtime mounts read-only
 // recursively.

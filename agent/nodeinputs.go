@@ -13,7 +13,6 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/nodestatus"
 )
@@ -61,14 +60,9 @@ type nodeInputs struct {
 }
 
 // declaredFeatures are those of k8s.io/component-helpers/nodedeclaredfeatures
-// that work here, by name. Pods' own resources can be resized where their
-// cgroups are made here.
-func (n *nodeInputs) declaredFeatures() []string {
-	list := []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
-	if facts, told := n.facts.peek(); told && facts.CgroupDriver != criconfig.DriverSystemd {
-		list = slices.Insert(list, 0, "InPlacePodLevelResourcesVerticalScaling")
-	}
-	return list
+// that work here, by name.
+var declaredFeatures = []string{
+	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 }
 
 // newNodeInputs reads what does not change.
@@ -108,12 +102,15 @@ func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 	default:
 		in.Problems = append(in.Problems, nodestatus.RuntimeProblems(in.RuntimeStatus.GetStatus())...)
 	}
+	if n.facts.slices() && !n.facts.systemd {
+		in.Problems = append(in.Problems, nodestatus.ProblemNoSystemd)
+	}
 	if n.shuttingDown() {
 		in.Problems = append(in.Problems, nodestatus.ProblemShutdown)
 	}
 	in.Under = n.under()
 	in.Warning = n.problem()
-	in.DeclaredFeatures = n.declaredFeatures()
+	in.DeclaredFeatures = declaredFeatures
 	return in
 }
 
@@ -160,7 +157,7 @@ func (n *nodeInputs) ask(ctx context.Context) (ready bool) {
 		return false // its heartbeat says so in the log
 	}
 	n.heard()
-	_, _ = n.facts.ask(ctx) // once: the features that are declared follow from it
+	_, _ = n.facts.ask(ctx) // once: that systemd is missing follows from it
 	problems := nodestatus.RuntimeProblems(status.GetStatus())
 	n.mu.Lock()
 	news := n.status == nil || !slices.Equal(problems, nodestatus.RuntimeProblems(n.status.GetStatus()))

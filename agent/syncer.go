@@ -28,16 +28,15 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 	volumes := volume.New(cfg.Paths.Root)
 	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
 	c := podsync.Config{
-		Runtime:           runtime,
-		Images:            image.NewPuller(pulls(cfg, runtime, p, log)),
-		Volumes:           volumes,
-		Objects:           p.reader(),
-		Probes:            p.probes,
-		Hooks:             lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
-		Users:             &podUsers{cfg: cfg},
-		Cgroups:           tree,
-		Allocations:       record.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
-		Ready:             func() bool { return p.mux.Ready() },
+		Runtime:     runtime,
+		Images:      image.NewPuller(pulls(cfg, runtime, p, log)),
+		Volumes:     volumes,
+		Objects:     p.reader(),
+		Probes:      p.probes,
+		Hooks:       lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
+		Users:       &podUsers{cfg: cfg},
+		Allocations: record.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
+		Ready:       func() bool { return p.mux.Ready() },
 		Resizable: resize.Features{
 			LimitedSwap: cfg.Kubelet.MemorySwap.SwapBehavior == swapLimited && node.accounting.swap,
 			StaticCPU:   p.cpus != nil,
@@ -61,6 +60,9 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		MaxBackoff:        maxBackoff(cfg),
 		BootID:            bootID(),
 		Log:               log,
+	}
+	if p.cgroups != nil {
+		c.Cgroups = p.cgroups
 	}
 	if below != nil {
 		c.Below = below

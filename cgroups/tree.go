@@ -1,14 +1,15 @@
 // Package cgroups owns one cgroup v2 hierarchy, mounted anywhere: which
 // controllers it has, making groups with limits and delegating controllers
 // down to them, freezing, killing and deleting them, reading what they use, and
-// waiting for what the kernel tells of them (Poller). It knows no Kubernetes and
-// keeps no state beside the kernel's.
+// waiting for what the kernel tells of them (Poller). Where systemd manages the
+// groups, it is asked to make, change and delete them (Slices). It knows no
+// Kubernetes and keeps no state beside the kernel's and systemd's.
 //
 // It is written on the kernel's files themselves rather than on
 // github.com/containerd/cgroups/v3. Measured with Go 1.26 for linux/arm64,
 // stripped, in a program that has gRPC and CRI already: that module's
-// cgroup2 package adds 1.5 MB (11.9 against 10.4) and 19 packages, eBPF,
-// D-Bus and logrus among them, for nothing that is used here.
+// cgroup2 package adds 1.5 MB (11.9 against 10.4) and 19 packages, eBPF and
+// logrus among them, for nothing that is used here.
 package cgroups
 
 import (

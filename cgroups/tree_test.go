@@ -34,6 +34,7 @@ func (f *fake) populate(dir, controllers string) {
 		fileSubtree:     "\n",
 		"cgroup.procs":  "",
 		fileKill:        "",
+		fileEvents:      "populated 0\nfrozen 0\n",
 	}
 	for _, c := range strings.Fields(controllers) {
 		switch c {

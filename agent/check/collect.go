@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/tinylet/tinylet/board"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // Collect reads the facts. What cannot be read stays unknown.
@@ -35,6 +36,11 @@ func Collect(ctx context.Context, o Options) Facts {
 		SharedMount: t.sharedRoot(),
 		Folders:     t.folders(&o),
 		Runtime:     askRuntime(ctx, o.Endpoint),
+	}
+	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {
+		if err := cgroups.AskSystemd(o.Root); err != nil {
+			f.Runtime.Systemd = err.Error()
+		}
 	}
 	if f.NodeName == "" {
 		f.NodeName = t.word("proc/sys/kernel/hostname")

@@ -65,12 +65,21 @@ func judgeCondition(id string, c *Condition, not Level, what, remedy string) Fin
 	return ok(id, "%s is ready", what)
 }
 
+// How the runtime names the driver, and the kernel process 1.
+const (
+	driverSystemd = "systemd"
+	initSystemd   = "systemd"
+)
+
 func judgeCgroupDriver(f *Facts) Finding {
 	const id = "cgroup-driver"
 	switch driver := f.Runtime.CgroupDriver; {
-	case driver == "systemd" && f.Init != "" && f.Init != "systemd":
+	case driver == driverSystemd && f.Init != "" && f.Init != initSystemd:
 		return fail(id, "the container runtime leaves cgroups to systemd, which is not what runs this system (process 1 is "+f.Init+")",
 			"set SystemdCgroup = false for the runtime in /etc/containerd/config.toml and restart containerd")
+	case f.Runtime.Systemd != "":
+		return fail(id, "the container runtime leaves cgroups to systemd, and pods cannot have theirs: "+f.Runtime.Systemd,
+			"see that dbus.service runs and that `systemctl list-jobs` answers; run tinylet check as root")
 	case driver == "":
 		return ok(id, "the container runtime does not tell its cgroup driver; the configuration's holds")
 	default:

@@ -190,6 +190,9 @@ func TestEvaluate(t *testing.T) {
 		{name: "network not ready", change: func(f *Facts) { f.Runtime.NetworkReady = &Condition{Reason: "NetworkPluginNotReady"} }, id: "network-ready", level: Warn, what: "(NetworkPluginNotReady)", remedy: "/etc/cni/net.d"},
 		{name: "systemd driver without systemd", change: func(f *Facts) { f.Runtime.CgroupDriver = "systemd" }, id: "cgroup-driver", level: Fail, what: "init", remedy: "SystemdCgroup = false"},
 		{name: "systemd driver with systemd", change: func(f *Facts) { f.Runtime.CgroupDriver, f.Init = "systemd", "systemd" }, id: "cgroup-driver", level: OK, what: "systemd"},
+		{name: "systemd driver and no answer", change: func(f *Facts) {
+			f.Runtime.CgroupDriver, f.Init, f.Runtime.Systemd = "systemd", "systemd", "no way"
+		}, id: "cgroup-driver", level: Fail, what: "no way", remedy: "dbus.service"},
 		{name: "driver not told", change: func(f *Facts) { f.Runtime.CgroupDriver = "" }, id: "cgroup-driver", level: OK, what: "does not tell"},
 
 		{name: "clock before the build", change: func(f *Facts) { f.Now = time.Unix(100, 0) }, id: "clock", level: Warn, what: "1970-01-01 00:01:40", remedy: "NTP"},

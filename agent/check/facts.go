@@ -124,6 +124,8 @@ type Runtime struct {
 	Ready, NetworkReady *Condition
 	// CgroupDriver is systemd, cgroupfs, or "" where it did not tell.
 	CgroupDriver string
+	// Systemd is why systemd could not be asked, where it is the driver.
+	Systemd string
 }
 
 // RuntimeFailure sorts why a runtime did not answer.

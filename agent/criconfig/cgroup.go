@@ -14,6 +14,9 @@ import (
 // kubepods is the cgroup of all pods, by the kubelet's custom.
 const kubepods = "kubepods"
 
+// slice ends the names of systemd's slices.
+const slice = ".slice"
+
 // PodCgroup is the pod's cgroup, absolute below the hierarchy's root, and
 // what CRI is given as the cgroup parent:
 // /kubepods/burstable/pod<uid> with the driver cgroupfs,
@@ -56,7 +59,7 @@ func (n *Node) cgroup(parts ...string) string {
 			name += "-"
 		}
 		name += strings.ReplaceAll(part, "-", "_")
-		out = path.Join(out, name+".slice")
+		out = path.Join(out, name+slice)
 	}
 	return out
 }

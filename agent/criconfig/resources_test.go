@@ -3,6 +3,7 @@ package criconfig
 import (
 	"fmt"
 	"math"
+	"path"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -398,5 +399,27 @@ func TestIOWeight(t *testing.T) {
 	}
 	if got, ok := PodResources(podOf(), &Node{}).Unified["io.weight"]; ok {
 		t.Errorf("it is not asked for, and weighs %q", got)
+	}
+}
+
+// What a pod's cgroup is called tells its UID, but for underscores in slices.
+func TestLeftPod(t *testing.T) {
+	classes := []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+	for _, n := range []*Node{{}, {CgroupRoot: "/x"}, {CgroupDriver: DriverSystemd}, {CgroupDriver: DriverSystemd, CgroupRoot: "/x-y"}} {
+		for i, group := range PodCgroups("6f-ab-1", n) {
+			for j, class := range classes {
+				uid, ok := LeftPod(path.Base(group), class, n)
+				if same := i == j || n.CgroupDriver != DriverSystemd; ok != same || ok && uid != "6f-ab-1" {
+					t.Errorf("%s in %s: %q, %t", group, class, uid, ok)
+				}
+			}
+		}
+		for _, class := range classes {
+			for _, name := range []string{"", "pod", "other", path.Base(QoSCgroup(v1.PodQOSBurstable, n)), "kubepods-pod.slice", "cri-containerd-1.scope"} {
+				if uid, ok := LeftPod(name, class, n); ok {
+					t.Errorf("%q is taken for pod %q", name, uid)
+				}
+			}
+		}
 	}
 }

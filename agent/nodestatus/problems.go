@@ -16,6 +16,9 @@ const (
 	ProblemRuntimeUnasked = "container runtime status check may not have completed yet"
 	// ProblemRuntimeDown holds when the runtime has not answered for long.
 	ProblemRuntimeDown = "container runtime is down"
+	// ProblemNoSystemd holds while no pod can have a cgroup. A kubelet does not
+	// run then.
+	ProblemNoSystemd = "container runtime's cgroup driver is systemd, which does not run this node: set SystemdCgroup = false in containerd's configuration and restart it"
 	// ProblemShutdown holds while pods are being stopped for a shutdown.
 	ProblemShutdown = "node is shutting down"
 )

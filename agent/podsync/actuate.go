@@ -27,7 +27,7 @@ func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 			return r.err
 		}
 	}
-	if s.managesCgroups(r.node) {
+	if s.Cgroups != nil {
 		if r.err = s.settleGroups(p, r.node); r.err != nil {
 			s.resizeFailed(p, r.err)
 		}

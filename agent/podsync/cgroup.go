@@ -5,6 +5,20 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
+// Cgroups makes pods' cgroups and takes them down, as cgroups.Tree does it by
+// the kernel's files and cgroups.Slices by systemd, with the promises of Tree.
+type Cgroups interface {
+	Ensure(path string, r cgroups.Resources) error
+	Delete(path string) error
+	Kill(path string) error
+	Exists(path string) bool
+	List(path string) ([]string, error)
+	Set(path string, r cgroups.Resources) error
+	Limits(path string) (cgroups.Limits, error)
+	MemoryCurrent(path string) (uint64, error)
+	Spare(path string, r cgroups.Resources) (spared cgroups.Resources, tooLow bool)
+}
+
 // The kinds of work on cgroups, as kubelet_cgroup_manager_duration_seconds has
 // them (pkg/kubelet/cm/cgroup_manager_linux.go).
 var (

@@ -96,7 +96,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 		return err
 	}
 	f := s.factsOf(ref.UID)
-	if s.managesCgroups(node) {
+	if s.Cgroups != nil {
 		for _, path := range criconfig.PodCgroups(ref.UID, node) {
 			if err := s.dropCgroup(ref, path, f); err != nil {
 				return err

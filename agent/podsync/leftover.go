@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ func (s *Syncer) Leftovers() ([]types.UID, error) {
 	}
 	if node, ok := s.PeekNode(); ok {
 		errs = append(errs, leftLogs(node, found))
-		if s.managesCgroups(node) {
+		if s.Cgroups != nil {
 			errs = append(errs, s.leftCgroups(node, found))
 		}
 	}
@@ -59,8 +60,13 @@ func leftLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
 	return nil
 }
 
-// leftCgroups finds the pods' cgroups.
+// leftCgroups finds the pods' cgroups. Those of pods that are known are left
+// out: the name of a slice does not tell every UID.
 func (s *Syncer) leftCgroups(n *criconfig.Node, found map[types.UID]struct{}) error {
+	known := make(map[string]bool)
+	for _, e := range s.Statuses.List() {
+		known[path.Base(criconfig.PodCgroup(e.Pod, n))] = true
+	}
 	var errs []error
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		names, err := s.Cgroups.List(criconfig.QoSCgroup(class, n))
@@ -68,8 +74,8 @@ func (s *Syncer) leftCgroups(n *criconfig.Node, found map[types.UID]struct{}) er
 			errs = append(errs, fmt.Errorf("list cgroups of pods: %w", err))
 		}
 		for _, name := range names {
-			if uid, ok := strings.CutPrefix(name, "pod"); ok && uid != "" {
-				found[types.UID(uid)] = struct{}{}
+			if uid, ok := criconfig.LeftPod(name, class, n); ok && !known[name] {
+				found[uid] = struct{}{}
 			}
 		}
 	}

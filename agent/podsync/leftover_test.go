@@ -6,9 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -37,7 +40,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	known := false
 	s := &Syncer{Config: Config{
-		Volumes: volume.New(root), Cgroups: tree,
+		Volumes: volume.New(root), Cgroups: tree, Statuses: status.NewStore(),
 		PeekNode: func() (*criconfig.Node, bool) { return &criconfig.Node{PodLogsDir: logs}, known },
 	}}
 	for _, row := range []struct {
@@ -56,5 +59,42 @@ func TestLeftovers(t *testing.T) {
 		if !slices.Equal(got, row.want) {
 			t.Errorf("node known %t: %q, want %q", known, got, row.want)
 		}
+	}
+}
+
+// Slices are found by their names, which tell no underscore of a UID from a
+// dash: that of a pod that is known is nobody else's.
+func TestLeftSlices(t *testing.T) {
+	groups := t.TempDir()
+	for _, dir := range []string{
+		"kubepods.slice/kubepods-poda_b.slice",
+		"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podc.slice/cri-containerd-1.scope",
+		"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podof_mine.slice",
+		"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-other.slice",
+		"kubepods.slice/kubepods-besteffort.slice/podd",
+	} {
+		if err := os.MkdirAll(filepath.Join(groups, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(groups, "cgroup.controllers"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := cgroups.Open(groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := status.NewStore()
+	known.Submit(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "of_mine"}}, v1.PodStatus{})
+	s := &Syncer{Config: Config{
+		Volumes: volume.New(t.TempDir()), Cgroups: tree.NewSlices(t.TempDir()), Statuses: known,
+		PeekNode: func() (*criconfig.Node, bool) {
+			return &criconfig.Node{PodLogsDir: t.TempDir(), CgroupDriver: criconfig.DriverSystemd}, true
+		},
+	}}
+	got, err := s.Leftovers()
+	slices.Sort(got)
+	if want := []types.UID{"a-b", "c"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 }

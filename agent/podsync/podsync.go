@@ -37,7 +37,6 @@ import (
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/agent/worker"
-	"github.com/tinylet/tinylet/cgroups"
 )
 
 // Config is what a Syncer works with. All fields are required but those that
@@ -62,7 +61,7 @@ type Config struct {
 		Release(uid types.UID) error
 	}
 	// Cgroups is nil where pods get no cgroup of the agent's making.
-	Cgroups *cgroups.Tree
+	Cgroups Cgroups
 	// Below is the runtime below CRI: RemoveLeft takes away what it still holds
 	// of a pod of which CRI has stopped all, and counts it. nil is a runtime
 	// that has nothing below CRI.

@@ -26,7 +26,7 @@ var errNoGroups = errors.New("hold BestEffort pods down: the agent makes no cgro
 // that come as well, and blocks only on the kernel.
 func (s *Syncer) Relieve(share float64) error {
 	n, ok := s.PeekNode()
-	if !ok || !s.managesCgroups(n) {
+	if !ok || s.Cgroups == nil {
 		return errNoGroups
 	}
 	limit := cgroups.CPUMax{Quota: cgroups.Unlimited, Period: reliefPeriod}

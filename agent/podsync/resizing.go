@@ -136,7 +136,7 @@ func (s *Syncer) world(p *v1.Pod, o *container.Observed, f *facts, n *criconfig.
 		f.actual[cur.ID] = a
 		w.Containers[c.Name] = resize.Running{ID: cur.ID, Actual: a}
 	}
-	if s.managesCgroups(n) {
+	if s.Cgroups != nil {
 		if l, err := s.Cgroups.Limits(group); err == nil {
 			wanted := criconfig.PodResources(p, s.nodeFor(p.UID, "", n))
 			w.Group, w.Wanted = groupOf(&l, &wanted), wantedGroup(&wanted)
@@ -268,7 +268,7 @@ func (s *Syncer) podActual(p *v1.Pod) *resize.PodActual {
 		return nil
 	}
 	n, ok := s.PeekNode()
-	if !ok || !s.managesCgroups(n) {
+	if !ok || s.Cgroups == nil {
 		return nil
 	}
 	l, err := s.Cgroups.Limits(criconfig.PodCgroup(p, n))

@@ -143,7 +143,7 @@ func sooner(a, b time.Time) time.Time {
 
 // prepare makes what the pod needs on the host before its sandbox.
 func (st *starter) prepare(ctx context.Context) (err error) {
-	if st.managesCgroups(st.node) {
+	if st.Cgroups != nil {
 		path := criconfig.PodCgroup(st.pod, st.node)
 		if err := st.ensureCgroup(path, st.raised(path, criconfig.PodResources(st.pod, st.nodeFor(st.ref.UID, "", st.node)))); err != nil {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
@@ -170,12 +170,6 @@ func (st *starter) prepare(ctx context.Context) (err error) {
 		}
 	}
 	return nil
-}
-
-// managesCgroups says whether pods' cgroups are made here: with the systemd
-// driver they are slices, which the runtime makes.
-func (s *Syncer) managesCgroups(n *criconfig.Node) bool {
-	return s.Cgroups != nil && n.CgroupDriver != criconfig.DriverSystemd
 }
 
 // writeHosts writes the pod's /etc/hosts, for which its addresses have to be

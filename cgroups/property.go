@@ -1,0 +1,111 @@
+package cgroups
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// property is a unit's, as systemd's D-Bus methods take it: (sv).
+type property struct {
+	Name  string
+	Value dbus.Variant
+}
+
+func newProperty(name string, value any) property {
+	return property{Name: name, Value: dbus.MakeVariant(value)}
+}
+
+// numbers are the files whose one number is a property of systemd of type t
+// (systemd.resource-control(5), org.freedesktop.systemd1(5)), "max" being its
+// largest. What is not here is written to its file alone, which systemd leaves
+// as it is.
+var numbers = map[string]string{
+	fileCPUWeight:     "CPUWeight",
+	"io.weight":       "IOWeight",
+	"memory.high":     "MemoryHigh",
+	"memory.low":      "MemoryLow",
+	fileMemoryMax:     "MemoryMax",
+	"memory.min":      "MemoryMin",
+	"memory.swap.max": "MemorySwapMax",
+	filePidsMax:       "TasksMax",
+}
+
+// since are the versions of systemd that brought a property, where cgroup v2
+// alone was supported before it (NEWS of systemd). An unknown property is an
+// error.
+var since = map[string]int{"MemoryMin": 240, "CPUQuotaPeriodUSec": 242}
+
+const (
+	infinity      = uint64(math.MaxUint64)
+	defaultPeriod = 100000  // microseconds, by cgroup-v2.rst
+	second        = 1000000 // microseconds
+	percent       = second / 100
+)
+
+// properties are r as systemd of that version takes it; 0 is one that does
+// not tell.
+func (r Resources) properties(version int) []property {
+	var out []property
+	for _, s := range r.settings() {
+		if s.file == fileCPUMax {
+			out = append(out, r.CPUMax.properties()...)
+		} else if name, ok := numbers[s.file]; ok {
+			if value, ok := propertyNumber(s.value); ok {
+				out = append(out, newProperty(name, value))
+			}
+		}
+	}
+	kept := out[:0]
+	for _, p := range out {
+		if p.Name == "TasksMax" && p.Value.Value() == uint64(0) {
+			p = newProperty(p.Name, uint64(1)) // 0 is out of its range
+		}
+		if version == 0 || version >= since[p.Name] {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// propertyNumber reads what is written to a file: a number, perhaps with
+// "default" before it as io.weight has, or "max".
+func propertyNumber(text string) (uint64, bool) {
+	text = strings.TrimPrefix(text, "default ")
+	if text == "max" {
+		return infinity, true
+	}
+	value, err := strconv.ParseUint(text, 10, 64)
+	return value, err == nil
+}
+
+func (m CPUMax) properties() []property {
+	perSecond := infinity
+	if m.Quota > 0 {
+		perSecond = uint64(m.Quota) * second / m.period()
+	}
+	return []property{newProperty("CPUQuotaPeriodUSec", m.period()), newProperty("CPUQuotaPerSecUSec", perSecond)}
+}
+
+func (m CPUMax) period() uint64 {
+	if m.Period == 0 {
+		return defaultPeriod
+	}
+	return m.Period
+}
+
+// whole is m with its quota rounded up to a whole percent of a CPU: systemd
+// keeps no more of it, and a group below might else get more than the slice
+// above it (addCPUQuota in systemd/common.go of opencontainers/cgroups).
+func (m CPUMax) whole() CPUMax {
+	if m.Quota <= 0 {
+		return m
+	}
+	perSecond := uint64(m.Quota) * second / m.period()
+	if over := perSecond % percent; over != 0 {
+		m.Quota = int64((perSecond - over + percent) * m.period() / second)
+	}
+	return m
+}
