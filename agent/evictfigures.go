@@ -12,6 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/protect"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
 	"github.com/tinylet/tinylet/cgroups"
@@ -58,7 +59,8 @@ func observed(available, capacity int64, now time.Time) evict.Observation {
 // of the root. In that the kernel's own memory does not count: page tables,
 // stacks, slabs. On a board of 256 MB these are more than the threshold, and by
 // the Summary alone it would never be met. So where the kernel's own estimate
-// is lower, that counts.
+// is lower, that counts, without the pages of agent and runtime that it holds
+// for available although their group protects them.
 func observeMemory(o *evict.Observations, reader *cgroups.Reader, load *node.Load, now time.Time) {
 	var f cgroups.Figures
 	if reader.Read("/", cgroups.PartMemory, &f) != nil {
@@ -70,9 +72,21 @@ func observeMemory(o *evict.Observations, reader *cgroups.Reader, load *node.Loa
 	}
 	available := load.Memory - min(used.Value, load.Memory)
 	if load.AvailableKnown {
-		available = min(available, load.Available)
+		available = min(available, load.Available-min(kept(reader, load.Memory), load.Available))
 	}
 	o[evict.MemoryAvailable] = observed(number(available), number(load.Memory), now)
+}
+
+// kept are the pages of files, in bytes, that the kernel does not take back
+// from the group of agent and runtime: all but what the group has beyond its
+// protection.
+func kept(reader *cgroups.Reader, memory uint64) uint64 {
+	var f cgroups.Figures
+	if reader.Read(protect.Group, cgroups.PartMemory, &f) != nil || !f.Memory.Current.Known || !f.Memory.File.Known {
+		return 0
+	}
+	over := f.Memory.Current.Value - min(protect.Reserve(memory), f.Memory.Current.Value)
+	return f.Memory.File.Value - min(over, f.Memory.File.Value)
 }
 
 // observePods takes what pods may have together, where that is limited.

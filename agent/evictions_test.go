@@ -260,6 +260,30 @@ func TestKernelMemoryCounts(t *testing.T) {
 	})
 }
 
+// Pages of agent and runtime that their group protects are nobody's to have.
+func TestProtectedPagesAreNotAvailable(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		hog := asking(t, "hog", "", false)
+		s.run(hog)
+		s.uses(map[string]int64{hog.Name: 200})
+		group := func(current int) {
+			s.cgroups.write("tinylet", map[string]string{
+				"cgroup.controllers": "memory\n", "memory.current": fmt.Sprintln(current << 20), "memory.stat": fmt.Sprintf("anon 0\nfile %d\n", 45<<20),
+			})
+			s.agent.evictions.look()
+			s.settle(5 * time.Second)
+		}
+		group(64 + 45) // all that it has beyond its protection
+		if got := s.alive(); len(got) != 1 {
+			t.Fatalf("with 56 MiB left %v run", got)
+		}
+		group(64)
+		if got := s.alive(); len(got) != 0 {
+			t.Errorf("with 56 MiB left, of which 45 are protected, %v run", got)
+		}
+	})
+}
+
 // What pods may have together has its threshold, where the kernel enforces it.
 func TestEvictionByAllocatable(t *testing.T) {
 	scarcity(t, func(t *testing.T, s *scarce) {

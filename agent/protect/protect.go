@@ -29,6 +29,10 @@ const (
 	memoryMost = 96 << 20
 )
 
+// Reserve is how much of the group's memory is protected, on a machine with so
+// many bytes.
+func Reserve(memory uint64) uint64 { return min(memory/memoryPart, memoryMost) }
+
 // cpuWeight is five times that of a group that nobody has weighed: what lived
 // in the root counted each by itself against all pods.
 const cpuWeight = 500
@@ -78,7 +82,7 @@ func (c *Config) enter(pid int) error {
 		return nil
 	}
 	r := cgroups.Resources{CPUWeight: cpuWeight, Unified: map[string]string{
-		"memory.min": strconv.FormatInt(min(c.Memory/memoryPart, memoryMost), 10),
+		"memory.min": strconv.FormatUint(Reserve(uint64(max(c.Memory, 0))), 10),
 	}}
 	if missing, err := c.Tree.Missing("cpu", "memory"); err != nil || len(missing) > 0 {
 		return err // the rest of the root has no limits then either
