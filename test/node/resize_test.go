@@ -188,6 +188,13 @@ func (l lab) resizeWhole() {
 }
 
 func (l lab) resizeBelowUse() {
+	l.until("it has its memory", func() string {
+		p := l.pod("full")
+		if used := strings.TrimSpace(l.sh(fmt.Sprintf("cat /sys/fs/cgroup/kubepods/*/pod%s/memory.current", p.UID))); len(used) < 8 || used < "24000000" {
+			return used + " bytes"
+		}
+		return ""
+	})
 	was := l.limits(l.pod("full"))
 	l.resize("full", "50m", "16Mi", "200m", "20Mi")
 	l.until("it is refused", func() string {
