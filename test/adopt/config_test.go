@@ -51,7 +51,9 @@ func plain(config json.RawMessage, ip string) any {
 	sortBy(pages, "page_size") // the kubelet has them in the order of the folder
 	if annotations, ok := tree["annotations"].(map[string]any); ok {
 		delete(annotations, "kubernetes.io/config.seen") // a time
+		// What a stock kubelet leaves alone.
 		delete(annotations, "tinylet.dev/backoff-seconds")
+		delete(annotations, "tinylet.dev/boot-id")
 	}
 	mounts, _ := tree["mounts"].([]any)
 	for _, m := range mounts {
