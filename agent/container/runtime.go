@@ -124,7 +124,8 @@ type Images interface {
 type Events interface {
 	// ContainerEvents blocks and hands over events in order until ctx ends
 	// (its error) or the stream breaks (ErrUnavailable) or the runtime has no
-	// events (ErrUnsupported). connected is called once, as soon as the
+	// events (ErrUnsupported). A runtime that cannot be reached is waited for,
+	// or ErrUnavailable. connected is called once, as soon as the
 	// stream is known to work; what happened before it is not replayed, so
 	// the caller relists then. handle must not block for long.
 	ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error

@@ -138,7 +138,18 @@ func (l lab) joinFiles(bootstrap []byte) []board.File {
 // bootWith starts the board with tinylet and more files.
 func (l lab) bootWith(files []board.File) *board.VM {
 	l.Helper()
-	files = slices.Concat(board.TinyletFiles(binary()), files)
+	return l.start(slices.Concat(board.TinyletFiles(binary()), files))
+}
+
+// reboot starts the board with what is on its disk, as boards do: what a boot
+// is given is unpacked into memory first, which takes it seconds.
+func (l lab) reboot() *board.VM {
+	l.Helper()
+	return l.start(nil)
+}
+
+func (l lab) start(files []board.File) *board.VM {
+	l.Helper()
 	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
 		MemoryMB: cmp.Or(l.memoryMB, 512), Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name), Date: l.date,
 	})

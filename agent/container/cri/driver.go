@@ -52,6 +52,7 @@ type Driver struct {
 	calls   atomic.Uint64
 	took    *metric.Timings
 	conns   []*grpc.ClientConn
+	arrive  []*arrival
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 }
@@ -110,11 +111,16 @@ func New(c Config) (*Driver, error) {
 // is noticed at once by the kernel; a hung one may still answer pings, and
 // containerd's server answers more than one in five minutes with a
 // disconnect. Who cares about hangs calls Status (package pleg).
-func (d *Driver) connect(path string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+path,
+func (d *Driver) connect(path string) (conn *grpc.ClientConn, err error) {
+	a := &arrival{path: path, retry: func() { conn.ResetConnectBackoff() }}
+	conn, err = grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(d.dial),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			c, err := d.dial(ctx, path)
+			a.dialled(err)
+			return c, err
+		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay:  100 * time.Millisecond,
@@ -139,7 +145,7 @@ func (d *Driver) connect(path string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare connection to %q: %w", path, err)
 	}
-	d.conns = append(d.conns, conn)
+	d.conns, d.arrive = append(d.conns, conn), append(d.arrive, a)
 	return conn, nil
 }
 
@@ -168,7 +174,8 @@ func (d *Driver) dial(ctx context.Context, path string) (net.Conn, error) {
 // Close breaks the connection; calls under way end with ErrUnavailable.
 func (d *Driver) Close() error {
 	var errs []error
-	for _, conn := range d.conns {
+	for i, conn := range d.conns {
+		d.arrive[i].close()
 		if err := conn.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close connection to %q: %w", conn.Target(), err))
 		}

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// ContainerEvents implements container.Events.
+// ContainerEvents implements container.Events. A runtime that cannot be reached
+// is waited for.
 //
 // A stream says nothing before its first event: containerd sends not even
 // headers before it (internal/cri/server/container_events.go). So the stream
@@ -32,7 +34,7 @@ import (
 func (d *Driver) ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream when the barrier fails
-	stream, err := d.runtime.GetContainerEvents(inner, &runtimeapi.GetEventsRequest{})
+	stream, err := d.runtime.GetContainerEvents(inner, &runtimeapi.GetEventsRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return broken(ctx, wrap(ctx, err, "subscribe to container events"))
 	}

@@ -1,0 +1,94 @@
+package cri
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A runtime that comes late, with its folders or to the socket of one that was
+// killed, is noticed by its socket.
+func TestArrival(t *testing.T) {
+	listen := func(t *testing.T, path string) *net.UnixListener {
+		t.Helper()
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	for name, test := range map[string]struct {
+		socket  string
+		prepare func(t *testing.T, socket string)
+		err     error
+	}{
+		"in its folder":   {socket: "s", err: syscall.ENOENT},
+		"without folders": {socket: "run/containerd/s", err: syscall.ENOENT},
+		"after a dead one": {socket: "s", err: syscall.ECONNREFUSED, prepare: func(t *testing.T, socket string) {
+			l := listen(t, socket)
+			l.SetUnlinkOnClose(false)
+			l.Close()
+		}},
+		"in a folder made anew": {socket: "run/s", err: syscall.ENOENT, prepare: func(t *testing.T, socket string) {
+			if err := os.Mkdir(filepath.Dir(socket), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(50*time.Millisecond, func() { _ = os.Remove(filepath.Dir(socket)) })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "cri") // t.TempDir's path may be too long
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			socket := filepath.Join(dir, test.socket)
+			if test.prepare != nil {
+				test.prepare(t, socket)
+			}
+			told := make(chan struct{}, 100)
+			a := &arrival{path: socket, retry: func() { told <- struct{}{} }}
+			defer a.close()
+			a.dialled(test.err)
+			time.Sleep(200 * time.Millisecond)
+			for len(told) > 0 {
+				<-told // of the dead one's socket
+			}
+			if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			_ = os.Remove(socket)
+			listen(t, socket)
+			select {
+			case <-told:
+			case <-time.After(10 * time.Second):
+				t.Error("the runtime's socket was not noticed")
+			}
+			a.dialled(nil)
+			select {
+			case <-a.over:
+			case <-time.After(10 * time.Second):
+				t.Error("it is still being watched for")
+			}
+		})
+	}
+}
+
+func TestArrivalIsNotForOtherFaults(t *testing.T) {
+	a := &arrival{path: "/run/x.sock"}
+	a.dialled(errors.New("no such protocol"))
+	a.dialled(syscall.EACCES)
+	if a.over != nil {
+		t.Error("a socket that is there is watched for")
+	}
+	a.close()
+	a.dialled(syscall.ENOENT)
+	if a.over != nil {
+		t.Error("watched for after the driver was closed")
+	}
+}
