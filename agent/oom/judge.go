@@ -83,7 +83,7 @@ func suspects(l *ledger, seen *container.Observed) []*container.Container {
 // judge notes of each end whether it was for memory, and forgets those that
 // the runtime has forgotten.
 func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container, seen *container.Observed) {
-	judged := make(map[string]bool, len(ends))
+	judged, counted := make(map[string]bool, len(ends)), false
 	for i := range seen.Containers {
 		if verdict, done := l.judged[seen.Containers[i].ID]; done {
 			judged[seen.Containers[i].ID] = verdict
@@ -91,11 +91,15 @@ func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container, seen 
 	}
 	for _, c := range ends {
 		killed := l.containers[c.ID].kills > 0
+		counted = counted || killed
 		if !killed && l.loose() > 0 {
 			killed = true
 			w.tell(p, c.Name, l.give(c.ID, memoryLimit(p, c.Name) > 0))
 		}
 		judged[c.ID] = killed
+	}
+	if counted {
+		l.settle() // the last of its processes, whose group was gone at the look
 	}
 	l.judged = judged
 }

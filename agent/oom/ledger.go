@@ -37,6 +37,7 @@ type kill struct {
 	id    string
 	n     uint64 // processes
 	whole bool   // all of the container
+	rest  bool   // of a group whose killing was told of before
 	cause cause
 }
 
@@ -69,7 +70,8 @@ func (l *ledger) take(now reading) []kill {
 	l.pod = now.pod
 	var kills []kill
 	for id, c := range now.containers {
-		d := c.since(l.containers[id])
+		old := l.containers[id]
+		d := c.since(old)
 		if l.containers == nil {
 			l.containers = make(map[string]counts)
 		}
@@ -77,15 +79,17 @@ func (l *ledger) take(now reading) []kill {
 		if d.kills == 0 {
 			continue
 		}
-		k := kill{id: id, n: d.kills, whole: d.groups > 0}
-		if d.oom > 0 {
+		// The kernel counts one limit for a group of processes that it kills one
+		// after the other, and takes its time: it writes each to the console.
+		k := kill{id: id, n: d.kills, whole: d.groups > 0, rest: d.oom == 0 && c.groups > 0 && old.kills > 0}
+		if d.oom > 0 || k.rest && c.oom > 0 {
 			k.cause = ofContainer
 		}
 		kills = append(kills, k)
 	}
 	limited := l.own() > own
 	for i := range kills {
-		if limited && kills[i].cause != ofContainer {
+		if (limited || kills[i].rest && l.own() > 0) && kills[i].cause != ofContainer {
 			kills[i].cause = ofPod
 		}
 	}

@@ -23,19 +23,31 @@ func TestTake(t *testing.T) {
 		{"nothing", []step{{}}},
 		{"limit that was met without a kill", []step{{pod: counts{oom: 1}, a: counts{oom: 1}}}},
 		{"one after the other", []step{
-			{pod: counts{1, 1, 0}, a: counts{1, 1, 0}, kills: []kill{{"a", 1, false, ofContainer}}},
-			{pod: counts{2, 3, 1}, a: counts{2, 3, 1}, kills: []kill{{"a", 2, true, ofContainer}}},
+			{pod: counts{1, 1, 0}, a: counts{1, 1, 0}, kills: []kill{{id: "a", n: 1, cause: ofContainer}}},
+			{pod: counts{2, 3, 1}, a: counts{2, 3, 1}, kills: []kill{{id: "a", n: 2, whole: true, cause: ofContainer}}},
+		}},
+		{"the rest of a group", []step{
+			{pod: counts{1, 1, 0}, a: counts{1, 1, 0}, kills: []kill{{id: "a", n: 1, cause: ofContainer}}},
+			{pod: counts{1, 3, 1}, a: counts{1, 3, 1}, kills: []kill{{id: "a", n: 2, whole: true, rest: true, cause: ofContainer}}},
+		}},
+		{"the rest of a group, for the pod's limit", []step{
+			{pod: counts{1, 1, 0}, a: counts{0, 1, 1}, kills: []kill{{id: "a", n: 1, whole: true, cause: ofPod}}},
+			{pod: counts{1, 3, 1}, a: counts{0, 3, 1}, kills: []kill{{id: "a", n: 2, rest: true, cause: ofPod}}},
+		}},
+		{"the rest of a group, for the system", []step{
+			{pod: counts{0, 1, 0}, a: counts{0, 1, 0}, kills: []kill{{id: "a", n: 1, cause: ofNode}}},
+			{pod: counts{0, 3, 1}, a: counts{0, 3, 1}, kills: []kill{{id: "a", n: 2, whole: true, rest: true, cause: ofNode}}},
 		}},
 		{"the container's file was read after the next kill", []step{
-			{pod: counts{1, 1, 0}, a: counts{2, 2, 0}, kills: []kill{{"a", 2, false, ofContainer}}},
+			{pod: counts{1, 1, 0}, a: counts{2, 2, 0}, kills: []kill{{id: "a", n: 2, cause: ofContainer}}},
 			{pod: counts{2, 2, 0}, a: counts{2, 2, 0}},
 		}},
-		{"the system's", []step{{pod: counts{0, 1, 0}, a: counts{0, 1, 0}, kills: []kill{{"a", 1, false, ofNode}}}}},
-		{"the pod's", []step{{pod: counts{1, 1, 0}, a: counts{0, 1, 0}, kills: []kill{{"a", 1, false, ofPod}}}}},
+		{"the system's", []step{{pod: counts{0, 1, 0}, a: counts{0, 1, 0}, kills: []kill{{id: "a", n: 1, cause: ofNode}}}}},
+		{"the pod's", []step{{pod: counts{1, 1, 0}, a: counts{0, 1, 0}, kills: []kill{{id: "a", n: 1, cause: ofPod}}}}},
 		{"loose", []step{{pod: counts{1, 2, 0}, loose: 2}, {pod: counts{1, 2, 0}, loose: 2}}},
 		{"made anew", []step{
-			{pod: counts{5, 5, 0}, a: counts{5, 5, 0}, kills: []kill{{"a", 5, false, ofContainer}}},
-			{pod: counts{1, 1, 0}, a: counts{1, 1, 0}, kills: []kill{{"a", 1, false, ofContainer}}},
+			{pod: counts{5, 5, 0}, a: counts{5, 5, 0}, kills: []kill{{id: "a", n: 5, cause: ofContainer}}},
+			{pod: counts{1, 1, 0}, a: counts{1, 1, 0}, kills: []kill{{id: "a", n: 1, cause: ofContainer}}},
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

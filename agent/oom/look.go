@@ -75,6 +75,9 @@ func (w *Watcher) lookAtPods(node *criconfig.Node, limits uint64) (victims []str
 			if k.cause == ofNode && limits > 0 {
 				k.cause = ofPods
 			}
+			if k.cause == ofNode && k.rest {
+				continue // whose memory it was has been told
+			}
 			name := nameBy(f.pod.Status, k.id)
 			if k.cause == ofNode {
 				victims = append(victims, victim(f.pod.Pod, name))

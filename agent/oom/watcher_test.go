@@ -119,6 +119,54 @@ func TestAContainerWhoseNameIsNotKnownYet(t *testing.T) {
 	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
 }
 
+// The kernel kills a group process by process, and a look may come between two.
+func TestAGroupThatIsHalfKilled(t *testing.T) {
+	for _, r := range []struct {
+		name     string
+		oom      uint64
+		gone     bool // with the second look
+		messages [2][]string
+	}{
+		{name: "over its limit", oom: 1, messages: [2][]string{
+			{"web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed"},
+			{"web OOMKilled: Container a ran into its memory limit of 64Mi: all processes of container a were killed"},
+		}},
+		{name: "and gone", oom: 1, gone: true, messages: [2][]string{
+			{"web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed"},
+		}},
+		{name: "the system", messages: [2][]string{
+			{"web OOMKilled: The node ran out of memory: a process of container a was killed", " SystemOOM: System OOM encountered, victim: container a of pod default/web"},
+		}},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			n := newNode(t)
+			p := n.add("web", "64Mi", "64Mi")
+			n.start()
+			n.group("/kubepods", counts{r.oom, 1, 0})
+			n.group(n.path(p, ""), counts{r.oom, 1, 0})
+			n.group(n.path(p, "a-0"), counts{r.oom, 1, 0})
+			n.vmstat(1)
+			n.w.Look()
+			want(t, n, r.messages[0]...)
+			n.group("/kubepods", counts{r.oom, 3, 1})
+			n.group(n.path(p, ""), counts{r.oom, 3, 1})
+			n.group(n.path(p, "a-0"), counts{r.oom, 3, 1})
+			if r.gone {
+				n.gone(n.path(p, "a-0"))
+			}
+			n.vmstat(3)
+			n.w.Look()
+			want(t, n, r.messages[1]...)
+			a := ended("a-0", "a", 137, "Error")
+			same(t, n.reasons(p, seen(a)), "OOMKilled")
+			want(t, n)
+			// Nothing is left for one that is killed for its probe.
+			same(t, n.reasons(p, seen(ended("b-0", "b", 137, "Error"), a)), "Error", "OOMKilled")
+			want(t, n)
+		})
+	}
+}
+
 func TestThePodsLimit(t *testing.T) {
 	n := newNode(t)
 	p := n.add("web", "64Mi", "32Mi")
