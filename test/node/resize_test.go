@@ -27,6 +27,7 @@ func TestResize(t *testing.T) {
 		{"of the pod as a whole", lab.resizeWhole},
 		{"below what is used", lab.resizeBelowUse},
 		{"deferred", lab.resizeDeferred},
+		{"infeasible", lab.resizeInfeasible},
 		{"over a restart of the agent", lab.resizeAcrossAgents},
 	} {
 		t.Run(step.name, func(t *testing.T) { step.test(l.with(t)) })
@@ -245,6 +246,25 @@ spec:
 	})
 	l.resize("live", "100m", "16Mi", "200m", "32Mi")
 	l.until("it has shrunk", func() string { return l.resized("live", smallFiles, smallShown) })
+}
+
+// resizeInfeasible asks for more than the node will ever have, and then for
+// what the pod has.
+func (l lab) resizeInfeasible() {
+	l.resize("live", "64", "16Mi", "64", "32Mi")
+	l.until("it is refused", func() string {
+		for _, c := range l.pod("live").Status.Conditions {
+			if c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible && strings.Contains(c.Message, "cpu") {
+				return ""
+			}
+		}
+		return "condition " + l.resizeCondition("live")
+	})
+	if got := l.limits(l.pod("live")); got != smallFiles {
+		l.Errorf("its files say %s", got)
+	}
+	l.resize("live", "100m", "16Mi", "200m", "32Mi")
+	l.until("it is as it was", func() string { return l.resized("live", smallFiles, smallShown) })
 }
 
 // resizeAcrossAgents asks for more while no agent is there.
