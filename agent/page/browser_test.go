@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -113,6 +114,14 @@ func (c *chromium) listen(from *os.File) {
 // that is not nil.
 func (c *chromium) call(method string, params map[string]any, into any) {
 	c.t.Helper()
+	if failed := c.try(method, params, into); failed != "" {
+		c.t.Fatalf("%s: %s", method, failed)
+	}
+}
+
+// try is call that answers what the browser says against it.
+func (c *chromium) try(method string, params map[string]any, into any) (failed string) {
+	c.t.Helper()
 	answer := make(chan json.RawMessage, 1)
 	c.mu.Lock()
 	c.last++
@@ -132,7 +141,7 @@ func (c *chromium) call(method string, params map[string]any, into any) {
 	select {
 	case result := <-answer:
 		if strings.HasPrefix(string(result), `{"failed":`) {
-			c.t.Fatalf("%s: %s", method, result)
+			return string(result)
 		}
 		if into != nil {
 			if err := json.Unmarshal(result, into); err != nil {
@@ -142,6 +151,7 @@ func (c *chromium) call(method string, params map[string]any, into any) {
 	case <-time.After(time.Minute):
 		c.t.Fatalf("%s: no answer", method)
 	}
+	return ""
 }
 
 // open shows a page in a window of its own.
@@ -162,21 +172,42 @@ func (c *chromium) open(url string) {
 // eval answers what an expression is as text.
 func (c *chromium) eval(expression string) string {
 	c.t.Helper()
+	value, failed := c.evaluate(expression)
+	if failed != "" {
+		c.t.Fatalf("%s: %s", expression, failed)
+	}
+	return value
+}
+
+// evaluate is eval that answers what the browser says against it.
+func (c *chromium) evaluate(expression string) (value, failed string) {
+	c.t.Helper()
 	var out struct {
 		Result           struct{ Value any }
 		ExceptionDetails json.RawMessage
 	}
-	c.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &out)
+	failed = c.try("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &out)
 	if out.ExceptionDetails != nil {
 		c.t.Fatalf("%s: %s", expression, out.ExceptionDetails)
 	}
-	return fmt.Sprint(out.Result.Value)
+	return fmt.Sprint(out.Result.Value), failed
 }
+
+// leaves is what the browser says where a page goes while it is asked: the
+// next one is not there yet.
+var leaves = []string{"Inspected target navigated or closed", "Execution context was destroyed", "Cannot find context"}
 
 // until waits for an expression to be true.
 func (c *chromium) until(expression string) {
 	c.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); c.eval("!!("+expression+")") != "true"; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		value, failed := c.evaluate("!!(" + expression + ")")
+		if value == "true" {
+			return
+		}
+		if failed != "" && !slices.ContainsFunc(leaves, func(what string) bool { return strings.Contains(failed, what) }) {
+			c.t.Fatalf("%s: %s", expression, failed)
+		}
 		if time.Now().After(deadline) {
 			c.t.Fatalf("never true: %s; the page has\n%s", expression, c.eval("document.body.innerText"))
 		}
