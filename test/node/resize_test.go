@@ -27,8 +27,8 @@ func TestResize(t *testing.T) {
 		{"of the pod as a whole", lab.resizeWhole},
 		{"below what is used", lab.resizeBelowUse},
 		{"deferred", lab.resizeDeferred},
-		{"infeasible", lab.resizeInfeasible},
 		{"over a restart of the agent", lab.resizeAcrossAgents},
+		{"infeasible", lab.resizeInfeasible},
 	} {
 		t.Run(step.name, func(t *testing.T) { step.test(l.with(t)) })
 	}
@@ -248,25 +248,6 @@ spec:
 	l.until("it has shrunk", func() string { return l.resized("live", smallFiles, smallShown) })
 }
 
-// resizeInfeasible asks for more than the node will ever have, and then for
-// what the pod has.
-func (l lab) resizeInfeasible() {
-	l.resize("live", "64", "16Mi", "64", "32Mi")
-	l.until("it is refused", func() string {
-		for _, c := range l.pod("live").Status.Conditions {
-			if c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible && strings.Contains(c.Message, "cpu") {
-				return ""
-			}
-		}
-		return "condition " + l.resizeCondition("live")
-	})
-	if got := l.limits(l.pod("live")); got != smallFiles {
-		l.Errorf("its files say %s", got)
-	}
-	l.resize("live", "100m", "16Mi", "200m", "32Mi")
-	l.until("it is as it was", func() string { return l.resized("live", smallFiles, smallShown) })
-}
-
 // resizeAcrossAgents asks for more while no agent is there.
 func (l lab) resizeAcrossAgents() {
 	was := restarts(l.pods("size=any"))
@@ -282,4 +263,47 @@ func (l lab) resizeAcrossAgents() {
 			l.Errorf("%s was %s and is %s", id, was[id], now)
 		}
 	}
+}
+
+// resizeInfeasible asks for more CPU of a pod that has one for itself. More
+// than the node has at all the API server refuses by itself.
+func (l lab) resizeInfeasible() {
+	l.c.Must(l.T, "delete", "pods", "--selector=size=any", "--timeout=2m")
+	l.sh(`printf 'cpuManagerPolicy: static\nreservedSystemCPUs: "0"\n' >> /etc/tinylet/config.yaml && /etc/init.d/S50tinylet restart`)
+	l.until("a CPU is reserved", func() string {
+		var node corev1.Node
+		l.c.Get(l.T, &node, "node", name)
+		if cpu := node.Status.Allocatable.Cpu().String(); cpu != "1" {
+			return "allocatable " + cpu
+		}
+		return l.nodeReady()
+	})
+	l.c.Apply(l.T, `apiVersion: v1
+kind: Pod
+metadata: {name: bound, labels: {size: bound}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: localhost/busybox:1
+    command: [sh, -c, "exec sleep 100000"]
+    resources: {requests: {cpu: 1, memory: 32Mi}, limits: {cpu: 1, memory: 32Mi}}
+`)
+	l.until("the pod runs", func() string { return l.running("size=bound", 1) })
+	was := l.limits(l.pod("bound"))
+	l.resize("bound", "500m", "32Mi", "500m", "32Mi")
+	l.until("it is refused", func() string {
+		for _, c := range l.pod("bound").Status.Conditions {
+			if c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible {
+				l.Log(c.Message)
+				return ""
+			}
+		}
+		return "condition " + l.resizeCondition("bound")
+	})
+	if got := l.limits(l.pod("bound")); got != was {
+		l.Errorf("its files were %s and say %s", was, got)
+	}
+	l.resize("bound", "1", "32Mi", "1", "32Mi")
+	l.until("it is as it was", func() string { return l.resized("bound", was, "1 32Mi 1 32Mi") })
 }
