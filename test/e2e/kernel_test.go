@@ -17,6 +17,10 @@ import (
 // part.
 var ofTheKernel = []string{"cgroups"}
 
+// elsewhere are tests of theirs that make their own systemd: TestSystemd has a
+// board with one.
+const elsewhere = "^TestOnSystemd$"
+
 // TestOnTheKernel runs those tests on a board, where none may be skipped.
 func TestOnTheKernel(t *testing.T) {
 	env, err := arch().GoEnv()
@@ -37,7 +41,7 @@ func TestOnTheKernel(t *testing.T) {
 	n := bootDisk(t, board.VMOptions{MemoryMB: 256, Files: files})
 	for _, pkg := range ofTheKernel {
 		t.Run(pkg, func(t *testing.T) {
-			out, err := n.vm.Run(n.ctx, "sh", "-c", "cd /root/tests/"+pkg+" && ./"+pkg+".test -test.v 2>&1")
+			out, err := n.vm.Run(n.ctx, "sh", "-c", "cd /root/tests/"+pkg+" && ./"+pkg+".test -test.v -test.skip '"+elsewhere+"' 2>&1")
 			if err != nil {
 				t.Fatal(err)
 			}
