@@ -181,8 +181,9 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 }
 
 // read is a with what the files say. How a runtime turns shares into the
-// weight is its own affair, so a weight only tells that it is the one that is
-// wanted; where the runtime's word cannot be relied on, also that it is not.
+// weight is its own affair, and one weight means other shares to another, so
+// where a runtime can do all updates its word counts. Else a weight tells that
+// it is the one that is wanted, or that it is not.
 func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted resize.Values, n *criconfig.Node) resize.Actual {
 	if l.MemoryMax.Known {
 		a.MemoryLimit = amountOf(l.MemoryMax, wanted.MemoryLimit)
@@ -192,9 +193,10 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted 
 	}
 	switch shares := resize.Recorded(wanted, 0).CPUShares; {
 	case !l.CPUWeight.Known:
+	case a.CPUShares.Known && (n.SwapAccounting || wanted.MemoryLimit <= 0):
 	case l.CPUWeight.Value == limits.CPUWeight:
 		a.CPUShares = shares
-	case a.CPUShares.Known && (n.SwapAccounting || a.CPUShares != shares):
+	case a.CPUShares.Known && a.CPUShares != shares:
 	case l.CPUWeight.Value == criconfig.CurvedCPUWeight(shares.Value):
 		a.CPUShares = shares
 	default:
