@@ -39,6 +39,7 @@ func (s *Syncer) decideResizes(by types.UID) {
 	for _, next := range s.resizes.allDue() {
 		if err := s.decideResize(next); err != nil {
 			s.Log.Warn("resize is put off until it can be written down", "pod", pod.RefOf(next.Pod).String(), "podUID", next.Pod.UID, "error", err)
+			continue // a pod that is woken would try it again, and wake this one
 		}
 		if next.Pod.UID != by {
 			s.Wake(next.Pod.UID)
