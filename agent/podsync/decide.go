@@ -29,8 +29,10 @@ func (s *Syncer) SourcesReady() {
 	}
 }
 
-// decideResizes is called by the worker of one pod, which need not be woken.
+// decideResizes is called by the worker of one pod, which lives and need not
+// be woken.
 func (s *Syncer) decideResizes(by types.UID) {
+	s.resizes.begin(by)
 	if len(s.resizes.allDue()) == 0 || s.Ready != nil && !s.Ready() {
 		return
 	}

@@ -272,6 +272,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	s.countBegin(f)
 	f.seen = nil
 	defer f.turn.leave()
+	s.admission.begin(p.UID)
 	s.decideResizes(p.UID)
 	p = s.resizes.allocated(p)
 	s.admission.resize(p) // a version that came during a decision may have missed it

@@ -182,6 +182,16 @@ func (r *resizes) memory(uid types.UID, name, id string) (bytes int64, ok bool) 
 	return bytes, ok
 }
 
+// begin notes that the pod lives: one of the UID may have ended before, after
+// this one was submitted.
+func (r *resizes) begin(uid types.UID) {
+	r.change(uid, func(e *resizable) {
+		if e.over {
+			e.over, e.due = false, e.given != nil && !e.given.Meets(e.wanted)
+		}
+	})
+}
+
 // end notes that the pod has ended.
 func (r *resizes) end(uid types.UID) {
 	r.change(uid, func(e *resizable) { e.over, e.due = true, false })
