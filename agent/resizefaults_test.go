@@ -1,15 +1,20 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source"
 )
 
 // Two resizes that the disk does not take do not wake each other without end.
@@ -71,4 +76,79 @@ func TestResizeOfAPodThatCameBack(t *testing.T) {
 			t.Errorf("a pod too much is %s", phase)
 		}
 	})
+}
+
+// A resize that waits over a restart of the agent goes on waiting from when it
+// began, and is not told of again, also where the journal has the pod before
+// the API server does.
+func TestDeferredOverARestartWithAJournal(t *testing.T) {
+	sizing(t, func(t *testing.T, l *sizes) {
+		dir := t.TempDir()
+		web := sized(t, "web", "250m", "64Mi")
+		web.ResourceVersion = "1"
+		l.join(dir)
+		l.settle(time.Second)
+		l.ask(web)
+		web = grown(web, "3", "64Mi")
+		web.ResourceVersion = "2"
+		l.ask(web)
+		want := fmt.Sprintf("PodResizePending=Deferred@%d", web.Generation)
+		if got := l.conditions(web); got != want {
+			t.Errorf("conditions %s, want %s", got, want)
+		}
+		since := l.status(web.UID).Conditions
+		web = web.DeepCopy()
+		web.Status, web.ResourceVersion = l.status(web.UID), "3"
+		l.leave()
+		l.settle(time.Minute)
+		l.api, l.wanted = false, nil
+		l.join(dir)
+		set := func(from string, w source.Wanted) {
+			l.done.Go(func() { l.agent.mux.Set(t.Context(), from, w) })
+			l.settle(time.Second)
+		}
+		set(pod.SourceRestore, source.Wanted{Pods: l.agent.cluster.journal.Pods()})
+		set(pod.SourceAPI, source.Wanted{InsteadOf: pod.SourceRestore, Pods: []*v1.Pod{web}})
+		l.settle(10 * time.Second)
+		if got := l.conditions(web); got != want {
+			t.Errorf("conditions after the restart %s, want %s", got, want)
+		}
+		only := func(all []v1.PodCondition) (c []v1.PodCondition) {
+			for i := range all {
+				if all[i].Type == v1.PodResizePending {
+					all[i].LastTransitionTime = metav1.NewTime(all[i].LastTransitionTime.UTC())
+					c = append(c, all[i])
+				}
+			}
+			return c
+		}
+		if diff := cmp.Diff(only(since), only(l.status(web.UID).Conditions)); diff != "" {
+			t.Errorf("conditions (-before the restart +after):\n%s", diff)
+		}
+		if got := l.told(web); got != "" {
+			t.Errorf("events after the restart: %s", got)
+		}
+		l.leave()
+	})
+}
+
+// Conditions of a resize that came to its end while no agent was there, of
+// which nothing is on record, do not stay.
+func TestConditionsOfAResizeThatIsOver(t *testing.T) {
+	for _, kind := range []v1.PodConditionType{v1.PodResizePending, v1.PodResizeInProgress} {
+		t.Run(string(kind), func(t *testing.T) {
+			sizing(t, func(t *testing.T, l *sizes) {
+				web := sized(t, "web", "250m", "64Mi")
+				l.begin(web)
+				l.kill()
+				web = web.DeepCopy()
+				web.Status = l.status(web.UID)
+				web.Status.Conditions = append(web.Status.Conditions, v1.PodCondition{
+					Type: kind, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, ObservedGeneration: web.Generation,
+				})
+				l.begin(web)
+				l.resizedTo(web, "250m/250m 64Mi/64Mi of 250m 64Mi", 0)
+			})
+		})
+	}
 }

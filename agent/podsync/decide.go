@@ -29,6 +29,14 @@ func (s *Syncer) SourcesReady() {
 	}
 }
 
+// Reconciled is told of the status that the API server has of a pod that is
+// wanted as it was. It does not block.
+func (s *Syncer) Reconciled(p *v1.Pod) {
+	if s.resizes.reconcile(p) {
+		s.Wake(p.UID)
+	}
+}
+
 // decideResizes is called by the worker of one pod, which lives and need not
 // be woken.
 func (s *Syncer) decideResizes(by types.UID) {

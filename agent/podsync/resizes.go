@@ -35,6 +35,9 @@ type resizable struct {
 	// asked for ever since it came: it is not on record, and never resized.
 	given      *resize.Allocation
 	conditions resize.Conditions
+	// kept says that the pod is the journal's, which has no conditions of it:
+	// those that the API server has are still to come.
+	kept bool
 	// due says that there is something to decide, over that the pod has ended
 	// and there never will be.
 	due, over bool
@@ -61,7 +64,7 @@ func (r *resizes) submit(p *v1.Pod) *v1.Pod {
 	e := r.pods[p.UID]
 	switch {
 	case e == nil:
-		e = &resizable{given: r.recorded(p.UID), conditions: resize.ConditionsOf(p.Status.Conditions)}
+		e = &resizable{given: r.recorded(p.UID), conditions: resize.ConditionsOf(p.Status.Conditions), kept: p.ResourceVersion == ""}
 		if has := resize.Reported(p); e.given == nil && !has.Meets(p) {
 			e.given = &has
 		}
@@ -75,11 +78,36 @@ func (r *resizes) submit(p *v1.Pod) *v1.Pod {
 		}
 	}
 	e.wanted = p
+	e.learn(p)
 	if e.given == nil {
 		return p
 	}
 	e.due = !e.over && (!e.given.Meets(p) || e.conditions.Pending != nil)
 	return e.given.Apply(p)
+}
+
+// reconcile takes the status that the API server has of a pod that is wanted
+// as it was, and says whether the pod is to be looked at for it.
+func (r *resizes) reconcile(p *v1.Pod) (look bool) {
+	r.change(p.UID, func(e *resizable) {
+		if look = e.kept && e.learn(p); look {
+			e.due = !e.over && (!e.given.Meets(e.wanted) || e.conditions.Pending != nil)
+		}
+	})
+	return look
+}
+
+// learn takes the conditions of the API server, if they were still to come,
+// and says whether there are some.
+func (e *resizable) learn(p *v1.Pod) (some bool) {
+	if e.kept && p.ResourceVersion != "" {
+		e.kept, e.conditions = false, e.conditions.Continue(resize.ConditionsOf(p.Status.Conditions))
+	}
+	some = e.conditions != resize.Conditions{}
+	if some && e.given == nil { // of a resize that is over, or nobody has a record of it
+		e.given = new(resize.Of(e.wanted))
+	}
+	return some
 }
 
 // recorded is what is on record of a pod; nil is nothing.
