@@ -82,7 +82,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 		if d.Outcome == resize.Allocate && st != nil {
 			e.keepMemory(e.given.Apply(p), st)
 		}
-		e.given, e.due = &given, e.wanted != p
+		e.given, e.due, e.behind = &given, e.wanted != p, e.behind || d.Outcome == resize.Allocate
 		e.conditions, tell = e.conditions.Decided(d, p.Generation, s.now())
 	})
 	s.admission.resize(s.resizes.allocated(p))

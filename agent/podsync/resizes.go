@@ -41,6 +41,9 @@ type resizable struct {
 	// due says that there is something to decide, over that the pod has ended
 	// and there never will be.
 	due, over bool
+	// behind says that an agent may have died, or failed, before it wrote what
+	// of the allocation no look compares, such as what protects memory.
+	behind bool
 	// had are the memory requests that running containers had before the
 	// resize that is in progress, by name: no runtime tells them.
 	had map[string]memoryRequest
@@ -68,6 +71,7 @@ func (r *resizes) submit(p *v1.Pod) *v1.Pod {
 		if has := resize.Reported(p); e.given == nil && !has.Meets(p) {
 			e.given = &has
 		}
+		e.behind = e.given != nil
 		if r.pods == nil {
 			r.pods = make(map[types.UID]*resizable)
 		}
@@ -145,6 +149,12 @@ func (r *resizes) resized(uid types.UID) bool {
 	defer r.mu.Unlock()
 	e := r.pods[uid]
 	return e != nil && e.given != nil
+}
+
+// isBehind says whether what no look shows may not be as it was allocated.
+func (r *resizes) isBehind(uid types.UID) (behind bool) {
+	r.change(uid, func(e *resizable) { behind = e.behind })
+	return behind
 }
 
 // isDue says whether there is something to decide for the pod.

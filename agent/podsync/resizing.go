@@ -28,9 +28,12 @@ const (
 type resizing struct {
 	node  *criconfig.Node
 	plan  resize.Plan
-	again time.Duration // when to look again without an event; 0 is never
-	tried bool          // in this sync
-	err   error
+	runs  map[string]resize.Running // by the container's name
+	again time.Duration             // when to look again without an event; 0 is never
+	tried bool                      // in this sync
+	// behind says that what no look shows may not be as it was allocated.
+	behind bool
+	err    error
 }
 
 // look compares what runs with what was allocated, and notes it for the
@@ -38,7 +41,7 @@ type resizing struct {
 // told what it is, asks it.
 func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.Observed, f *facts) (err error) {
 	f.actual, f.restarts, f.resizing = nil, nil, false
-	r.plan, r.again = resize.Plan{}, 0
+	r.plan, r.runs, r.again, r.behind = resize.Plan{}, nil, 0, false
 	if !s.resizes.resized(p.UID) {
 		return nil
 	}
@@ -49,7 +52,8 @@ func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.
 		}
 	}
 	w := s.world(p, o, f, r.node)
-	r.plan = resize.PlanOf(p, &w)
+	r.plan, r.runs = resize.PlanOf(p, &w), w.Containers
+	r.behind = s.resizes.isBehind(p.UID)
 	f.resizing = !r.plan.Settled()
 	for _, c := range r.plan.Restart {
 		if f.restarts == nil {
@@ -76,7 +80,7 @@ func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.
 // stopped first, and a pod that is stopped or made anew gets what was
 // allocated.
 func (r *resizing) due(killPod, createSandbox bool) bool {
-	return !r.tried && r.again == 0 && len(r.plan.Restart) == 0 && len(r.plan.Steps) > 0 && !killPod && !createSandbox
+	return !r.tried && r.again == 0 && len(r.plan.Restart) == 0 && (len(r.plan.Steps) > 0 || r.behind) && !killPod && !createSandbox
 }
 
 // next is when to look again without an event; zero is never. A decision that
