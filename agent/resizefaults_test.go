@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,8 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -151,4 +154,38 @@ func TestConditionsOfAResizeThatIsOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An update has all that the container has, as the runtime may set it anew.
+func TestAResizeHasTheCPUs(t *testing.T) {
+	dir := t.TempDir()
+	bubble(t, func(t *testing.T, l *lab) {
+		fourCPUs(t, l, dir)
+		l.api = true
+		web, one := sized(t, "web", "250m", "64Mi"), alone(t, "one", "1")
+		web.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("32Mi") // Burstable
+		l.want(web, one)
+		l.start()
+		l.settle(10 * time.Second)
+		last := ""
+		l.agent.syncer.Runtime = watched{l.runtime, func(r *runtimeapi.LinuxContainerResources) { last = r.GetCpusetCpus() }}
+		web = grown(web, "300m", "64Mi")
+		web.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("32Mi")
+		l.want(web, one)
+		l.settle(10 * time.Second)
+		if last != "0,2-3" {
+			t.Errorf("the update has the CPUs %q", last)
+		}
+	})
+}
+
+// watched is a runtime whose updates are looked at.
+type watched struct {
+	*fake.Runtime
+	update func(*runtimeapi.LinuxContainerResources)
+}
+
+func (w watched) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
+	w.update(r)
+	return w.Runtime.UpdateContainerResources(ctx, id, r)
 }

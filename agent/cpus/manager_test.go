@@ -153,6 +153,35 @@ func TestTheCgroupIsWrittenWhereTheRuntimeFails(t *testing.T) {
 	})
 }
 
+// Where a container may have been resized past the runtime, whose record is
+// older then, it is moved past it, too: an update has the runtime write all of
+// its record.
+func TestAMoveTakesNoResizeBack(t *testing.T) {
+	b := newBoard(t)
+	b.noSwap = true
+	root := t.TempDir()
+	write(t, filepath.Join(root, "cgroup.controllers"), "cpu cpuset memory\n")
+	group := filepath.Join(root, "kubepods", "podshared", "shared-a")
+	write(t, filepath.Join(group, "cpuset.cpus"), "0-3\n")
+	write(t, filepath.Join(group, "memory.max"), "67108864")
+	tree, err := cgroups.Open(root)
+	must(t, err)
+	b.tree, b.broken = tree, errors.New("open memory.swap.max: no such file")
+	b.update = func(string) { write(t, filepath.Join(group, "memory.max"), "33554432") } // as it was made
+	running(t, b, func(t *testing.T, m *Manager) {
+		shared, alone := b.wants("shared", "500m"), b.wants("alone", "1")
+		b.allocate(m, shared)
+		b.runs(m, shared)
+		b.allocate(m, alone)
+		synctest.Wait()
+		for file, want := range map[string]string{"cpuset.cpus": "0,2-3", "memory.max": "67108864"} {
+			if got, err := os.ReadFile(filepath.Join(group, file)); string(got) != want || err != nil {
+				t.Errorf("%s is %q, %v", file, got, err)
+			}
+		}
+	})
+}
+
 func TestAnAgentGoesOn(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, file string){
 		"as it was":   func(*testing.T, string) {},

@@ -111,22 +111,32 @@ func (m *Manager) move(ctx context.Context) {
 }
 
 // put moves one container. Where the runtime cannot, its cgroup is written.
+// That goes first where the kernel does not account swap: a container may have
+// been resized past the runtime there, which would write what it knows of it
+// again.
 func (m *Manager) put(ctx context.Context, c cpuset.Container, id string) error {
 	list := c.CPUs.String()
+	if node, ok := m.cfg.Node(); ok && !node.SwapAccounting && m.write(c.PodUID, id, list) {
+		return nil
+	}
 	err := m.cfg.Runtime.UpdateContainerResources(ctx, id, &runtimeapi.LinuxContainerResources{CpusetCpus: list})
 	if err == nil || errors.Is(err, container.ErrNotFound) || errors.Is(err, container.ErrUnavailable) {
 		return err
 	}
-	written := false
-	m.groups(c.PodUID, id, func(path string) bool {
-		written = m.cfg.Tree.SetCPUs(path, list) == nil
-		return written
-	})
-	if !written {
+	if !m.write(c.PodUID, id, list) {
 		return err
 	}
 	m.cfg.Log.Debug("the runtime does not move a container to other CPUs; its cgroup was written", "podUID", c.PodUID, "container", c.Name, "cpus", list, "error", err)
 	return nil
+}
+
+// write writes a container's cgroup, and says whether that was done.
+func (m *Manager) write(uid types.UID, id, list string) (written bool) {
+	m.groups(uid, id, func(path string) bool {
+		written = m.cfg.Tree.SetCPUs(path, list) == nil
+		return written
+	})
+	return written
 }
 
 // fail notes that a container was not moved. One that is gone needs not be.

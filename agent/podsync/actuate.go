@@ -82,7 +82,9 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 	sized := *c
 	sized.Resources = step.Values.On(c.Resources)
 	n = s.nodeFor(p.UID, c.Name, n)
-	err := s.Runtime.UpdateContainerResources(ctx, step.ID, criconfig.UpdateResources(p, &sized, n))
+	resources := criconfig.UpdateResources(p, &sized, n)
+	resources.CpusetCpus = s.CPUs.For(p.UID, c.Name)
+	err := s.Runtime.UpdateContainerResources(ctx, step.ID, resources)
 	if errors.Is(err, container.ErrNotFound) {
 		return nil // it has ended, and starts with what was allocated
 	}
