@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +18,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metric/lint"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resize"
 	"github.com/tinylet/tinylet/agent/source"
 )
 
@@ -188,4 +193,72 @@ type watched struct {
 func (w watched) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	w.update(r)
 	return w.Runtime.UpdateContainerResources(ctx, id, r)
+}
+
+// metricsOf are the samples of resizes, without the kubelet's prefix and what
+// depends on the time.
+func (l *sizes) metricsOf() string {
+	l.t.Helper()
+	var text strings.Builder
+	out := metric.NewStream(&text)
+	l.agent.syncer.WriteMetrics(out)
+	if err := out.Flush(); err != nil {
+		l.t.Fatal(err)
+	}
+	var known []string // upstream's own name
+	if strings.Contains(text.String(), "milliseconds") {
+		known = append(known, "kubelet_pod_resize_duration_milliseconds: has an abbreviated unit or none of the base units")
+	}
+	if problems := lint.Problems([]byte(text.String()), known...); len(problems) > 0 {
+		l.t.Errorf("%q in\n%s", problems, text.String())
+	}
+	var lines []string
+	for line := range strings.Lines(text.String()) {
+		line, ours := strings.CutPrefix(strings.TrimSpace(line), "kubelet_")
+		if ours && strings.Contains(line, "resize") && !strings.Contains(line, "_bucket") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestMetricsOfResizes(t *testing.T) {
+	sizing(t, func(t *testing.T, l *sizes) {
+		web, other := sized(t, "web", "250m", "64Mi"), sized(t, "other", "500m", "64Mi")
+		l.begin(web, other)
+		if got, want := l.metricsOf(), "pod_in_progress_resizes 0"; got != want {
+			t.Errorf("before any:\n%s", got)
+		}
+		web = grown(web, "600m", "128Mi")
+		l.ask(web, other)
+		const asked = `container_requested_resizes_total{operation="increase",requirement="limits",resource="cpu"} 1
+container_requested_resizes_total{operation="increase",requirement="limits",resource="memory"} 1
+container_requested_resizes_total{operation="increase",requirement="requests",resource="cpu"} 1
+container_requested_resizes_total{operation="increase",requirement="requests",resource="memory"} 1
+`
+		want := asked + `pod_pending_resizes{reason="deferred"} 1
+pod_in_progress_resizes 0`
+		if diff := cmp.Diff(want, l.metricsOf()); diff != "" {
+			t.Errorf("deferred (-want +got):\n%s", diff)
+		}
+		remove := l.runtime.Inject("UpdateContainerResources", fake.Fault{Err: errors.New("no"), Times: 1, Delay: time.Second})
+		l.ask(web)
+		remove()
+		l.settle(time.Minute)
+		l.agent.syncer.Resizable = resize.Features{StaticCPU: true}
+		l.ask(grown(web, "500m", "128Mi"))
+		want = `container_requested_resizes_total{operation="decrease",requirement="limits",resource="cpu"} 1
+container_requested_resizes_total{operation="decrease",requirement="requests",resource="cpu"} 1
+` + asked + `pod_pending_resizes{reason="infeasible"} 1
+pod_in_progress_resizes 0
+pod_infeasible_resizes_total{reason_detail="guaranteed_pod_cpu_manager_static_policy"} 1
+pod_deferred_accepted_resizes_total{retry_trigger="pods_removed"} 1
+pod_resize_duration_milliseconds_sum{success="false"} 1000
+pod_resize_duration_milliseconds_count{success="false"} 1
+pod_resize_duration_milliseconds_sum{success="true"} 0
+pod_resize_duration_milliseconds_count{success="true"} 1`
+		if diff := cmp.Diff(want, l.metricsOf()); diff != "" {
+			t.Errorf("at the end (-want +got):\n%s", diff)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"errors"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -17,6 +18,9 @@ import (
 // show. What fails ends them; the next look goes on from what it finds.
 func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 	r.tried = true
+	if len(r.plan.Steps) > 0 {
+		defer func(begun time.Time) { s.countResized(ctx, s.now().Sub(begun), r.err) }(s.now())
+	}
 	for i := range r.plan.Steps {
 		step := &r.plan.Steps[i]
 		if err := s.carryOut(ctx, p, step, r.node); err != nil {

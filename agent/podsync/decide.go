@@ -79,6 +79,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	tell := false
 	_, st, _ := s.Statuses.Get(p.UID)
 	s.resizes.change(p.UID, func(e *resizable) {
+		s.countAccepted(e, &d)
 		if d.Outcome == resize.Allocate && st != nil {
 			e.keepMemory(e.given.Apply(p), st)
 		}
@@ -87,6 +88,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	})
 	s.admission.resize(s.resizes.allocated(p))
 	if tell {
+		s.countInfeasible(&d)
 		s.tellDecision(p, &d)
 	}
 	return nil
@@ -120,8 +122,8 @@ func (s *Syncer) roomFor(p *v1.Pod) resize.Room {
 
 // roomFreed has the resizes decided again that were put off: a pod takes less,
 // or nothing any more. It does not block.
-func (s *Syncer) roomFreed() {
-	for _, uid := range s.resizes.again() {
+func (s *Syncer) roomFreed(trigger string) {
+	for _, uid := range s.resizes.again(trigger) {
 		s.Wake(uid)
 	}
 }

@@ -41,6 +41,8 @@ type resizable struct {
 	// due says that there is something to decide, over that the pod has ended
 	// and there never will be.
 	due, over bool
+	// trigger is what had it decided last, for metrics.
+	trigger string
 	// behind says that an agent may have died, or failed, before it wrote what
 	// of the allocation no look compares, such as what protects memory.
 	behind bool
@@ -55,18 +57,20 @@ type memoryRequest struct {
 	bytes int64
 }
 
-// submit takes a version of a pod, and answers it as allocated. A pod that is
-// new has what is on record of it, or else what the API server says that it
-// has: somebody may have asked for more while no agent was there.
-func (r *resizes) submit(p *v1.Pod) *v1.Pod {
+// submit takes a version of a pod, and answers it as allocated, and the version
+// before; nil is none. A pod that is new has what is on record of it, or else
+// what the API server says that it has: somebody may have asked for more while
+// no agent was there.
+func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 	if pod.IsStatic(p) || pod.IsMirror(p) {
-		return p
+		return p, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.pods[p.UID]
+	e, trigger := r.pods[p.UID], podUpdated
 	switch {
 	case e == nil:
+		trigger = podsAdded
 		e = &resizable{given: r.recorded(p.UID), conditions: resize.ConditionsOf(p.Status.Conditions), kept: p.ResourceVersion == ""}
 		if has := resize.Reported(p); e.given == nil && !has.Meets(p) {
 			e.given = &has
@@ -81,13 +85,13 @@ func (r *resizes) submit(p *v1.Pod) *v1.Pod {
 			e.given = &was
 		}
 	}
-	e.wanted = p
+	before, e.wanted, e.trigger = e.wanted, p, trigger
 	e.learn(p)
 	if e.given == nil {
-		return p
+		return p, before
 	}
 	e.due = !e.over && (!e.given.Meets(p) || e.conditions.Pending != nil)
-	return e.given.Apply(p)
+	return e.given.Apply(p), before
 }
 
 // reconcile takes the status that the API server has of a pod that is wanted
@@ -180,8 +184,9 @@ func (r *resizes) allDue() []resize.Pending {
 	return list
 }
 
-// again has those decided again that were put off, and answers them.
-func (r *resizes) again() (waiting []types.UID) {
+// again has those decided again that were put off, for the trigger, and answers
+// them.
+func (r *resizes) again(trigger string) (waiting []types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, e := range r.pods {
@@ -189,7 +194,7 @@ func (r *resizes) again() (waiting []types.UID) {
 		if e.over || e.wanted.DeletionTimestamp != nil || e.given == nil || pending != nil && pending.Reason == v1.PodReasonInfeasible || e.given.Meets(e.wanted) {
 			continue
 		}
-		e.due = true
+		e.due, e.trigger = true, trigger
 		waiting = append(waiting, uid)
 	}
 	return waiting
