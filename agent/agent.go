@@ -240,7 +240,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	p.workers.Finished = p.finished
 	view.workers = p.workers
 	p.loop = syncloop.New(syncloop.Config{
-		Updates: p.mux.Updates(), Seen: p.seen,
+		Updates: p.mux.Updates(), Seen: p.seen, Reconciled: p.syncer.Reconciled,
 		// Who configured no source at all made a mistake, and does not want
 		// everything that runs to be removed for it.
 		Ready:   func() bool { return len(p.sources) > 0 && p.mux.Ready() },

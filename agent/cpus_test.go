@@ -150,3 +150,22 @@ func TestKilledBetweenTheDiskAndTheContainer(t *testing.T) {
 		})
 	}
 }
+
+// TestCPUsOfAStartThatTakesLong gives CPUs away while a container runs whose
+// pod is still busy starting another one, so that no status tells of it.
+func TestCPUsOfAStartThatTakesLong(t *testing.T) {
+	dir := t.TempDir()
+	bubble(t, func(t *testing.T, l *lab) {
+		fourCPUs(t, l, dir)
+		remove := l.runtime.Inject("CreateContainer", fake.Fault{Hang: true, Skip: 1, Times: 1})
+		defer remove()
+		slow, one := shell(t, "slow", "Always", "sleep infinity", "sleep infinity"), alone(t, "one", "1")
+		l.want(slow)
+		l.start()
+		l.wantCPUs("the second container hangs", map[string]string{"slow-board/c0": "0-3"})
+		l.want(slow, one)
+		l.wantCPUs("one is alone", map[string]string{"slow-board/c0": "0,2-3", "one-board/c0": "1"})
+		l.settle(5 * time.Minute)
+		l.wantCPUs("all run", map[string]string{"slow-board/c0": "0,2-3", "slow-board/c1": "0,2-3", "one-board/c0": "1"})
+	})
+}

@@ -45,11 +45,7 @@ func TestResizeUpAndDown(t *testing.T) {
 				large := grown(small, "500m", "128Mi")
 				l.ask(large)
 				checkFiles(t, l, large)
-				for _, group := range []string{"kubepods", l.groupOf(large), l.containerOf(large)} {
-					if got := l.get(group + "/memory.min"); got != "134217728" {
-						t.Errorf("%s bytes are protected of %s", got, group)
-					}
-				}
+				checkProtected(t, l, large)
 				l.resizedTo(large, "500m/500m 128Mi/128Mi of 500m 128Mi", 0)
 				back := grown(large, "250m", "64Mi")
 				l.ask(back)
@@ -75,6 +71,18 @@ func checkFiles(t *testing.T, l *sizes, p *v1.Pod) {
 	t.Helper()
 	if got, want := l.files(p), filesOf(p); got != want {
 		t.Errorf("cgroup files: %s, want %s", got, want)
+	}
+}
+
+// checkProtected checks that the memory is protected that a Guaranteed pod of
+// one container asks for.
+func checkProtected(t *testing.T, l *sizes, p *v1.Pod) {
+	t.Helper()
+	want := fmt.Sprint(p.Spec.Containers[0].Resources.Requests.Memory().Value())
+	for _, group := range []string{"kubepods", l.groupOf(p), l.containerOf(p)} {
+		if got := l.get(group + "/memory.min"); got != want {
+			t.Errorf("%s bytes are protected of %s, want %s", got, group, want)
+		}
 	}
 }
 
@@ -350,6 +358,7 @@ func TestResizeKilledAtEveryStep(t *testing.T) {
 							l.begin(web)
 							l.settle(time.Minute)
 							checkFiles(t, l, web)
+							checkProtected(t, l, web)
 							l.resizedTo(web, fmt.Sprintf("%[1]s/%[1]s %[2]s/%[2]s of %[1]s %[2]s", to[0], to[1]), 0)
 							if diff := cmp.Diff(running, l.running()); diff != "" {
 								t.Errorf("containers (-before +after):\n%s", diff)

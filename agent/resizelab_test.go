@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -112,9 +113,11 @@ func (k kernel) UpdateContainerResources(ctx context.Context, id string, r *runt
 		k.l.put(group+"/memory.max", fmt.Sprint(r.GetMemoryLimitInBytes()))
 		return errors.New("open memory.swap.max: No such file or directory")
 	}
+	_, before := k.of(id)
 	err := k.Runtime.UpdateContainerResources(ctx, id, r)
-	if err == nil {
-		k.write(group, r)
+	if _, after := k.of(id); !proto.Equal(before, after) { // also where the answer is lost
+		after.Unified = nil
+		k.write(group, after)
 	}
 	return err
 }
@@ -132,6 +135,9 @@ func (k kernel) write(group string, r *runtimeapi.LinuxContainerResources) {
 	k.l.put(group+"/cpu.weight", fmt.Sprint(criconfig.CurvedCPUWeight(r.GetCpuShares())))
 	k.l.put(group+"/cpu.max", fmt.Sprintf("%d %d\n", r.GetCpuQuota(), r.GetCpuPeriod()))
 	k.l.put(group+"/memory.max", fmt.Sprint(r.GetMemoryLimitInBytes()))
+	for file, content := range r.GetUnified() {
+		k.l.put(group+"/"+file, content)
+	}
 }
 
 // begin starts an agent whose API server has the pods.

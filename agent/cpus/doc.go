@@ -8,8 +8,11 @@
 // are on the disk before any container runs on them. For says where a container
 // is to be made. Who runs already is moved by Run, when what is shared has
 // changed or a container runs that was made before: by the runtime, and where
-// that fails, as crun does for a container with a memory limit on a kernel that
-// does not count swap, in its cgroup itself. Those that share are moved first.
+// that fails, in its cgroup itself. On a kernel that does not count swap the
+// cgroup is written at once: crun refuses there to update a container with a
+// memory limit, and would before that undo a resize that was written past it.
+// Who has started is moved before its pod's status tells of it (Started). Those
+// that share are moved first.
 // A container that is alone does not wait for that: it takes as long as the
 // runtime takes for them, where a kubelet looks each ten seconds
 // (cpuManagerReconcilePeriod, which has no meaning here).

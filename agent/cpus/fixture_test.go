@@ -58,8 +58,10 @@ type board struct {
 	mu      sync.Mutex
 	on      map[string]string // cpuset.cpus by ID, as the runtime has it
 	pods    []Pod
-	broken  error // of updates
-	away    error // of all calls
+	broken  error           // of updates
+	noSwap  bool            // the kernel does not account it
+	update  func(id string) // is called by an update, nil is nothing
+	away    error           // of all calls
 	updates int
 	slots   map[chan<- struct{}]bool
 }
@@ -76,7 +78,7 @@ func (b *board) start() *Manager {
 	b.t.Helper()
 	m, err := New(Config{
 		Kubelet: &b.k, Root: b.root, File: b.file(), Runtime: b, Tree: b.tree, Events: b, Log: slog.New(slog.DiscardHandler),
-		Node: func() (*criconfig.Node, bool) { return &criconfig.Node{}, true },
+		Node: func() (*criconfig.Node, bool) { return &criconfig.Node{SwapAccounting: !b.noSwap}, true },
 		Pods: b.list, Notify: b.notify,
 	})
 	if err != nil {
@@ -217,6 +219,9 @@ func (b *board) UpdateContainerResources(_ context.Context, id string, r *runtim
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.updates++
+	if b.update != nil {
+		b.update(id)
+	}
 	if b.broken != nil {
 		return b.broken
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -68,6 +69,7 @@ type Manager struct {
 	policy    *cpuset.Policy // nil before it is restored
 	saved     string         // what the file has
 	unsaved   bool           // the file lacks something
+	started   map[who]string // the IDs of containers of which no status tells yet
 
 	asked, refused atomic.Uint64 // pods
 
@@ -103,7 +105,7 @@ func New(c Config) (*Manager, error) {
 	gate, set := c.Kubelet.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]
 	return &Manager{
 		cfg: c, settings: s, quota: set && !gate, sign: make(chan struct{}, 1),
-		on: make(map[string]cpuset.Set), failed: make(map[string]int),
+		started: make(map[who]string), on: make(map[string]cpuset.Set), failed: make(map[string]int),
 	}, nil
 }
 
@@ -172,12 +174,30 @@ func (m *Manager) Release(uid types.UID) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	maps.DeleteFunc(m.started, func(w who, _ string) bool { return w.uid == uid })
 	if m.policy == nil || m.policy.Release(uid).IsEmpty() {
 		return
 	}
 	if err := m.save(); err != nil {
 		m.cfg.Log.Warn("CPUs of a pod that is gone stay in the file until it is written again", "podUID", uid, "error", err)
 	}
+	m.look()
+}
+
+// Started tells of a container that has begun to run, which Run then moves
+// like those that the pods' statuses tell of. A pod's status may take minutes
+// to do so: while another container's image is pulled, or a hook runs. It does
+// not block.
+func (m *Manager) Started(uid types.UID, container, id string) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.policy == nil {
+		return
+	}
+	m.started[who{uid, container}] = id
 	m.look()
 }
 

@@ -153,6 +153,71 @@ func TestTheCgroupIsWrittenWhereTheRuntimeFails(t *testing.T) {
 	})
 }
 
+// Where a container may have been resized past the runtime, whose record is
+// older then, it is moved past it, too: an update has the runtime write all of
+// its record.
+func TestAMoveTakesNoResizeBack(t *testing.T) {
+	b := newBoard(t)
+	b.noSwap = true
+	root := t.TempDir()
+	write(t, filepath.Join(root, "cgroup.controllers"), "cpu cpuset memory\n")
+	group := filepath.Join(root, "kubepods", "podshared", "shared-a")
+	write(t, filepath.Join(group, "cpuset.cpus"), "0-3\n")
+	write(t, filepath.Join(group, "memory.max"), "67108864")
+	tree, err := cgroups.Open(root)
+	must(t, err)
+	b.tree, b.broken = tree, errors.New("open memory.swap.max: no such file")
+	b.update = func(string) { write(t, filepath.Join(group, "memory.max"), "33554432") } // as it was made
+	running(t, b, func(t *testing.T, m *Manager) {
+		shared, alone := b.wants("shared", "500m"), b.wants("alone", "1")
+		b.allocate(m, shared)
+		b.runs(m, shared)
+		b.allocate(m, alone)
+		synctest.Wait()
+		for file, want := range map[string]string{"cpuset.cpus": "0,2-3", "memory.max": "67108864"} {
+			if got, err := os.ReadFile(filepath.Join(group, file)); string(got) != want || err != nil {
+				t.Errorf("%s is %q, %v", file, got, err)
+			}
+		}
+	})
+}
+
+// A container that runs, of which no status tells yet, is moved like others,
+// and forgotten with its pod.
+func TestStartedAndNotTold(t *testing.T) {
+	b := newBoard(t)
+	running(t, b, func(t *testing.T, m *Manager) {
+		slow, alone := b.wants("slow", "500m"), b.wants("alone", "1")
+		m.Started(slow.UID, "a", "slow-a") // before anything is known
+		b.allocate(m, slow)
+		b.mu.Lock()
+		b.on["slow-a"] = "0-3"
+		b.mu.Unlock()
+		m.Started(slow.UID, "a", "slow-a")
+		synctest.Wait()
+		b.allocate(m, alone)
+		synctest.Wait()
+		b.want(map[string]string{"slow-a": "0,2-3"})
+		m.mu.Lock()
+		if len(m.started) != 1 {
+			t.Errorf("started and not told: %v", m.started)
+		}
+		m.mu.Unlock()
+		b.runs(m, slow)
+		synctest.Wait()
+		m.Started(alone.UID, "a", "gone-a")
+		synctest.Wait()
+		m.Started(alone.UID, "b", "alone-b")
+		m.Release(alone.UID)
+		synctest.Wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(m.started) != 0 {
+			t.Errorf("started and not told: %v", m.started)
+		}
+	})
+}
+
 func TestAnAgentGoesOn(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, file string){
 		"as it was":   func(*testing.T, string) {},

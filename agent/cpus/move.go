@@ -68,30 +68,24 @@ func (m *Manager) move(ctx context.Context) {
 	if !ready {
 		return // the first pod that asks makes it so
 	}
-	ids, runs := make(map[who]string), make(map[string]bool)
+	ids := m.running()
+	runs := make(map[string]bool, len(ids))
 	var running []cpuset.Container
-	for _, p := range m.cfg.Pods() {
-		for c := range pod.Statuses(p.Status) {
-			_, id, _ := strings.Cut(c.ContainerID, "://")
-			if id == "" || c.State.Running == nil {
-				continue
-			}
-			runs[id] = true
-			if m.waiting && m.failed[id] > 0 {
-				continue
-			}
-			on, known := m.on[id]
-			if !known {
-				var err error
-				if on, err = m.runsOn(ctx, p.Pod.UID, id); err != nil {
-					m.fail(id, err)
-					continue
-				}
-				m.on[id] = on
-			}
-			ids[who{p.Pod.UID, c.Name}] = id
-			running = append(running, cpuset.Container{PodUID: p.Pod.UID, Name: c.Name, CPUs: on})
+	for w, id := range ids {
+		runs[id] = true
+		if m.waiting && m.failed[id] > 0 {
+			continue
 		}
+		on, known := m.on[id]
+		if !known {
+			var err error
+			if on, err = m.runsOn(ctx, w.uid, id); err != nil {
+				m.fail(w, id, err)
+				continue
+			}
+			m.on[id] = on
+		}
+		running = append(running, cpuset.Container{PodUID: w.uid, Name: w.name, CPUs: on})
 	}
 	gone := func(id string) bool { return !runs[id] }
 	maps.DeleteFunc(m.on, func(id string, _ cpuset.Set) bool { return gone(id) })
@@ -100,9 +94,10 @@ func (m *Manager) move(ctx context.Context) {
 	changes := m.policy.Changes(running)
 	m.mu.Unlock()
 	for _, c := range changes {
-		id := ids[who{c.PodUID, c.Name}]
+		w := who{c.PodUID, c.Name}
+		id := ids[w]
 		if err := m.put(ctx, c, id); err != nil {
-			m.fail(id, err)
+			m.fail(w, id, err)
 			continue
 		}
 		m.on[id] = c.CPUs
@@ -110,30 +105,68 @@ func (m *Manager) move(ctx context.Context) {
 	}
 }
 
+// running are the IDs of all that runs, by the pods' statuses and by who was
+// told to have started since.
+func (m *Manager) running() map[who]string {
+	pods := m.cfg.Pods()
+	ids := make(map[who]string)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range pods {
+		for c := range pod.Statuses(p.Status) {
+			_, id, _ := strings.Cut(c.ContainerID, "://")
+			w := who{p.Pod.UID, c.Name}
+			if id != "" && m.started[w] == id {
+				delete(m.started, w)
+			}
+			if id != "" && c.State.Running != nil {
+				ids[w] = id
+			}
+		}
+	}
+	maps.Copy(ids, m.started)
+	return ids
+}
+
 // put moves one container. Where the runtime cannot, its cgroup is written.
+// That goes first where the kernel does not account swap: a container may have
+// been resized past the runtime there, which would write what it knows of it
+// again.
 func (m *Manager) put(ctx context.Context, c cpuset.Container, id string) error {
 	list := c.CPUs.String()
+	if node, ok := m.cfg.Node(); ok && !node.SwapAccounting && m.write(c.PodUID, id, list) {
+		return nil
+	}
 	err := m.cfg.Runtime.UpdateContainerResources(ctx, id, &runtimeapi.LinuxContainerResources{CpusetCpus: list})
 	if err == nil || errors.Is(err, container.ErrNotFound) || errors.Is(err, container.ErrUnavailable) {
 		return err
 	}
-	written := false
-	m.groups(c.PodUID, id, func(path string) bool {
-		written = m.cfg.Tree.SetCPUs(path, list) == nil
-		return written
-	})
-	if !written {
+	if !m.write(c.PodUID, id, list) {
 		return err
 	}
 	m.cfg.Log.Debug("the runtime does not move a container to other CPUs; its cgroup was written", "podUID", c.PodUID, "container", c.Name, "cpus", list, "error", err)
 	return nil
 }
 
+// write writes a container's cgroup, and says whether that was done.
+func (m *Manager) write(uid types.UID, id, list string) (written bool) {
+	m.groups(uid, id, func(path string) bool {
+		written = m.cfg.Tree.SetCPUs(path, list) == nil
+		return written
+	})
+	return written
+}
+
 // fail notes that a container was not moved. One that is gone needs not be.
-func (m *Manager) fail(id string, err error) {
+func (m *Manager) fail(w who, id string, err error) {
 	delete(m.on, id)
 	if errors.Is(err, container.ErrNotFound) {
 		delete(m.failed, id)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.started[w] == id {
+			delete(m.started, w)
+		}
 		return
 	}
 	m.failed[id]++

@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"errors"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -13,10 +14,13 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// carryOut does the steps of a resize, once in a sync. One that fails ends
-// them; the next look goes on from what it finds.
+// carryOut does the steps of a resize, once in a sync, and what no look would
+// show. What fails ends them; the next look goes on from what it finds.
 func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 	r.tried = true
+	if len(r.plan.Steps) > 0 {
+		defer func(begun time.Time) { s.countResized(ctx, s.now().Sub(begun), r.err) }(s.now())
+	}
 	for i := range r.plan.Steps {
 		step := &r.plan.Steps[i]
 		if err := s.carryOut(ctx, p, step, r.node); err != nil {
@@ -28,16 +32,26 @@ func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 		}
 	}
 	if s.Cgroups != nil {
-		if r.err = s.settleGroups(p, r.node); r.err != nil {
-			s.resizeFailed(p, r.err)
+		if r.err = s.settleGroups(p, r.runs, r.node); r.err != nil {
+			if len(r.plan.Steps) > 0 {
+				s.resizeFailed(p, r.err)
+			}
+			return r.err
 		}
 	}
-	return r.err
+	s.resizes.change(p.UID, func(e *resizable) { e.behind = false })
+	return nil
 }
 
-// settleGroups brings up to date what follows from the pod's requests: the
-// protection of its memory, and what the groups above it have.
-func (s *Syncer) settleGroups(p *v1.Pod, n *criconfig.Node) error {
+// settleGroups brings up to date what follows from requests and limits: the
+// protection of the memory of the pod and of what runs in it, and what the
+// groups above it have.
+func (s *Syncer) settleGroups(p *v1.Pod, runs map[string]resize.Running, n *criconfig.Node) error {
+	for name, c := range runs {
+		if err := s.protectContainer(p, name, c.ID, n); err != nil {
+			return err
+		}
+	}
 	if err := s.setCgroup(criconfig.PodCgroup(p, n), cgroups.Resources{Unified: criconfig.PodResources(p, n).Unified}); err != nil {
 		return err
 	}
@@ -72,7 +86,9 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 	sized := *c
 	sized.Resources = step.Values.On(c.Resources)
 	n = s.nodeFor(p.UID, c.Name, n)
-	err := s.Runtime.UpdateContainerResources(ctx, step.ID, criconfig.UpdateResources(p, &sized, n))
+	resources := criconfig.UpdateResources(p, &sized, n)
+	resources.CpusetCpus = s.CPUs.For(p.UID, c.Name)
+	err := s.Runtime.UpdateContainerResources(ctx, step.ID, resources)
 	if errors.Is(err, container.ErrNotFound) {
 		return nil // it has ended, and starts with what was allocated
 	}
@@ -87,9 +103,6 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 		}
 	}
 	if err == nil && step.Resource == v1.ResourceMemory {
-		err = s.protectContainer(p, &sized, step.ID, n)
-	}
-	if err == nil && step.Resource == v1.ResourceMemory {
 		s.resizes.change(p.UID, func(e *resizable) { delete(e.had, c.Name) })
 	}
 	return err
@@ -97,9 +110,10 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 
 // protectContainer writes what follows from a container's new request and
 // limit past the runtime, which not all of them know to update.
-func (s *Syncer) protectContainer(p *v1.Pod, c *v1.Container, id string, n *criconfig.Node) error {
+func (s *Syncer) protectContainer(p *v1.Pod, name, id string, n *criconfig.Node) error {
+	c, _ := pod.Find(&p.Spec, name)
 	files := criconfig.MemoryQoS(p, c, n)
-	if s.Cgroups == nil || len(files) == 0 {
+	if len(files) == 0 {
 		return nil
 	}
 	err := s.setCgroup(criconfig.ContainerCgroup(criconfig.PodCgroup(p, n), id, n), cgroups.Resources{Unified: files})

@@ -166,6 +166,16 @@ func (a *admission) claim(uid types.UID) {
 	}
 }
 
+// begin notes that the pod lives, and has its place: one of the UID may have
+// ended before, after this one was submitted.
+func (a *admission) begin(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if j := a.find(uid); j != nil {
+		j.over = false
+	}
+}
+
 // end notes that the pod takes nothing any more, and answers who waited for
 // that.
 func (a *admission) end(uid types.UID) (waiting []types.UID) {

@@ -29,8 +29,18 @@ func (s *Syncer) SourcesReady() {
 	}
 }
 
-// decideResizes is called by the worker of one pod, which need not be woken.
+// Reconciled is told of the status that the API server has of a pod that is
+// wanted as it was. It does not block.
+func (s *Syncer) Reconciled(p *v1.Pod) {
+	if s.resizes.reconcile(p) {
+		s.Wake(p.UID)
+	}
+}
+
+// decideResizes is called by the worker of one pod, which lives and need not
+// be woken.
 func (s *Syncer) decideResizes(by types.UID) {
+	s.resizes.begin(by)
 	if len(s.resizes.allDue()) == 0 || s.Ready != nil && !s.Ready() {
 		return
 	}
@@ -39,6 +49,7 @@ func (s *Syncer) decideResizes(by types.UID) {
 	for _, next := range s.resizes.allDue() {
 		if err := s.decideResize(next); err != nil {
 			s.Log.Warn("resize is put off until it can be written down", "pod", pod.RefOf(next.Pod).String(), "podUID", next.Pod.UID, "error", err)
+			continue // a pod that is woken would try it again, and wake this one
 		}
 		if next.Pod.UID != by {
 			s.Wake(next.Pod.UID)
@@ -68,14 +79,16 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	tell := false
 	_, st, _ := s.Statuses.Get(p.UID)
 	s.resizes.change(p.UID, func(e *resizable) {
+		s.countAccepted(e, &d)
 		if d.Outcome == resize.Allocate && st != nil {
 			e.keepMemory(e.given.Apply(p), st)
 		}
-		e.given, e.due = &given, e.wanted != p
+		e.given, e.due, e.behind = &given, e.wanted != p, e.behind || d.Outcome == resize.Allocate
 		e.conditions, tell = e.conditions.Decided(d, p.Generation, s.now())
 	})
 	s.admission.resize(s.resizes.allocated(p))
 	if tell {
+		s.countInfeasible(&d)
 		s.tellDecision(p, &d)
 	}
 	return nil
@@ -109,8 +122,8 @@ func (s *Syncer) roomFor(p *v1.Pod) resize.Room {
 
 // roomFreed has the resizes decided again that were put off: a pod takes less,
 // or nothing any more. It does not block.
-func (s *Syncer) roomFreed() {
-	for _, uid := range s.resizes.again() {
+func (s *Syncer) roomFreed(trigger string) {
+	for _, uid := range s.resizes.again(trigger) {
 		s.Wake(uid)
 	}
 }

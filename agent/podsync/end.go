@@ -112,7 +112,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	s.Probes.Forget(ref.UID)
 	s.resizes.end(ref.UID)
 	s.CPUs.Release(ref.UID)
-	s.placeFree(s.admission.end(ref.UID))
+	s.placeFree(s.admission.end(ref.UID), podTerminated)
 	f.terminated = true
 	if p == nil {
 		return nil

@@ -80,15 +80,16 @@ func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *facts) bool {
 func (s *Syncer) reject(p *v1.Pod, o *container.Observed, f *facts, r *admit.Rejection) worker.Result {
 	f.rejected = &status.Reason{Reason: r.Reason, Message: r.Message}
 	s.Events.Warning(pod.RefOf(p), r.Reason, r.Message)
-	s.placeFree(s.admission.end(p.UID))
+	s.placeFree(s.admission.end(p.UID), podTerminated)
 	s.report(p, o, f)
 	return worker.Result{Done: true}
 }
 
-// placeFree has pods look again that waited for another's end.
-func (s *Syncer) placeFree(waiting []types.UID) {
+// placeFree has pods look again that waited for another's end; trigger is for
+// metrics.
+func (s *Syncer) placeFree(waiting []types.UID, trigger string) {
 	for _, uid := range waiting {
 		s.Wake(uid)
 	}
-	s.roomFreed()
+	s.roomFreed(trigger)
 }

@@ -25,6 +25,9 @@ type counted struct {
 	containers, bad metric.Counts
 	evictions       metric.Counts
 	cgroups         metric.Timings
+	// of resizes
+	requested, infeasible, accepted metric.Counts
+	resized                         *metric.Timings
 }
 
 // countBegin counts how long a pod waited for its first sync.
@@ -95,4 +98,5 @@ func (s *Syncer) WriteMetrics(out *metric.Stream) {
 	out.Timings(&c.cgroups)
 	out.Family(metric.KindCounter, "kubelet_evictions", "Pods that were evicted, by the signal.")
 	out.Counts(&c.evictions)
+	s.writeResizes(out)
 }

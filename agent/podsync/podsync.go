@@ -194,7 +194,7 @@ type facts struct {
 func New(cfg Config) *Syncer {
 	s := &Syncer{
 		Config: cfg, admission: admission{under: cfg.Under}, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(),
-		counted: counted{started: metric.NewTiming(startBounds)},
+		counted: counted{started: metric.NewTiming(startBounds), resized: metric.NewTimings(resizeBounds)},
 	}
 	s.resizes.record = cfg.Allocations
 	s.admission.reserved = s.reserved
@@ -234,7 +234,9 @@ func (s *Syncer) dropFacts(uid types.UID) {
 // pod, in the order in which pods come, and shows it as pending until its
 // worker has looked at it. What of the pod is a resize waits for its worker.
 func (s *Syncer) Submitted(p *v1.Pod) {
-	p = s.resizes.submit(p)
+	asked := p
+	p, before := s.resizes.submit(p)
+	s.countRequested(before, asked)
 	s.admission.submit(p, s.AdmitNode())
 	if s.Arrived != nil {
 		s.Arrived(p)
@@ -256,7 +258,7 @@ func (s *Syncer) first(p *v1.Pod) v1.PodStatus {
 // Removed implements worker.Syncer: the pod's place is free for the next.
 func (s *Syncer) Removed(ref pod.Ref) {
 	s.resizes.remove(ref.UID)
-	s.placeFree(s.admission.remove(ref.UID))
+	s.placeFree(s.admission.remove(ref.UID), podsRemoved)
 }
 
 // Adopted implements worker.Syncer: what runs has its place on the node.
@@ -272,6 +274,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	s.countBegin(f)
 	f.seen = nil
 	defer f.turn.leave()
+	s.admission.begin(p.UID)
 	s.decideResizes(p.UID)
 	p = s.resizes.allocated(p)
 	s.admission.resize(p) // a version that came during a decision may have missed it
@@ -413,7 +416,7 @@ func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
 	s.Statuses.Set(p, st, sandboxOf(o))
 	if f.freed {
 		f.freed = false
-		s.roomFreed()
+		s.roomFreed(podResized)
 	}
 }
 

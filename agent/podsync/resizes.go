@@ -35,9 +35,17 @@ type resizable struct {
 	// asked for ever since it came: it is not on record, and never resized.
 	given      *resize.Allocation
 	conditions resize.Conditions
+	// kept says that the pod is the journal's, which has no conditions of it:
+	// those that the API server has are still to come.
+	kept bool
 	// due says that there is something to decide, over that the pod has ended
 	// and there never will be.
 	due, over bool
+	// trigger is what had it decided last, for metrics.
+	trigger string
+	// behind says that an agent may have died, or failed, before it wrote what
+	// of the allocation no look compares, such as what protects memory.
+	behind bool
 	// had are the memory requests that running containers had before the
 	// resize that is in progress, by name: no runtime tells them.
 	had map[string]memoryRequest
@@ -49,22 +57,25 @@ type memoryRequest struct {
 	bytes int64
 }
 
-// submit takes a version of a pod, and answers it as allocated. A pod that is
-// new has what is on record of it, or else what the API server says that it
-// has: somebody may have asked for more while no agent was there.
-func (r *resizes) submit(p *v1.Pod) *v1.Pod {
+// submit takes a version of a pod, and answers it as allocated, and the version
+// before; nil is none. A pod that is new has what is on record of it, or else
+// what the API server says that it has: somebody may have asked for more while
+// no agent was there.
+func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 	if pod.IsStatic(p) || pod.IsMirror(p) {
-		return p
+		return p, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.pods[p.UID]
+	e, trigger := r.pods[p.UID], podUpdated
 	switch {
 	case e == nil:
-		e = &resizable{given: r.recorded(p.UID), conditions: resize.ConditionsOf(p.Status.Conditions)}
+		trigger = podsAdded
+		e = &resizable{given: r.recorded(p.UID), conditions: resize.ConditionsOf(p.Status.Conditions), kept: p.ResourceVersion == ""}
 		if has := resize.Reported(p); e.given == nil && !has.Meets(p) {
 			e.given = &has
 		}
+		e.behind = e.given != nil
 		if r.pods == nil {
 			r.pods = make(map[types.UID]*resizable)
 		}
@@ -74,12 +85,37 @@ func (r *resizes) submit(p *v1.Pod) *v1.Pod {
 			e.given = &was
 		}
 	}
-	e.wanted = p
+	before, e.wanted, e.trigger = e.wanted, p, trigger
+	e.learn(p)
 	if e.given == nil {
-		return p
+		return p, before
 	}
 	e.due = !e.over && (!e.given.Meets(p) || e.conditions.Pending != nil)
-	return e.given.Apply(p)
+	return e.given.Apply(p), before
+}
+
+// reconcile takes the status that the API server has of a pod that is wanted
+// as it was, and says whether the pod is to be looked at for it.
+func (r *resizes) reconcile(p *v1.Pod) (look bool) {
+	r.change(p.UID, func(e *resizable) {
+		if look = e.kept && e.learn(p); look {
+			e.due = !e.over && (!e.given.Meets(e.wanted) || e.conditions.Pending != nil)
+		}
+	})
+	return look
+}
+
+// learn takes the conditions of the API server, if they were still to come,
+// and says whether there are some.
+func (e *resizable) learn(p *v1.Pod) (some bool) {
+	if e.kept && p.ResourceVersion != "" {
+		e.kept, e.conditions = false, e.conditions.Continue(resize.ConditionsOf(p.Status.Conditions))
+	}
+	some = e.conditions != resize.Conditions{}
+	if some && e.given == nil { // of a resize that is over, or nobody has a record of it
+		e.given = new(resize.Of(e.wanted))
+	}
+	return some
 }
 
 // recorded is what is on record of a pod; nil is nothing.
@@ -119,6 +155,12 @@ func (r *resizes) resized(uid types.UID) bool {
 	return e != nil && e.given != nil
 }
 
+// isBehind says whether what no look shows may not be as it was allocated.
+func (r *resizes) isBehind(uid types.UID) (behind bool) {
+	r.change(uid, func(e *resizable) { behind = e.behind })
+	return behind
+}
+
 // isDue says whether there is something to decide for the pod.
 func (r *resizes) isDue(uid types.UID) bool {
 	r.mu.Lock()
@@ -142,8 +184,9 @@ func (r *resizes) allDue() []resize.Pending {
 	return list
 }
 
-// again has those decided again that were put off, and answers them.
-func (r *resizes) again() (waiting []types.UID) {
+// again has those decided again that were put off, for the trigger, and answers
+// them.
+func (r *resizes) again(trigger string) (waiting []types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, e := range r.pods {
@@ -151,7 +194,7 @@ func (r *resizes) again() (waiting []types.UID) {
 		if e.over || e.wanted.DeletionTimestamp != nil || e.given == nil || pending != nil && pending.Reason == v1.PodReasonInfeasible || e.given.Meets(e.wanted) {
 			continue
 		}
-		e.due = true
+		e.due, e.trigger = true, trigger
 		waiting = append(waiting, uid)
 	}
 	return waiting
@@ -180,6 +223,16 @@ func (r *resizes) memory(uid types.UID, name, id string) (bytes int64, ok bool) 
 		bytes, ok = had.bytes, known && had.id == id
 	})
 	return bytes, ok
+}
+
+// begin notes that the pod lives: one of the UID may have ended before, after
+// this one was submitted.
+func (r *resizes) begin(uid types.UID) {
+	r.change(uid, func(e *resizable) {
+		if e.over {
+			e.over, e.due = false, e.given != nil && !e.given.Meets(e.wanted)
+		}
+	})
 }
 
 // end notes that the pod has ended.

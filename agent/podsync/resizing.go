@@ -28,9 +28,12 @@ const (
 type resizing struct {
 	node  *criconfig.Node
 	plan  resize.Plan
-	again time.Duration // when to look again without an event; 0 is never
-	tried bool          // in this sync
-	err   error
+	runs  map[string]resize.Running // by the container's name
+	again time.Duration             // when to look again without an event; 0 is never
+	tried bool                      // in this sync
+	// behind says that what no look shows may not be as it was allocated.
+	behind bool
+	err    error
 }
 
 // look compares what runs with what was allocated, and notes it for the
@@ -38,7 +41,7 @@ type resizing struct {
 // told what it is, asks it.
 func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.Observed, f *facts) (err error) {
 	f.actual, f.restarts, f.resizing = nil, nil, false
-	r.plan, r.again = resize.Plan{}, 0
+	r.plan, r.runs, r.again, r.behind = resize.Plan{}, nil, 0, false
 	if !s.resizes.resized(p.UID) {
 		return nil
 	}
@@ -49,7 +52,8 @@ func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.
 		}
 	}
 	w := s.world(p, o, f, r.node)
-	r.plan = resize.PlanOf(p, &w)
+	r.plan, r.runs = resize.PlanOf(p, &w), w.Containers
+	r.behind = s.resizes.isBehind(p.UID)
 	f.resizing = !r.plan.Settled()
 	for _, c := range r.plan.Restart {
 		if f.restarts == nil {
@@ -76,7 +80,7 @@ func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.
 // stopped first, and a pod that is stopped or made anew gets what was
 // allocated.
 func (r *resizing) due(killPod, createSandbox bool) bool {
-	return !r.tried && r.again == 0 && len(r.plan.Restart) == 0 && len(r.plan.Steps) > 0 && !killPod && !createSandbox
+	return !r.tried && r.again == 0 && len(r.plan.Restart) == 0 && (len(r.plan.Steps) > 0 || r.behind) && !killPod && !createSandbox
 }
 
 // next is when to look again without an event; zero is never. A decision that
@@ -181,8 +185,9 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 }
 
 // read is a with what the files say. How a runtime turns shares into the
-// weight is its own affair, so a weight only tells that it is the one that is
-// wanted; where the runtime's word cannot be relied on, also that it is not.
+// weight is its own affair, and one weight means other shares to another, so
+// where a runtime can do all updates its word counts. Else a weight tells that
+// it is the one that is wanted, or that it is not.
 func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted resize.Values, n *criconfig.Node) resize.Actual {
 	if l.MemoryMax.Known {
 		a.MemoryLimit = amountOf(l.MemoryMax, wanted.MemoryLimit)
@@ -192,9 +197,10 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted 
 	}
 	switch shares := resize.Recorded(wanted, 0).CPUShares; {
 	case !l.CPUWeight.Known:
+	case a.CPUShares.Known && (n.SwapAccounting || wanted.MemoryLimit <= 0):
 	case l.CPUWeight.Value == limits.CPUWeight:
 		a.CPUShares = shares
-	case a.CPUShares.Known && (n.SwapAccounting || a.CPUShares != shares):
+	case a.CPUShares.Known && a.CPUShares != shares:
 	case l.CPUWeight.Value == criconfig.CurvedCPUWeight(shares.Value):
 		a.CPUShares = shares
 	default:

@@ -35,6 +35,20 @@ func ConditionsOf(list []v1.PodCondition) Conditions {
 	return c
 }
 
+// Continue are the conditions where was is what the API server has, learned
+// after a look at what runs or a decision, each of which counts. A resize that
+// is in progress is the one that the server has heard of, unless that had an
+// error and this one has another.
+func (c Conditions) Continue(was Conditions) Conditions {
+	if c.Pending == nil {
+		c.Pending = was.Pending
+	}
+	if c.InProgress == nil || c.InProgress.Reason == "" && was.InProgress != nil {
+		c.InProgress = was.InProgress
+	}
+	return c
+}
+
 // List are the conditions for a status.
 func (c Conditions) List() []v1.PodCondition {
 	var list []v1.PodCondition

@@ -98,3 +98,31 @@ func TestEventMessage(t *testing.T) {
 		})
 	}
 }
+
+// What the API server has heard is learned late: what was found meanwhile
+// stays, and since when.
+func TestContinue(t *testing.T) {
+	now := start.Add(time.Hour)
+	deferred := resize.Decision{Outcome: resize.Deferred, Message: "no cpu"}
+	heard, _ := resize.Conditions{}.Decided(deferred, 2, start)
+	heard, _, _ = heard.Found(false, 1, start)
+	found, _, _ := resize.Conditions{}.Found(false, 2, now)
+	failed, _, _ := resize.Conditions{}.Failed(errors.New("no"), 2, now)
+	decided, _ := resize.Conditions{}.Decided(deferred, 2, now)
+	for name, row := range map[string]struct {
+		has, was, want resize.Conditions
+	}{
+		"nothing":                     {},
+		"nothing was heard":           {found, resize.Conditions{}, found},
+		"nothing was found":           {resize.Conditions{}, heard, heard},
+		"the same resize goes on":     {found, heard, heard},
+		"an error since":              {failed, heard, resize.Conditions{Pending: heard.Pending, InProgress: failed.InProgress}},
+		"a decision since":            {decided, heard, resize.Conditions{Pending: decided.Pending, InProgress: heard.InProgress}},
+		"an error that was heard":     {found, failed, failed},
+		"one and the other was heard": {found, decided, resize.Conditions{Pending: decided.Pending, InProgress: found.InProgress}},
+	} {
+		if got := row.has.Continue(row.was); got != row.want {
+			t.Errorf("%s: %v, want %v", name, got.List(), row.want.List())
+		}
+	}
+}

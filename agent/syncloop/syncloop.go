@@ -31,6 +31,9 @@ type Config struct {
 	// an update arrived here, which makes its source ready.
 	Updates <-chan source.Update
 	Seen    func(source string)
+	// Reconciled is told of the API server's status of a pod that is wanted as
+	// it was and has no readiness gates. It must not block, and may be nil.
+	Reconciled func(*v1.Pod)
 	// Ready says whether every source is: nothing is cleaned up before.
 	Ready func() bool
 
@@ -95,6 +98,8 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 			// the conditions that readiness gates wait for are others'.
 			if len(p.Spec.ReadinessGates) > 0 {
 				l.cfg.Workers.Submit(ctx, p)
+			} else if l.cfg.Reconciled != nil {
+				l.cfg.Reconciled(p)
 			}
 		case source.ADD, source.UPDATE, source.DELETE, source.RESTORE:
 			l.cfg.Workers.Submit(ctx, p)

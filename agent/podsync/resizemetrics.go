@@ -1,0 +1,134 @@
+package podsync
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resize"
+)
+
+// What has resizes decided, as kubelet_pod_deferred_accepted_resizes_total has
+// it (pkg/kubelet/allocation/allocation_manager.go). There is no
+// periodic_retry here.
+const (
+	podResized    = "pod_resized"
+	podUpdated    = "pod_updated"
+	podsAdded     = "pods_added"
+	podsRemoved   = "pods_removed"
+	podTerminated = "pod_terminated"
+)
+
+// resizeBounds are those of kubelet_pod_resize_duration_milliseconds, in its
+// unit (podResizeDurationBuckets in pkg/kubelet/metrics).
+var resizeBounds = []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}
+
+// countRequested counts what two versions of a pod ask for that is not the
+// same; before is nil for a pod that is new (recordContainerResizeOperations
+// in pkg/kubelet/kubelet.go).
+func (s *Syncer) countRequested(before, after *v1.Pod) {
+	if before == nil || before == after {
+		return
+	}
+	for c, kind := range pod.Containers(&after.Spec) {
+		was, _ := pod.Find(&before.Spec, c.Name)
+		if was == nil || kind == pod.Ephemeral {
+			continue
+		}
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			s.countChange(name, "requests", was.Resources.Requests, c.Resources.Requests)
+			s.countChange(name, "limits", was.Resources.Limits, c.Resources.Limits)
+		}
+	}
+}
+
+func (s *Syncer) countChange(name v1.ResourceName, requirement string, was, is v1.ResourceList) {
+	old, wanted := was[name], is[name]
+	operation := "increase"
+	switch d := wanted.Cmp(old); {
+	case d == 0:
+		return
+	case wanted.IsZero():
+		operation = "remove"
+	case old.IsZero():
+		operation = "add"
+	case d < 0:
+		operation = "decrease"
+	}
+	var room [96]byte
+	labels := metric.AppendLabel(room[:0], "operation", operation)
+	labels = metric.AppendLabel(labels, "requirement", requirement)
+	s.counted.requested.Add(1, metric.AppendLabel(labels, "resource", string(name)))
+}
+
+// countAccepted counts a resize that was put off and is allocated now.
+func (s *Syncer) countAccepted(e *resizable, d *resize.Decision) {
+	pending := e.conditions.Pending
+	if d.Outcome == resize.Allocate && pending != nil && pending.Reason == v1.PodReasonDeferred {
+		s.counted.accepted.Add(1, metric.AppendLabel(nil, "retry_trigger", e.trigger))
+	}
+}
+
+// countInfeasible counts a resize that was refused, once.
+func (s *Syncer) countInfeasible(d *resize.Decision) {
+	if d.Outcome == resize.Infeasible {
+		s.counted.infeasible.Add(1, metric.AppendLabel(nil, "reason_detail", d.Cause))
+	}
+}
+
+// countResized counts an attempt to carry a resize out. One that was given up
+// since the pod goes has not failed.
+func (s *Syncer) countResized(ctx context.Context, took time.Duration, err error) {
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	// Timings are of seconds, and this name is of milliseconds.
+	s.counted.resized.Observe(metric.AppendLabel(nil, "success", strconv.FormatBool(err == nil)), 1000*took, err)
+}
+
+// standing is how many resizes wait, by the reason as metrics have it, and how
+// many are in progress.
+func (r *resizes) standing() (pending map[string]int, inProgress int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pending = make(map[string]int)
+	for _, e := range r.pods {
+		if e.over {
+			continue
+		}
+		if c := e.conditions.Pending; c != nil {
+			pending[strings.ToLower(c.Reason)]++
+		}
+		if e.conditions.InProgress != nil {
+			inProgress++
+		}
+	}
+	return pending, inProgress
+}
+
+// writeResizes writes what became of resizes, under the kubelet's names.
+func (s *Syncer) writeResizes(out *metric.Stream) {
+	c := &s.counted
+	pending, inProgress := s.resizes.standing()
+	out.Family(metric.KindCounter, "kubelet_container_requested_resizes_total", "Requests and limits of containers that somebody asked to change.")
+	out.Counts(&c.requested)
+	out.Family(metric.KindGauge, "kubelet_pod_pending_resizes", "Pods whose resize waits or cannot be, by the reason.")
+	for _, reason := range slices.Sorted(maps.Keys(pending)) {
+		out.Sample(float64(pending[reason]), metric.AppendLabel(nil, "reason", reason))
+	}
+	out.Family(metric.KindGauge, "kubelet_pod_in_progress_resizes", "Pods whose resize is in progress.")
+	out.Sample(float64(inProgress))
+	out.Family(metric.KindCounter, "kubelet_pod_infeasible_resizes_total", "Resizes that cannot be on this node, by why.")
+	out.Counts(&c.infeasible)
+	out.Family(metric.KindCounter, "kubelet_pod_deferred_accepted_resizes_total", "Resizes that waited and were allocated, by what had them tried again.")
+	out.Counts(&c.accepted)
+	out.Family(metric.KindHistogram, "kubelet_pod_resize_duration_milliseconds", "How long it took to carry a pod's resize out, in milliseconds.")
+	out.Timings(c.resized)
+}
