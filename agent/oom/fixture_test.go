@@ -76,6 +76,14 @@ func (n *node) group(path string, c counts) {
 	}
 }
 
+// met writes how often a group's own limit was.
+func (n *node) met(path string, oom uint64) {
+	n.t.Helper()
+	if err := os.WriteFile(filepath.Join(n.root, path, "memory.events.local"), []byte(fmt.Sprintf("low 0\nmax 9\noom %d\n", oom)), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 func (n *node) gone(path string) {
 	n.t.Helper()
 	if err := os.RemoveAll(filepath.Join(n.root, path)); err != nil {

@@ -3,12 +3,14 @@ package oom
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // want compares what was told.
@@ -184,11 +186,73 @@ func TestAllPodsTogether(t *testing.T) {
 	p := n.add("web", "64Mi")
 	n.start()
 	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.met("/kubepods", 1)
 	n.group(n.path(p, ""), counts{kills: 1})
 	n.group(n.path(p, "a-0"), counts{kills: 1})
 	n.vmstat(1)
 	n.w.Look()
 	want(t, n, "web OOMKilled: All pods together ran into the limit of memory that the node has for them: a process of container a was killed")
+}
+
+// The kernel counts a limit, writes to the console, and then kills: a look may
+// come between. And it counts limits that it does not kill for.
+func TestALimitAndItsKillAreCountedApart(t *testing.T) {
+	limit, pods := "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed",
+		"web OOMKilled: All pods together ran into the limit of memory that the node has for them: a process of container a was killed"
+	system := []string{
+		"web OOMKilled: The node ran out of memory: a process of container a was killed",
+		" SystemOOM: System OOM encountered, victim: container a of pod default/web",
+	}
+	type step struct {
+		top, pod, a counts
+		own         uint64 // of all pods
+		after       time.Duration
+		want        []string
+	}
+	for name, steps := range map[string][]step{
+		"the container's, then the kill": {
+			{top: counts{oom: 1}, pod: counts{oom: 1}, a: counts{oom: 1}},
+			{top: counts{1, 1, 0}, pod: counts{1, 1, 0}, a: counts{1, 1, 0}, after: 3 * time.Second, want: []string{limit}},
+		},
+		"that of all pods, then the kill": {
+			{top: counts{oom: 1}, own: 1},
+			{top: counts{1, 1, 0}, own: 1, pod: counts{0, 1, 0}, a: counts{0, 1, 0}, after: 3 * time.Second, want: []string{pods}},
+		},
+		"that of all pods without a kill, and much later the system": {
+			{top: counts{oom: 1}, own: 1},
+			{top: counts{1, 1, 0}, own: 1, pod: counts{0, 1, 0}, a: counts{0, 1, 0}, after: time.Hour, want: system},
+		},
+		"the container's once more than it kills, and much later the system": {
+			{top: counts{1, 1, 0}, pod: counts{1, 1, 0}, a: counts{1, 1, 0}, want: []string{limit}},
+			{top: counts{3, 1, 0}, pod: counts{3, 1, 0}, a: counts{3, 1, 0}, after: time.Second},
+			{top: counts{3, 2, 0}, pod: counts{3, 2, 0}, a: counts{3, 2, 0}, after: time.Hour, want: system},
+		},
+		"the container's once more than it kills, and then that of all pods": {
+			{top: counts{1, 1, 0}, pod: counts{1, 1, 0}, a: counts{1, 1, 0}, want: []string{limit}},
+			{top: counts{3, 1, 0}, pod: counts{3, 1, 0}, a: counts{3, 1, 0}, after: time.Second},
+			{top: counts{4, 2, 0}, own: 1, pod: counts{3, 2, 0}, a: counts{3, 2, 0}, after: time.Hour, want: []string{pods}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				p := n.add("web", "64Mi")
+				n.start()
+				for _, s := range steps {
+					time.Sleep(s.after)
+					n.group("/kubepods", s.top)
+					n.met("/kubepods", s.own)
+					n.group(n.path(p, ""), s.pod)
+					n.group(n.path(p, "a-0"), s.a)
+					n.vmstat(s.top.kills)
+					n.w.told(cgroups.EventFigures{OOM: cgroups.Figure{Value: s.top.oom}, OOMKill: cgroups.Figure{Value: s.top.kills}}, nil)
+					want(t, n, s.want...)
+					n.w.Look()
+					want(t, n)
+				}
+			})
+		})
+	}
 }
 
 func TestTheSystemRunsOut(t *testing.T) {
