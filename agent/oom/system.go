@@ -17,30 +17,53 @@ func (w *Watcher) system(node *criconfig.Node, outside uint64, told []string) {
 	}
 	w.outside = outside
 	others := w.otherLimits(node)
-	limited := others > w.others
+	limited := rose(w.others, others)
 	w.others = others
 	if !limited && len(told) == 0 {
 		w.systemOOM(nil)
 	}
 }
 
-// otherLimits is how often the groups at the top beside the pods' ran into
-// their limits. What runs in the root itself has none.
-func (w *Watcher) otherLimits(node *criconfig.Node) (sum uint64) {
+// limitOf is how often a group ran into its limit. One that is made anew, as
+// for a service that is started again, has another number and counts from 0.
+type limitOf struct{ group, oom uint64 }
+
+// rose says whether any of the groups ran into its limit since.
+func rose(before, now map[string]limitOf) bool {
+	for name, n := range now {
+		was := before[name]
+		if was.group != n.group {
+			was.oom = 0
+		}
+		if n.oom > was.oom {
+			return true
+		}
+	}
+	return false
+}
+
+// otherLimits are those of the groups at the top beside the pods', by name.
+// What runs in the root itself has none.
+func (w *Watcher) otherLimits(node *criconfig.Node) map[string]limitOf {
 	mine, _, _ := strings.Cut(strings.TrimLeft(kubepods(node), "/"), "/")
 	names, err := w.cfg.Tree.List("/")
 	if err != nil {
-		return 0
+		return nil
 	}
+	limits := make(map[string]limitOf)
 	for _, name := range names {
 		if name == mine {
 			continue
 		}
+		id, err := w.cfg.Tree.ID(name)
+		if err != nil {
+			continue
+		}
 		if c, err := w.read("/" + name); err == nil {
-			sum += c.oom
+			limits[name] = limitOf{id, c.oom}
 		}
 	}
-	return sum
+	return limits
 }
 
 // kernelKills is how many processes the kernel has killed for memory since it

@@ -69,7 +69,8 @@ type Watcher struct {
 
 	// outside are kills that no pod has, others how often groups beside the
 	// pods' ran into limits.
-	outside, others uint64
+	outside uint64
+	others  map[string]limitOf
 
 	watch, pressure *cgroups.Watch
 	watched         uint64 // the number of the group that is watched

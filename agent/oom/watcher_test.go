@@ -2,6 +2,8 @@ package oom
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,6 +287,28 @@ func TestTheSystemRunsOut(t *testing.T) {
 	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
 	n.w.Look()
 	want(t, n)
+}
+
+// A service that runs into its limit and is started again, by an init that
+// gives it a new group, is not the system.
+func TestAServiceThatRunsIntoItsLimitAgain(t *testing.T) {
+	n := newNode(t)
+	n.group("/service", counts{oom: 2, kills: 2})
+	n.vmstat(2)
+	n.start()
+	for i := range uint64(3) {
+		n.group("/next", counts{oom: 1, kills: 1}) // while the last is there, so that its number is another
+		n.gone("/service")
+		if err := os.Rename(filepath.Join(n.root, "next"), filepath.Join(n.root, "service")); err != nil {
+			t.Fatal(err)
+		}
+		n.vmstat(3 + i)
+		n.w.Look()
+		want(t, n)
+	}
+	n.vmstat(6)
+	n.w.Look()
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
 }
 
 func TestWhatWasCountedBeforeTheAgentCame(t *testing.T) {
