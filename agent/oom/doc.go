@@ -61,5 +61,6 @@
 // a limit, is the system's as well. Which process that was only the kernel log
 // says. There is no file whose change tells of it: it is looked for at signs of
 // memory pressure and at kills in pods, so one of a system that stalls for
-// less than the trigger is told with the next sign.
+// less than the trigger is told with the next sign. In a container with a
+// namespace of cgroups its own group counts in vmstat's place.
 package oom

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // system compares the kills that no pod has with those before. It needs the
@@ -68,8 +69,14 @@ func (w *Watcher) otherLimits(node *criconfig.Node) map[string]limitOf {
 
 // kernelKills is how many processes the kernel has killed for memory since it
 // was booted, of the system's and of groups' (OOM_KILL in mm/oom_kill.c); ok is
-// false for one older than Linux 4.13.
+// false for one older than Linux 4.13. In a container with a namespace of
+// cgroups it is what the container's own group counts, which is the root there
+// and has a file that the machine's has not: vmstat has all of the host.
 func (w *Watcher) kernelKills() (n uint64, ok bool) {
+	var f cgroups.Figures
+	if err := w.files.Read("/", cgroups.PartEvents, &f); err == nil && f.Events.OOMKill.Known {
+		return f.Events.OOMKill.Value, true
+	}
 	data, err := os.ReadFile(w.cfg.VMStat)
 	if err != nil {
 		return 0, false

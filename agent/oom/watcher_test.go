@@ -289,6 +289,20 @@ func TestTheSystemRunsOut(t *testing.T) {
 	want(t, n)
 }
 
+// In a container, whose group is the root, the rest of the host is not the node.
+func TestTheHostOfAContainerRunsOut(t *testing.T) {
+	n := newNode(t)
+	n.group("/", counts{oom: 1, kills: 1})
+	n.vmstat(40)
+	n.start()
+	n.vmstat(44)
+	n.w.Look()
+	want(t, n)
+	n.group("/", counts{oom: 2, kills: 2})
+	n.w.Look()
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
+}
+
 // A service that runs into its limit and is started again, by an init that
 // gives it a new group, is not the system.
 func TestAServiceThatRunsIntoItsLimitAgain(t *testing.T) {
