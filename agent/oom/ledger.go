@@ -1,6 +1,9 @@
 package oom
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // recent is how long after a limit was met a kill is taken for its: the kernel
 // counts the one, writes what it found to the console, and then counts the
@@ -26,7 +29,8 @@ func less(a, b uint64) uint64 { return a - min(a, b) }
 // reading is what a pod's group and those of its containers count at one look,
 // the pod's read first. Containers that count nothing are left out.
 type reading struct {
-	at         time.Time // zero is before the agent
+	at         time.Time
+	past       bool // it was counted before the agent came
 	pod        counts
 	containers map[string]counts // by the runtime's ID
 }
@@ -54,6 +58,7 @@ type kill struct {
 type member struct {
 	counts
 	met time.Time // when its limit was last seen to be
+	at  time.Time // when it was last seen to count something
 }
 
 // soon says whether what happened at a time may be for a limit that was met.
@@ -91,13 +96,16 @@ func (l *ledger) take(now reading) []kill {
 	for id, c := range now.containers {
 		old := l.containers[id]
 		d := c.since(old.counts)
+		if d != (counts{}) {
+			old.at = now.at
+		}
 		if l.containers == nil {
 			l.containers = make(map[string]member)
 		}
-		if d.oom > 0 {
+		if d.oom > 0 && !now.past {
 			old.met = now.at
 		}
-		l.containers[id] = member{c, old.met}
+		l.containers[id] = member{c, old.met, old.at}
 		if d.kills == 0 {
 			continue
 		}
@@ -110,7 +118,7 @@ func (l *ledger) take(now reading) []kill {
 		kills = append(kills, k)
 	}
 	limited := l.own() > own
-	if limited {
+	if limited && !now.past {
 		l.met = now.at
 	}
 	limited = limited || soon(now.at, l.met)
@@ -131,11 +139,25 @@ func (l *ledger) fold(there map[string]counts) {
 	for id, c := range l.containers {
 		_, is := there[id]
 		if _, judged := l.judged[id]; !is && judged {
-			l.past.oom += c.oom
-			l.past.kills += c.kills
-			delete(l.containers, id)
+			l.pass(id, c.counts)
 		}
 	}
+}
+
+// pass keeps of a container that is gone only its part of the sum.
+func (l *ledger) pass(id string, c counts) {
+	l.past.oom += c.oom
+	l.past.kills += c.kills
+	delete(l.containers, id)
+	l.untold = slices.DeleteFunc(l.untold, func(k kill) bool { return k.id == id })
+}
+
+// verdict notes whether an end was for memory.
+func (l *ledger) verdict(id string, killed bool) {
+	if l.judged == nil {
+		l.judged = make(map[string]bool)
+	}
+	l.judged[id] = killed
 }
 
 // own is how often the pod's own limit could not be kept; that of containers

@@ -112,6 +112,7 @@ func victim(p *v1.Pod, name string) string {
 // base notes what was counted before the agent came.
 func (w *Watcher) base(node *criconfig.Node) {
 	w.based = true
+	now := time.Now()
 	kernel, _ := w.kernelKills()
 	w.top, _ = w.read(kubepods(node))
 	w.limits = w.ownLimits(node)
@@ -124,7 +125,7 @@ func (w *Watcher) base(node *criconfig.Node) {
 			path := parent + "/" + name
 			if c, err := w.read(path); uid != "" && err == nil && c != (counts{}) {
 				l := w.ledger(uid)
-				l.take(reading{pod: c, containers: w.containers(path, node)})
+				l.take(reading{at: now, past: true, pod: c, containers: w.containers(path, node)})
 				l.settle()
 			}
 		}

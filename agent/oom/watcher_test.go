@@ -391,6 +391,37 @@ func TestAPodThatEndsForMemoryAgainAndAgain(t *testing.T) {
 	}
 }
 
+// What is kept does not grow with a container that loses a process to its limit
+// in each of its runs, and ends for another reason, nor with sandboxes.
+func TestACountThatNobodyAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := n.add("web", "64Mi")
+		n.start()
+		var before []container.Container
+		for i := range uint64(50) {
+			id, sandbox := fmt.Sprint("a-", i), fmt.Sprint("s-", i)
+			n.pods[0].Status.ContainerStatuses[0].ContainerID = "containerd://" + id
+			n.group("/kubepods", counts{oom: 2 * (i + 1), kills: 2 * (i + 1)})
+			n.group(n.path(p, ""), counts{oom: 2 * (i + 1), kills: 2 * (i + 1)})
+			n.group(n.path(p, id), counts{oom: 1, kills: 1})
+			n.group(n.path(p, sandbox), counts{oom: 1, kills: 1})
+			n.w.Look()
+			want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+			now, other := ended(id, "a", 1, "Error"), ended("b-0", "b", 137, "Error")
+			same(t, n.reasons(p, seen(append([]container.Container{now, other}, before...)...))[:2], "Error", "Error")
+			n.gone(n.path(p, id))
+			n.gone(n.path(p, sandbox))
+			before = []container.Container{now}
+			time.Sleep(time.Minute)
+		}
+		same(t, n.reasons(p, seen(before...)), "Error")
+		if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.judged) > 2 || len(l.untold) > 2 || l.loose() > 0 {
+			t.Errorf("%d counts, %d verdicts and %d untold kills are kept, %d are loose", len(l.containers), len(l.judged), len(l.untold), l.loose())
+		}
+	})
+}
+
 func TestALookAtNothingNewAllocatesLittle(t *testing.T) {
 	n := newNode(t)
 	p := n.add("web", "64Mi")
