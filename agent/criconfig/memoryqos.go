@@ -37,7 +37,7 @@ func protectPod(files map[string]string, p *v1.Pod, n *Node) {
 
 // memoryQoS protects what a container asks for, and holds it back before its
 // limit, above which it is killed: from its request on by the factor of what
-// lies between that and the limit, or, without a limit, what all pods may use
+// lies between that and the limit, or, without a limit, all that is not reserved
 // (generateLinuxContainerResources in pkg/kubelet/kuberuntime). So no container
 // is held back within its request, nor one whose request is its limit, nor one
 // that has neither.
@@ -53,7 +53,7 @@ func memoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
 		return
 	}
 	if limit == 0 {
-		limit = whole(n.Allocatable[v1.ResourceMemory])
+		limit = n.MemoryUnreserved
 	}
 	if high := throttle(request, limit, n.MemoryThrottling); high > request {
 		files[fileMemoryHigh] = strconv.FormatInt(high, 10)

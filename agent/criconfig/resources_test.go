@@ -138,7 +138,8 @@ func TestCPUWeight(t *testing.T) {
 }
 
 // What is protected and where a container is held back, beside its request of
-// 100 MiB where it has one, on a node that gives pods 400.
+// 100 MiB where it has one, on a node of which 416 are not reserved, and 400 are
+// given to pods.
 func TestMemoryQoS(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -148,11 +149,11 @@ func TestMemoryQoS(t *testing.T) {
 	}{
 		{"guaranteed", needs("1", "1", "100Mi", "100Mi"), nil, "104857600", "", ""},
 		{"burstable", needs("", "", "100Mi", "200Mi"), nil, "", "104857600", "199229440"},
-		{"request alone", needs("", "", "100Mi", ""), nil, "", "104857600", "387973120"},
+		{"request alone", needs("", "", "100Mi", ""), nil, "", "104857600", "403070976"},
 		{"limit alone", needs("", "", "", "100Mi"), nil, "", "", "94371840"},
 		{"CPU alone", needs("1", "", "", ""), nil, "", "", ""},
 		{"best effort", needs("", "", "", ""), nil, "", "", ""},
-		{"no more than the request to be had", needs("", "", "400Mi", ""), nil, "", "419430400", ""},
+		{"no more than the request to be had", needs("", "", "416Mi", ""), nil, "", "436207616", ""},
 		{"a request above all", needs("", "", "500Mi", ""), nil, "", "524288000", ""},
 		{"no protection", needs("", "", "100Mi", "200Mi"), func(n *Node) { n.MemoryQoS = false }, "", "", "199229440"},
 		{"no throttling", needs("", "", "100Mi", "200Mi"), func(n *Node) { n.MemoryThrottling = 0 }, "", "104857600", ""},
