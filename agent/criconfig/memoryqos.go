@@ -28,8 +28,12 @@ func reserve(class v1.PodQOSClass) string {
 	return fileMemoryLow
 }
 
-// protectPod protects what the pod asks for.
+// protectPod protects what the pod asks for, and nothing more: its group may
+// have what it asked for before a resize, or by another configuration.
 func protectPod(files map[string]string, p *v1.Pod, n *Node) {
+	if n.MemoryAccounting {
+		files[fileMemoryMin], files[fileMemoryLow] = "0", "0"
+	}
 	if asked := whole(pod.Requests(p)[v1.ResourceMemory]); n.MemoryQoS && asked > 0 {
 		files[reserve(pod.QoS(p))] = strconv.FormatInt(asked, 10)
 	}

@@ -72,7 +72,7 @@ func TestPodResources(t *testing.T) {
 			CPUWeight: 39,
 		}},
 		{"no quotas, few tasks", nil, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, func(n *Node) { n.CPUCFSQuota, n.PodPidsLimit = false, 64 }, cgroups.Resources{
-			CPUWeight: 39, MemoryMax: 1 << 20, PidsMax: 64,
+			CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: cgroups.Unlimited, Period: 100000}, MemoryMax: 1 << 20, PidsMax: 64,
 		}},
 		{"the least quota", nil, []v1.Container{needs("1m", "1m", "1", "1")}, nil, cgroups.Resources{
 			CPUWeight: 1, CPUMax: cgroups.CPUMax{Quota: 1000, Period: 100000}, MemoryMax: 1,
@@ -125,6 +125,27 @@ func TestGroups(t *testing.T) {
 	for _, g := range Groups(pods, n) {
 		if len(g.Resources.Unified) > 0 || g.Resources.MemoryMax != 0 {
 			t.Errorf("without accounting: %+v", g)
+		}
+	}
+}
+
+// What a pod's group had before a resize, or by another configuration, is taken
+// back.
+func TestProtectionIsTakenBack(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		c        v1.Container
+		qos      bool
+		min, low string
+	}{
+		{"guaranteed", needs("1", "1", "1Mi", "1Mi"), true, "1048576", "0"},
+		{"burstable", needs("1", "", "1Mi", ""), true, "0", "1048576"},
+		{"asks for no memory any more", needs("1", "", "0", ""), true, "0", "0"},
+		{"switched off", needs("1", "1", "1Mi", "1Mi"), false, "0", "0"},
+	} {
+		files := PodResources(podOf(tc.c), &Node{MemoryAccounting: true, MemoryQoS: tc.qos}).Unified
+		if files["memory.min"] != tc.min || files["memory.low"] != tc.low {
+			t.Errorf("%s: %v, want %s and %s", tc.name, files, tc.min, tc.low)
 		}
 	}
 }
