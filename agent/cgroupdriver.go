@@ -41,6 +41,9 @@ func (d *cgroupDriver) Kill(path string) error { return d.told().Kill(path) }
 // Exists implements podsync.Cgroups.
 func (d *cgroupDriver) Exists(path string) bool { return d.told().Exists(path) }
 
+// ID implements podsync.Cgroups.
+func (d *cgroupDriver) ID(path string) (uint64, error) { return d.files.ID(path) }
+
 // List implements podsync.Cgroups.
 func (d *cgroupDriver) List(path string) ([]string, error) { return d.told().List(path) }
 

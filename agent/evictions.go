@@ -60,7 +60,7 @@ func newEvictions(cfg *config.Config, images container.Images, view *view, p *pa
 	}
 	e.signs.look, e.signs.log = e.look, log
 	if p.poller != nil {
-		e.signs.hear(p.poller)
+		e.signs.hear(p.poller, view.tree)
 	}
 	if isolates := cfg.Kubelet.LocalStorageCapacityIsolation; isolates == nil || *isolates {
 		e.limits = pressure.NewLimits(pressure.LimitsConfig{Layout: e.kind, Pods: e.limitedPods, Evict: e.evict, Looked: e.look})

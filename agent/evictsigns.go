@@ -28,17 +28,22 @@ type signs struct {
 	// memory and tasks have told called at each event of the pods' group, or
 	// with an error when it is another group than before.
 	memory, tasks func(pods string, told func(error)) (end func(), err error)
-	look          func()
-	log           *slog.Logger
+	// number is that of a group, which another one at its path has not; nil
+	// where that cannot be.
+	number func(pods string) (uint64, error)
+	look   func()
+	log    *slog.Logger
 
 	begun bool
 	ends  []func() // of what is watched of the pods' group
+	group uint64   // the number of that
 	// broken says that the pods' group is another one than was watched.
 	broken atomic.Bool
 }
 
-// hear has the signs come from a poller.
-func (s *signs) hear(p *cgroups.Poller) {
+// hear has the signs come from a poller of the hierarchy.
+func (s *signs) hear(p *cgroups.Poller, tree *cgroups.Tree) {
+	s.number = tree.ID
 	s.machine = func(told func()) error {
 		_, err := p.WatchPressure("/", cgroups.ResourceMemory, shortOfMemory, told)
 		return err
@@ -60,7 +65,9 @@ func (s *signs) hear(p *cgroups.Poller) {
 }
 
 // watch begins to watch the machine, and the group of all pods, as soon as
-// there is one, for what the thresholds are of.
+// there is one, for what the thresholds are of. One that took its place is
+// watched in its place: the kernel does not tell that a group is gone, and
+// systemd takes away the slice that no pod is in.
 func (s *signs) watch(pods string, thresholds []evict.Threshold) {
 	if s.machine == nil {
 		return
@@ -70,9 +77,11 @@ func (s *signs) watch(pods string, thresholds []evict.Threshold) {
 		s.watchMachine()
 	}
 	s.begun = true
-	if s.broken.Swap(false) {
+	group := s.numberOf(pods)
+	if s.broken.Swap(false) || group != s.group {
 		s.close()
 	}
+	s.group = group
 	if len(s.ends) > 0 || pods == "" {
 		return
 	}
@@ -82,6 +91,15 @@ func (s *signs) watch(pods string, thresholds []evict.Threshold) {
 	if tasks {
 		s.keep(s.tasks(pods, s.told))
 	}
+}
+
+// numberOf is 0 where there is no group.
+func (s *signs) numberOf(pods string) uint64 {
+	if s.number == nil || pods == "" {
+		return 0
+	}
+	id, _ := s.number(pods)
+	return id
 }
 
 func (s *signs) watchMachine() {

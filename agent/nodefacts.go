@@ -39,6 +39,7 @@ type nodeFacts struct {
 
 	// What does not change while the agent runs.
 	memory, swap          int64 // bytes
+	unreserved            int64 // of the memory
 	allocatable, enforced v1.ResourceList
 	hugePages             []string
 	accounting            accounting
@@ -60,11 +61,14 @@ func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree
 	if f.allocatable, err = node.Allocatable(capacity, reserved); err != nil {
 		return nil, fmt.Errorf("what pods may use of the node: %w", err)
 	}
-	if !slices.Contains(k.EnforceNodeAllocatable, enforcePods) {
-		reserved = node.Reserved{}
-	}
 	if f.enforced, err = node.Enforced(capacity, reserved, roots); err != nil {
 		return nil, fmt.Errorf("what pods may use of the node: %w", err)
+	}
+	f.unreserved = f.enforced.Memory().Value()
+	if !slices.Contains(k.EnforceNodeAllocatable, enforcePods) {
+		if f.enforced, err = node.Enforced(capacity, node.Reserved{}, roots); err != nil {
+			return nil, fmt.Errorf("what pods may use of the node: %w", err)
+		}
 	}
 	f.memory, f.swap = node.Memory(roots), node.Swap(roots)
 	f.hugePages = hugePageSizes()
@@ -211,6 +215,7 @@ func (f *nodeFacts) node(driver string) *criconfig.Node {
 		CgroupRoot:           k.CgroupRoot,
 		PodLogsDir:           f.cfg.Paths.PodLogs,
 		MemoryCapacity:       f.memory,
+		MemoryUnreserved:     f.unreserved,
 		MemoryAccounting:     f.accounting.memory,
 		SwapAccounting:       f.accounting.swap,
 		LimitedSwap:          k.MemorySwap.SwapBehavior == swapLimited,

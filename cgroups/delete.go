@@ -40,9 +40,6 @@ func (t *Tree) remove(dir string) error {
 	if readErr != nil {
 		return fmt.Errorf("delete cgroup %s: %w", dir, readErr)
 	}
-	if len(names) == 0 {
-		return fmt.Errorf("delete cgroup %s: %w", dir, ErrBusy)
-	}
 	var errs []error
 	for _, name := range names {
 		errs = append(errs, t.remove(filepath.Join(dir, name)))
@@ -50,7 +47,7 @@ func (t *Tree) remove(dir string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	err = t.rmdir(dir)
+	err = t.rmdir(dir) // what was below may also have gone by itself meanwhile
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		return nil

@@ -117,7 +117,7 @@ func (t *Tree) Ensure(path string, r Resources) error {
 		}
 	}
 	for _, s := range settings {
-		if err := write(filepath.Join(dir, s.file), s.value); err != nil {
+		if err := s.write(dir); err != nil {
 			return fmt.Errorf("set %s to %q in cgroup %s: %w", s.file, s.value, dir, err)
 		}
 	}
@@ -165,6 +165,18 @@ func (t *Tree) delegate(dir string, needed []string) error {
 		return fmt.Errorf("%w: enable %s for the children of %s: %w%s", ErrController, c[1:], dir, err, why)
 	}
 	return nil
+}
+
+// write gives the kernel the value. More tasks than it will ever have, four
+// millions, or 32768 where it has 32 bits, it refuses as a limit (pids_max_write
+// in kernel/cgroup/pids.c): that is none.
+func (s *setting) write(dir string) error {
+	file := filepath.Join(dir, s.file)
+	err := write(file, s.value)
+	if s.file == filePidsMax && errors.Is(err, unix.EINVAL) {
+		return write(file, limit(Unlimited))
+	}
+	return err
 }
 
 // write gives the kernel one value. The file must exist.

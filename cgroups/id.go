@@ -25,3 +25,6 @@ func (t *Tree) ID(path string) (uint64, error) {
 	}
 	return st.Ino, nil
 }
+
+// ID is Tree.ID.
+func (s *Slices) ID(path string) (uint64, error) { return s.tree.ID(path) }

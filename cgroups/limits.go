@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,8 +73,7 @@ func (t *Tree) Set(path string, r Resources) error {
 		return err
 	}
 	for _, s := range r.settings() {
-		file := filepath.Join(dir, s.file)
-		err := write(file, s.value)
+		err := s.write(dir)
 		switch {
 		case err == nil:
 			continue

@@ -2,6 +2,8 @@ package cgroups
 
 import (
 	"errors"
+	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -78,4 +80,41 @@ func FuzzCPUMax(f *testing.F) {
 			t.Errorf("%q: got %+v %v, want %v", in, got, ok, want)
 		}
 	})
+}
+
+// A limit of tasks that no kernel keeps is none, and no error: a kubelet passes
+// over what the kernel says to it.
+func TestSetMoreTasksThanThereCanBe(t *testing.T) {
+	tree, path := pidsGroup(t)
+	for _, tc := range []struct {
+		max  int64
+		want string
+	}{{1000, "1000"}, {1 << 40, "max"}, {1000, "1000"}, {math.MaxInt64, "max"}, {Unlimited, "max"}} {
+		if err := tree.Set(path, Resources{PidsMax: tc.max}); err != nil {
+			t.Errorf("%d: %v", tc.max, err)
+		}
+		if got, err := os.ReadFile(filepath.Join(tree.root, path, filePidsMax)); err != nil || strings.TrimSpace(string(got)) != tc.want {
+			t.Errorf("%d: it is %q (%v), want %q", tc.max, got, err, tc.want)
+		}
+	}
+}
+
+// pidsGroup is a group of this machine's whose tasks are bounded. The file is
+// the same with cgroup v1.
+func pidsGroup(t *testing.T) (*Tree, string) {
+	t.Helper()
+	const v1 = "/sys/fs/cgroup/pids"
+	if _, err := os.Stat(filepath.Join(v1, "cgroup.procs")); err != nil {
+		return group(t, Resources{}, "pids")
+	}
+	dir, err := os.MkdirTemp(v1, "tinylet-test-")
+	if err != nil {
+		t.Skipf("this needs the right to make a cgroup: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return &Tree{root: v1}, filepath.Base(dir)
 }

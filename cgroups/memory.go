@@ -61,6 +61,26 @@ func memoryCurrent(dir string) (uint64, error) {
 	return value, nil
 }
 
+// OwnOOM is how often the limit of the group itself, not of one below it, could
+// not be kept since it was made (memory.events.local; since Linux 5.2). Its
+// promises are those of MemoryCurrent.
+func (t *Tree) OwnOOM(path string) (uint64, error) {
+	dir, err := t.dir(path)
+	if err != nil {
+		return 0, err
+	}
+	var buf [512]byte // a line of a word and a number for each of six events
+	n, err := read(dir+"/"+fileOwnEvents, buf[:])
+	if err != nil {
+		return 0, err
+	}
+	value, ok := lookup(buf[:n], "oom")
+	if !ok {
+		return 0, fmt.Errorf("read %s/%s: no number for oom", dir, fileOwnEvents)
+	}
+	return value, nil
+}
+
 // statSize is more than twice memory.stat's length in Linux 6.18.
 const statSize = 8192
 

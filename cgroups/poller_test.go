@@ -198,6 +198,33 @@ func TestPollerPauses(t *testing.T) {
 	}
 }
 
+// What is gone is told of once at most: nobody wakes up for it for ever.
+func TestWatchOfARemovedGroup(t *testing.T) {
+	tree, path := group(t, Resources{})
+	p := polling(t, tree)
+	told := make(chan error, 64)
+	w, err := p.watchFile(path, fileEvents, 100*time.Millisecond, func(_ []byte, err error) { told <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next(t, told); err != nil {
+		t.Fatal(err)
+	}
+	before := openFiles(t)
+	if err := tree.Delete(path); err != nil { // in the pause, after which the kernel is asked again
+		t.Fatal(err)
+	}
+	if err := next(t, told); !errors.Is(err, ErrNotFound) {
+		t.Errorf("told %v", err)
+	}
+	until(t, "its file is closed", func() bool { return openFiles(t) < before })
+	time.Sleep(300 * time.Millisecond)
+	if len(told) > 0 {
+		t.Errorf("told %d times more", len(told))
+	}
+	w.Close()
+}
+
 // A watch may be closed, and others made, by what is called for it.
 func TestWatchClosesItself(t *testing.T) {
 	tree, path := group(t, Resources{})

@@ -8,6 +8,11 @@ func TestSpare(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.put(f.at("one", fileMemory), "1000\n")
+	if err := f.Ensure("cache", Resources{MemoryMax: 4096}); err != nil {
+		t.Fatal(err)
+	}
+	f.put(f.at("cache", fileMemory), "1000\n")
+	f.put(f.at("cache", fileMemoryStat), "anon 300\ninactive_file 600\n")
 	for _, tc := range []struct {
 		path      string
 		max, want int64
@@ -18,6 +23,8 @@ func TestSpare(t *testing.T) {
 		{"one", Unlimited, Unlimited, false},
 		{"one", 0, 0, false},
 		{"two", 1, 1, false},
+		{"cache", 400, 400, false},
+		{"cache", 399, 0, true},
 	} {
 		got, tooLow := f.Spare(tc.path, Resources{MemoryMax: tc.max, PidsMax: 3})
 		if got.MemoryMax != tc.want || tooLow != tc.tooLow || got.PidsMax != 3 {

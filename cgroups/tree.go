@@ -41,6 +41,7 @@ const (
 	fileMemory       = "memory.current"
 	fileMemoryStat   = "memory.stat"
 	fileMemoryEvents = "memory.events"
+	fileOwnEvents    = "memory.events.local"
 	filePidsEvents   = "pids.events"
 	fileFreeze       = "cgroup.freeze"
 	filePidsMax      = "pids.max"

@@ -237,6 +237,27 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// The container runtime takes its groups away at the same time.
+func TestDeleteWhileWhatIsBelowGoes(t *testing.T) {
+	f := newFake(t, "cpu")
+	if err := f.Ensure("k/pod1/c1", Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	rmdir := f.rmdir
+	f.rmdir = func(dir string) error {
+		err := rmdir(dir)
+		if errors.Is(err, unix.EBUSY) {
+			if err := rmdir(f.at("k/pod1/c1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return err
+	}
+	if err := f.Delete("k/pod1"); err != nil || f.Exists("k/pod1") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestKill(t *testing.T) {
 	f := newFake(t, "cpu")
 	if err := f.Ensure("a", Resources{}); err != nil {

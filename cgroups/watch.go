@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,9 +19,10 @@ type State struct {
 // then after each change, but no more often than once in pause. The counts are
 // of the group and all below it, and grow as long as the group lives: who
 // wants a difference keeps the one before. A group without the memory
-// controller gives ErrController, one that does not exist ErrNotFound. A group
-// that is removed is not told of; its watch has to be closed. told gets an
-// error where the file cannot be read, and further calls.
+// controller gives ErrController, one that does not exist ErrNotFound. told gets
+// an error where the file cannot be read, and further calls. A group that is
+// removed may be told of once, as ErrNotFound, and then nothing more; most often
+// it is not told of.
 func (p *Poller) WatchMemory(path string, pause time.Duration, told func(EventFigures, error)) (*Watch, error) {
 	return p.watchFile(path, fileMemoryEvents, pause, func(data []byte, err error) {
 		var f EventFigures
@@ -69,6 +71,9 @@ func (p *Poller) watchFile(path, name string, pause time.Duration, told func(dat
 			err = fmt.Errorf("read %s of cgroup %s: %w", name, path, err)
 		}
 		told(buf[:max(n, 0)], err)
+		if errors.Is(err, ErrNotFound) {
+			w.Close() // the kernel has it ready for ever
+		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch %s of cgroup %s: %w", name, path, err)

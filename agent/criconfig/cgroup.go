@@ -74,9 +74,12 @@ func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
 	if pod.QoS(p) != v1.PodQOSBestEffort {
 		limits := pod.Limits(p)
 		r.CPUWeight = cpuWeight(shares(milli(pod.Requests(p)[v1.ResourceCPU])))
-		if pod.Limited(p, v1.ResourceCPU) && n.CPUCFSQuota {
+		if pod.Limited(p, v1.ResourceCPU) {
 			period := n.quotaPeriod()
-			r.CPUMax = cgroups.CPUMax{Quota: quota(milli(limits[v1.ResourceCPU]), period), Period: uint64(period)}
+			r.CPUMax = cgroups.CPUMax{Quota: cgroups.Unlimited, Period: uint64(period)}
+			if n.CPUCFSQuota {
+				r.CPUMax.Quota = quota(milli(limits[v1.ResourceCPU]), period)
+			}
 		}
 		if pod.Limited(p, v1.ResourceMemory) {
 			r.MemoryMax = whole(limits[v1.ResourceMemory])

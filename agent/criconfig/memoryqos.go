@@ -28,8 +28,12 @@ func reserve(class v1.PodQOSClass) string {
 	return fileMemoryLow
 }
 
-// protectPod protects what the pod asks for.
+// protectPod protects what the pod asks for, and nothing more: its group may
+// have what it asked for before a resize, or by another configuration.
 func protectPod(files map[string]string, p *v1.Pod, n *Node) {
+	if n.MemoryAccounting {
+		files[fileMemoryMin], files[fileMemoryLow] = "0", "0"
+	}
 	if asked := whole(pod.Requests(p)[v1.ResourceMemory]); n.MemoryQoS && asked > 0 {
 		files[reserve(pod.QoS(p))] = strconv.FormatInt(asked, 10)
 	}
@@ -37,7 +41,7 @@ func protectPod(files map[string]string, p *v1.Pod, n *Node) {
 
 // memoryQoS protects what a container asks for, and holds it back before its
 // limit, above which it is killed: from its request on by the factor of what
-// lies between that and the limit, or, without a limit, what all pods may use
+// lies between that and the limit, or, without a limit, all that is not reserved
 // (generateLinuxContainerResources in pkg/kubelet/kuberuntime). So no container
 // is held back within its request, nor one whose request is its limit, nor one
 // that has neither.
@@ -53,7 +57,7 @@ func memoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
 		return
 	}
 	if limit == 0 {
-		limit = whole(n.Allocatable[v1.ResourceMemory])
+		limit = n.MemoryUnreserved
 	}
 	if high := throttle(request, limit, n.MemoryThrottling); high > request {
 		files[fileMemoryHigh] = strconv.FormatInt(high, 10)

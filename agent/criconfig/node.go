@@ -55,6 +55,11 @@ type Node struct {
 	// MemoryCapacity is the machine's memory in bytes, for oom_score_adj;
 	// where it is 0 a container's request does not protect it.
 	MemoryCapacity int64
+	// MemoryUnreserved is what of it nothing is reserved of, in bytes: what a
+	// container without a limit is held back before (MemoryThrottling). What
+	// eviction keeps free is in it (GetNodeAllocatableAbsolute in
+	// pkg/kubelet/cm).
+	MemoryUnreserved int64
 	// Allocatable is what pods may use, for environment variables that ask
 	// for limits which the container does not set.
 	Allocatable v1.ResourceList

@@ -72,7 +72,7 @@ func TestPodResources(t *testing.T) {
 			CPUWeight: 39,
 		}},
 		{"no quotas, few tasks", nil, []v1.Container{needs("1", "1", "1Mi", "1Mi")}, func(n *Node) { n.CPUCFSQuota, n.PodPidsLimit = false, 64 }, cgroups.Resources{
-			CPUWeight: 39, MemoryMax: 1 << 20, PidsMax: 64,
+			CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: cgroups.Unlimited, Period: 100000}, MemoryMax: 1 << 20, PidsMax: 64,
 		}},
 		{"the least quota", nil, []v1.Container{needs("1m", "1m", "1", "1")}, nil, cgroups.Resources{
 			CPUWeight: 1, CPUMax: cgroups.CPUMax{Quota: 1000, Period: 100000}, MemoryMax: 1,
@@ -129,6 +129,27 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// What a pod's group had before a resize, or by another configuration, is taken
+// back.
+func TestProtectionIsTakenBack(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		c        v1.Container
+		qos      bool
+		min, low string
+	}{
+		{"guaranteed", needs("1", "1", "1Mi", "1Mi"), true, "1048576", "0"},
+		{"burstable", needs("1", "", "1Mi", ""), true, "0", "1048576"},
+		{"asks for no memory any more", needs("1", "", "0", ""), true, "0", "0"},
+		{"switched off", needs("1", "1", "1Mi", "1Mi"), false, "0", "0"},
+	} {
+		files := PodResources(podOf(tc.c), &Node{MemoryAccounting: true, MemoryQoS: tc.qos}).Unified
+		if files["memory.min"] != tc.min || files["memory.low"] != tc.low {
+			t.Errorf("%s: %v, want %s and %s", tc.name, files, tc.min, tc.low)
+		}
+	}
+}
+
 func TestCPUWeight(t *testing.T) {
 	for shares, want := range map[int64]uint64{0: 1, 2: 1, 3: 1, 102: 4, 1024: 39, 2048: 79, 262143: 9999, 262144: 10000, math.MaxInt64: 10000} {
 		if got := cpuWeight(shares); got != want {
@@ -138,7 +159,8 @@ func TestCPUWeight(t *testing.T) {
 }
 
 // What is protected and where a container is held back, beside its request of
-// 100 MiB where it has one, on a node that gives pods 400.
+// 100 MiB where it has one, on a node of which 416 are not reserved, and 400 are
+// given to pods.
 func TestMemoryQoS(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -148,11 +170,11 @@ func TestMemoryQoS(t *testing.T) {
 	}{
 		{"guaranteed", needs("1", "1", "100Mi", "100Mi"), nil, "104857600", "", ""},
 		{"burstable", needs("", "", "100Mi", "200Mi"), nil, "", "104857600", "199229440"},
-		{"request alone", needs("", "", "100Mi", ""), nil, "", "104857600", "387973120"},
+		{"request alone", needs("", "", "100Mi", ""), nil, "", "104857600", "403070976"},
 		{"limit alone", needs("", "", "", "100Mi"), nil, "", "", "94371840"},
 		{"CPU alone", needs("1", "", "", ""), nil, "", "", ""},
 		{"best effort", needs("", "", "", ""), nil, "", "", ""},
-		{"no more than the request to be had", needs("", "", "400Mi", ""), nil, "", "419430400", ""},
+		{"no more than the request to be had", needs("", "", "416Mi", ""), nil, "", "436207616", ""},
 		{"a request above all", needs("", "", "500Mi", ""), nil, "", "524288000", ""},
 		{"no protection", needs("", "", "100Mi", "200Mi"), func(n *Node) { n.MemoryQoS = false }, "", "", "199229440"},
 		{"no throttling", needs("", "", "100Mi", "200Mi"), func(n *Node) { n.MemoryThrottling = 0 }, "", "104857600", ""},

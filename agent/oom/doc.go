@@ -51,11 +51,16 @@
 // (memcg_memory_event in mm/memcontrol.c and __oom_kill_process in
 // mm/oom_kill.c). A kill in a container whose own "oom" rose is for its limit;
 // else, for the pod's if that counted more than its containers; else for the
-// limit of all pods by the same rule; and else the whole system ran out, which
+// limit of all pods where memory.events.local of their group counted one. The
+// kernel counts the limit first, and writes pages to the console before it
+// kills, so what rose up to 10 s before counts as well; and it counts limits
+// that it does not kill for, which is why these are looked at when they happen
+// and not with the next kill. Where no limit was met the whole system ran out, which
 // is an event of the node, as with a kubelet. /proc/vmstat counts every kill of
 // either kind: one that no pod has, while no other group at the top ran into
 // a limit, is the system's as well. Which process that was only the kernel log
 // says. There is no file whose change tells of it: it is looked for at signs of
 // memory pressure and at kills in pods, so one of a system that stalls for
-// less than the trigger is told with the next sign.
+// less than the trigger is told with the next sign. In a container with a
+// namespace of cgroups its own group counts in vmstat's place.
 package oom

@@ -33,6 +33,9 @@ func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{t: t, root: t.TempDir(), driver: criconfig.DriverCgroupfs}
 	n.group("/", counts{})
+	if err := os.Remove(filepath.Join(n.root, "memory.events")); err != nil { // a machine's root has none
+		t.Fatal(err)
+	}
 	n.group("/kubepods", counts{})
 	n.vmstat(0)
 	return n
@@ -73,6 +76,14 @@ func (n *node) group(path string, c counts) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			n.t.Fatal(err)
 		}
+	}
+}
+
+// met writes how often a group's own limit was.
+func (n *node) met(path string, oom uint64) {
+	n.t.Helper()
+	if err := os.WriteFile(filepath.Join(n.root, path, "memory.events.local"), []byte(fmt.Sprintf("low 0\nmax 9\noom %d\n", oom)), 0o600); err != nil {
+		n.t.Fatal(err)
 	}
 }
 

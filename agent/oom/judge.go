@@ -2,6 +2,7 @@ package oom
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -43,12 +44,13 @@ func (w *Watcher) Judge(p *v1.Pod, seen *container.Observed) *container.Observed
 		if l = w.pods[p.UID]; l == nil {
 			l = w.ledger(p.UID)
 		}
-		w.judge(l, p, ends, seen)
+		w.judge(l, p, ends)
 	}
 	if l == nil {
 		return seen
 	}
 	w.tellLate(l, p, seen)
+	l.forget(seen, time.Now())
 	return l.apply(seen)
 }
 
@@ -80,15 +82,9 @@ func suspects(l *ledger, seen *container.Observed) []*container.Container {
 	return ends
 }
 
-// judge notes of each end whether it was for memory, and forgets those that
-// the runtime has forgotten.
-func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container, seen *container.Observed) {
-	judged, counted := make(map[string]bool, len(ends)), false
-	for i := range seen.Containers {
-		if verdict, done := l.judged[seen.Containers[i].ID]; done {
-			judged[seen.Containers[i].ID] = verdict
-		}
-	}
+// judge notes of each end whether it was for memory.
+func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container) {
+	counted := false
 	for _, c := range ends {
 		killed := l.containers[c.ID].kills > 0
 		counted = counted || killed
@@ -96,12 +92,45 @@ func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container, seen 
 			killed = true
 			w.tell(p, c.Name, l.give(c.ID, memoryLimit(p, c.Name) > 0))
 		}
-		judged[c.ID] = killed
+		l.verdict(c.ID, killed)
 	}
 	if counted {
 		l.settle() // the last of its processes, whose group was gone at the look
 	}
-	l.judged = judged
+}
+
+// forget drops what nobody asks for any more: the counts of containers that
+// have ended for another reason, once their groups are gone, and all of those
+// that the runtime has forgotten. It may not have listed yet what was counted
+// just now.
+func (l *ledger) forget(seen *container.Observed, now time.Time) {
+	for id, m := range l.containers {
+		_, judged := l.judged[id]
+		switch c := find(seen, id); {
+		case c == nil && (judged || !soon(now, m.at) && !isSandbox(seen, id)):
+			l.pass(id, m.counts)
+		case c != nil && !judged && c.State == container.StateExited && !suspicious(c):
+			l.verdict(id, false)
+		}
+	}
+	for id := range l.judged {
+		if find(seen, id) == nil {
+			delete(l.judged, id)
+		}
+	}
+}
+
+func find(seen *container.Observed, id string) *container.Container {
+	for i := range seen.Containers {
+		if seen.Containers[i].ID == id {
+			return &seen.Containers[i]
+		}
+	}
+	return nil
+}
+
+func isSandbox(seen *container.Observed, id string) bool {
+	return slices.ContainsFunc(seen.Sandboxes, func(s container.Sandbox) bool { return s.ID == id })
 }
 
 // apply is seen with the verdicts.

@@ -1,5 +1,16 @@
 package oom
 
+import (
+	"slices"
+	"time"
+)
+
+// recent is how long after a limit was met a kill is taken for its: the kernel
+// counts the one, writes what it found to the console, and then counts the
+// other, and a look may come between. A limit may also be met more often than
+// there are kills, while what was killed is on its way out.
+const recent = 10 * time.Second
+
 // counts are what one group's memory.events says.
 type counts struct {
 	oom    uint64 // a limit in it could not be kept
@@ -18,6 +29,8 @@ func less(a, b uint64) uint64 { return a - min(a, b) }
 // reading is what a pod's group and those of its containers count at one look,
 // the pod's read first. Containers that count nothing are left out.
 type reading struct {
+	at         time.Time
+	past       bool // it was counted before the agent came
 	pod        counts
 	containers map[string]counts // by the runtime's ID
 }
@@ -41,11 +54,22 @@ type kill struct {
 	cause cause
 }
 
+// member is what is known of a container of a pod.
+type member struct {
+	counts
+	met time.Time // when its limit was last seen to be
+	at  time.Time // when it was last seen to count something
+}
+
+// soon says whether what happened at a time may be for a limit that was met.
+func soon(at, met time.Time) bool { return !met.IsZero() && at.Sub(met) < recent }
+
 // ledger is what is known of one pod. Its zero value is a pod of which nothing
 // was counted yet.
 type ledger struct {
 	pod        counts
-	containers map[string]counts
+	met        time.Time // when its own limit was last seen to be
+	containers map[string]member
 	// past is what is left of containers that are judged and gone: the pod's
 	// counts have theirs still.
 	past counts
@@ -71,23 +95,33 @@ func (l *ledger) take(now reading) []kill {
 	var kills []kill
 	for id, c := range now.containers {
 		old := l.containers[id]
-		d := c.since(old)
-		if l.containers == nil {
-			l.containers = make(map[string]counts)
+		d := c.since(old.counts)
+		if d != (counts{}) {
+			old.at = now.at
 		}
-		l.containers[id] = c
+		if l.containers == nil {
+			l.containers = make(map[string]member)
+		}
+		if d.oom > 0 && !now.past {
+			old.met = now.at
+		}
+		l.containers[id] = member{c, old.met, old.at}
 		if d.kills == 0 {
 			continue
 		}
 		// The kernel counts one limit for a group of processes that it kills one
 		// after the other, and takes its time: it writes each to the console.
 		k := kill{id: id, n: d.kills, whole: d.groups > 0, rest: d.oom == 0 && c.groups > 0 && old.kills > 0}
-		if d.oom > 0 || k.rest && c.oom > 0 {
+		if d.oom > 0 || soon(now.at, old.met) || k.rest && c.oom > 0 {
 			k.cause = ofContainer
 		}
 		kills = append(kills, k)
 	}
 	limited := l.own() > own
+	if limited && !now.past {
+		l.met = now.at
+	}
+	limited = limited || soon(now.at, l.met)
 	for i := range kills {
 		if (limited || kills[i].rest && l.own() > 0) && kills[i].cause != ofContainer {
 			kills[i].cause = ofPod
@@ -105,11 +139,25 @@ func (l *ledger) fold(there map[string]counts) {
 	for id, c := range l.containers {
 		_, is := there[id]
 		if _, judged := l.judged[id]; !is && judged {
-			l.past.oom += c.oom
-			l.past.kills += c.kills
-			delete(l.containers, id)
+			l.pass(id, c.counts)
 		}
 	}
+}
+
+// pass keeps of a container that is gone only its part of the sum.
+func (l *ledger) pass(id string, c counts) {
+	l.past.oom += c.oom
+	l.past.kills += c.kills
+	delete(l.containers, id)
+	l.untold = slices.DeleteFunc(l.untold, func(k kill) bool { return k.id == id })
+}
+
+// verdict notes whether an end was for memory.
+func (l *ledger) verdict(id string, killed bool) {
+	if l.judged == nil {
+		l.judged = make(map[string]bool)
+	}
+	l.judged[id] = killed
 }
 
 // own is how often the pod's own limit could not be kept; that of containers

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -53,7 +54,7 @@ func TestTake(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var l ledger
 			for i, s := range test.steps {
-				now := reading{pod: s.pod}
+				now := reading{at: time.Unix(int64(i+1)*100, 0), pod: s.pod}
 				if s.a != (counts{}) {
 					now.containers = map[string]counts{"a": s.a}
 				}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,15 +28,18 @@ func (w *Watcher) look() {
 	top, _ := w.read(kubepods(node)) // no group counts nothing
 	switch {
 	case top.kills < w.top.kills || top.oom < w.top.oom: // made anew
-		w.top, w.outside = counts{}, less(kernel, top.kills)
-	case top.kills == w.top.kills:
-		w.top = top
+		w.limits, w.outside = 0, less(kernel, top.kills)
+	case top.kills == w.top.kills && top.oom == w.top.oom:
 		if known {
 			w.system(node, less(kernel, top.kills), nil)
 		}
 		return
 	}
-	victims := w.lookAtPods(node, top.oom-w.top.oom)
+	now := time.Now()
+	if limits := w.ownLimits(node); limits > w.limits {
+		w.limits, w.met = limits, now
+	}
+	victims := w.lookAtPods(node, now)
 	w.top = top
 	if len(victims) > 0 {
 		w.systemOOM(victims)
@@ -45,10 +49,15 @@ func (w *Watcher) look() {
 	}
 }
 
-// lookAtPods tells of what was killed in pods. limits is how often a limit was
-// met in any of them or by all together. The victims of a system that ran out
-// are answered.
-func (w *Watcher) lookAtPods(node *criconfig.Node, limits uint64) (victims []string) {
+// ownLimits is how often all pods together ran into their limit.
+func (w *Watcher) ownLimits(node *criconfig.Node) uint64 {
+	n, _ := w.cfg.Tree.OwnOOM(kubepods(node)) // no group counts nothing
+	return n
+}
+
+// lookAtPods tells of what was killed in pods. The victims of a system that ran
+// out are answered.
+func (w *Watcher) lookAtPods(node *criconfig.Node, now time.Time) (victims []string) {
 	type found struct {
 		pod   Pod
 		kills []kill
@@ -61,18 +70,17 @@ func (w *Watcher) lookAtPods(node *criconfig.Node, limits uint64) (victims []str
 			continue
 		}
 		l := w.ledger(p.Pod.UID)
-		limits = less(limits, less(c.oom, l.pod.oom))
 		if c == l.pod {
 			continue
 		}
-		kills := l.take(reading{pod: c, containers: w.containers(path, node)})
+		kills := l.take(reading{at: now, pod: c, containers: w.containers(path, node)})
 		if len(kills) > 0 || l.loose() > 0 {
 			all = append(all, found{p, kills})
 		}
 	}
 	for _, f := range all {
 		for _, k := range f.kills {
-			if k.cause == ofNode && limits > 0 {
+			if k.cause == ofNode && soon(now, w.met) {
 				k.cause = ofPods
 			}
 			if k.cause == ofNode && k.rest {
@@ -104,8 +112,10 @@ func victim(p *v1.Pod, name string) string {
 // base notes what was counted before the agent came.
 func (w *Watcher) base(node *criconfig.Node) {
 	w.based = true
+	now := time.Now()
 	kernel, _ := w.kernelKills()
 	w.top, _ = w.read(kubepods(node))
+	w.limits = w.ownLimits(node)
 	w.outside, w.others = less(kernel, w.top.kills), w.otherLimits(node)
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		parent := criconfig.QoSCgroup(class, node)
@@ -115,7 +125,7 @@ func (w *Watcher) base(node *criconfig.Node) {
 			path := parent + "/" + name
 			if c, err := w.read(path); uid != "" && err == nil && c != (counts{}) {
 				l := w.ledger(uid)
-				l.take(reading{pod: c, containers: w.containers(path, node)})
+				l.take(reading{at: now, past: true, pod: c, containers: w.containers(path, node)})
 				l.settle()
 			}
 		}

@@ -40,10 +40,8 @@ func (w *Watcher) tellLate(l *ledger, p *v1.Pod, seen *container.Observed) {
 }
 
 func nameIn(seen *container.Observed, id string) string {
-	for i := range seen.Containers {
-		if seen.Containers[i].ID == id {
-			return seen.Containers[i].Name
-		}
+	if c := find(seen, id); c != nil {
+		return c.Name
 	}
 	return ""
 }

@@ -61,11 +61,16 @@ type Watcher struct {
 	// based says that what was counted before the agent came is known.
 	based bool
 	top   counts // of the group of all pods
-	pods  map[types.UID]*ledger
+	// limits is how often that group's own limit could not be kept, met when it
+	// was last seen to rise.
+	limits uint64
+	met    time.Time
+	pods   map[types.UID]*ledger
 
 	// outside are kills that no pod has, others how often groups beside the
 	// pods' ran into limits.
-	outside, others uint64
+	outside uint64
+	others  map[string]limitOf
 
 	watch, pressure *cgroups.Watch
 	watched         uint64 // the number of the group that is watched
@@ -152,7 +157,7 @@ func (w *Watcher) armPressure() {
 func (w *Watcher) told(f cgroups.EventFigures, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err == nil && f.OOMKill.Value != w.top.kills {
+	if err == nil && (f.OOMKill.Value != w.top.kills || f.OOM.Value != w.top.oom) {
 		w.look()
 	}
 }

@@ -2,13 +2,17 @@ package oom
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // want compares what was told.
@@ -184,11 +188,73 @@ func TestAllPodsTogether(t *testing.T) {
 	p := n.add("web", "64Mi")
 	n.start()
 	n.group("/kubepods", counts{oom: 1, kills: 1})
+	n.met("/kubepods", 1)
 	n.group(n.path(p, ""), counts{kills: 1})
 	n.group(n.path(p, "a-0"), counts{kills: 1})
 	n.vmstat(1)
 	n.w.Look()
 	want(t, n, "web OOMKilled: All pods together ran into the limit of memory that the node has for them: a process of container a was killed")
+}
+
+// The kernel counts a limit, writes to the console, and then kills: a look may
+// come between. And it counts limits that it does not kill for.
+func TestALimitAndItsKillAreCountedApart(t *testing.T) {
+	limit, pods := "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed",
+		"web OOMKilled: All pods together ran into the limit of memory that the node has for them: a process of container a was killed"
+	system := []string{
+		"web OOMKilled: The node ran out of memory: a process of container a was killed",
+		" SystemOOM: System OOM encountered, victim: container a of pod default/web",
+	}
+	type step struct {
+		top, pod, a counts
+		own         uint64 // of all pods
+		after       time.Duration
+		want        []string
+	}
+	for name, steps := range map[string][]step{
+		"the container's, then the kill": {
+			{top: counts{oom: 1}, pod: counts{oom: 1}, a: counts{oom: 1}},
+			{top: counts{1, 1, 0}, pod: counts{1, 1, 0}, a: counts{1, 1, 0}, after: 3 * time.Second, want: []string{limit}},
+		},
+		"that of all pods, then the kill": {
+			{top: counts{oom: 1}, own: 1},
+			{top: counts{1, 1, 0}, own: 1, pod: counts{0, 1, 0}, a: counts{0, 1, 0}, after: 3 * time.Second, want: []string{pods}},
+		},
+		"that of all pods without a kill, and much later the system": {
+			{top: counts{oom: 1}, own: 1},
+			{top: counts{1, 1, 0}, own: 1, pod: counts{0, 1, 0}, a: counts{0, 1, 0}, after: time.Hour, want: system},
+		},
+		"the container's once more than it kills, and much later the system": {
+			{top: counts{1, 1, 0}, pod: counts{1, 1, 0}, a: counts{1, 1, 0}, want: []string{limit}},
+			{top: counts{3, 1, 0}, pod: counts{3, 1, 0}, a: counts{3, 1, 0}, after: time.Second},
+			{top: counts{3, 2, 0}, pod: counts{3, 2, 0}, a: counts{3, 2, 0}, after: time.Hour, want: system},
+		},
+		"the container's once more than it kills, and then that of all pods": {
+			{top: counts{1, 1, 0}, pod: counts{1, 1, 0}, a: counts{1, 1, 0}, want: []string{limit}},
+			{top: counts{3, 1, 0}, pod: counts{3, 1, 0}, a: counts{3, 1, 0}, after: time.Second},
+			{top: counts{4, 2, 0}, own: 1, pod: counts{3, 2, 0}, a: counts{3, 2, 0}, after: time.Hour, want: []string{pods}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				p := n.add("web", "64Mi")
+				n.start()
+				for _, s := range steps {
+					time.Sleep(s.after)
+					n.group("/kubepods", s.top)
+					n.met("/kubepods", s.own)
+					n.group(n.path(p, ""), s.pod)
+					n.group(n.path(p, "a-0"), s.a)
+					n.vmstat(s.top.kills)
+					n.w.told(cgroups.EventFigures{OOM: cgroups.Figure{Value: s.top.oom}, OOMKill: cgroups.Figure{Value: s.top.kills}}, nil)
+					want(t, n, s.want...)
+					n.w.Look()
+					want(t, n)
+				}
+			})
+		})
+	}
 }
 
 func TestTheSystemRunsOut(t *testing.T) {
@@ -221,6 +287,42 @@ func TestTheSystemRunsOut(t *testing.T) {
 	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
 	n.w.Look()
 	want(t, n)
+}
+
+// In a container, whose group is the root, the rest of the host is not the node.
+func TestTheHostOfAContainerRunsOut(t *testing.T) {
+	n := newNode(t)
+	n.group("/", counts{oom: 1, kills: 1})
+	n.vmstat(40)
+	n.start()
+	n.vmstat(44)
+	n.w.Look()
+	want(t, n)
+	n.group("/", counts{oom: 2, kills: 2})
+	n.w.Look()
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
+}
+
+// A service that runs into its limit and is started again, by an init that
+// gives it a new group, is not the system.
+func TestAServiceThatRunsIntoItsLimitAgain(t *testing.T) {
+	n := newNode(t)
+	n.group("/service", counts{oom: 2, kills: 2})
+	n.vmstat(2)
+	n.start()
+	for i := range uint64(3) {
+		n.group("/next", counts{oom: 1, kills: 1}) // while the last is there, so that its number is another
+		n.gone("/service")
+		if err := os.Rename(filepath.Join(n.root, "next"), filepath.Join(n.root, "service")); err != nil {
+			t.Fatal(err)
+		}
+		n.vmstat(3 + i)
+		n.w.Look()
+		want(t, n)
+	}
+	n.vmstat(6)
+	n.w.Look()
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
 }
 
 func TestWhatWasCountedBeforeTheAgentCame(t *testing.T) {
@@ -287,6 +389,37 @@ func TestAPodThatEndsForMemoryAgainAndAgain(t *testing.T) {
 	if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.judged) > 2 || l.loose() > 0 {
 		t.Errorf("%d counts and %d verdicts are kept, %d are loose", len(l.containers), len(l.judged), l.loose())
 	}
+}
+
+// What is kept does not grow with a container that loses a process to its limit
+// in each of its runs, and ends for another reason, nor with sandboxes.
+func TestACountThatNobodyAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := n.add("web", "64Mi")
+		n.start()
+		var before []container.Container
+		for i := range uint64(50) {
+			id, sandbox := fmt.Sprint("a-", i), fmt.Sprint("s-", i)
+			n.pods[0].Status.ContainerStatuses[0].ContainerID = "containerd://" + id
+			n.group("/kubepods", counts{oom: 2 * (i + 1), kills: 2 * (i + 1)})
+			n.group(n.path(p, ""), counts{oom: 2 * (i + 1), kills: 2 * (i + 1)})
+			n.group(n.path(p, id), counts{oom: 1, kills: 1})
+			n.group(n.path(p, sandbox), counts{oom: 1, kills: 1})
+			n.w.Look()
+			want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+			now, other := ended(id, "a", 1, "Error"), ended("b-0", "b", 137, "Error")
+			same(t, n.reasons(p, seen(append([]container.Container{now, other}, before...)...))[:2], "Error", "Error")
+			n.gone(n.path(p, id))
+			n.gone(n.path(p, sandbox))
+			before = []container.Container{now}
+			time.Sleep(time.Minute)
+		}
+		same(t, n.reasons(p, seen(before...)), "Error")
+		if l := n.w.pods[p.UID]; len(l.containers) > 2 || len(l.judged) > 2 || len(l.untold) > 2 || l.loose() > 0 {
+			t.Errorf("%d counts, %d verdicts and %d untold kills are kept, %d are loose", len(l.containers), len(l.judged), len(l.untold), l.loose())
+		}
+	})
 }
 
 func TestALookAtNothingNewAllocatesLittle(t *testing.T) {

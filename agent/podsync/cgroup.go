@@ -12,6 +12,7 @@ type Cgroups interface {
 	Delete(path string) error
 	Kill(path string) error
 	Exists(path string) bool
+	ID(path string) (uint64, error)
 	List(path string) ([]string, error)
 	Set(path string, r cgroups.Resources) error
 	Limits(path string) (cgroups.Limits, error)

@@ -16,8 +16,15 @@ import (
 // the pods, so that it is reckoned by one worker at a time: the last one wins.
 type groups struct {
 	mu      sync.Mutex
-	written map[string]cgroups.Resources // by path
-	relief  cgroups.CPUMax               // of BestEffort pods
+	written map[string]written // by path
+	relief  cgroups.CPUMax     // of BestEffort pods
+}
+
+// written is what a group was given: one that has taken its place since, as
+// systemd's slice does that no pod was in for a while, has nothing of it.
+type written struct {
+	id uint64
+	r  cgroups.Resources
 }
 
 // ensureGroups brings the groups above the pods' up to date: as a pod starts,
@@ -29,7 +36,8 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 		if g.Path == criconfig.QoSCgroup(v1.PodQOSBestEffort, n) {
 			g.Resources.CPUMax = s.groups.relief
 		}
-		if was, ok := s.groups.written[g.Path]; ok && reflect.DeepEqual(was, g.Resources) && s.Cgroups.Exists(g.Path) {
+		was, ok := s.groups.written[g.Path]
+		if id, err := s.Cgroups.ID(g.Path); ok && err == nil && id == was.id && reflect.DeepEqual(was.r, g.Resources) {
 			continue
 		}
 		r, tooLow := s.Cgroups.Spare(g.Path, g.Resources)
@@ -39,10 +47,14 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 		if err := s.ensureCgroup(g.Path, r); err != nil {
 			return fmt.Errorf("cgroup of all pods of a class: %w", err)
 		}
-		if s.groups.written == nil {
-			s.groups.written = map[string]cgroups.Resources{}
+		id, err := s.Cgroups.ID(g.Path)
+		if err != nil {
+			return fmt.Errorf("cgroup of all pods of a class: %w", err)
 		}
-		s.groups.written[g.Path] = r
+		if s.groups.written == nil {
+			s.groups.written = map[string]written{}
+		}
+		s.groups.written[g.Path] = written{id, r}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -89,6 +90,21 @@ func TestEnsureGroups(t *testing.T) {
 	}
 	ensure("")
 	has("nothing changed", "kubepods/cpu.weight", "by another")
+	// Another has taken the group's place, made for a pod's below it.
+	other := file("kubepods/other")
+	if err := os.CopyFS(other, os.DirFS(file("kubepods/besteffort"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(other, "cpu.weight"), []byte("100"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.RemoveAll(file("kubepods/besteffort")), os.Rename(other, file("kubepods/besteffort"))); err != nil {
+		t.Fatal(err)
+	}
+	ensure("")
+	has("made anew", "kubepods/besteffort/cpu.weight", "1")
+	has("not made anew", "kubepods/cpu.weight", "by another")
+
 	ensure("two")
 	has("one is gone", "kubepods/burstable/memory.low", "1048576")
 	has("one is gone", "kubepods/memory.min", "1048576")

@@ -227,9 +227,11 @@ func groupOf(l *cgroups.Limits, wanted *cgroups.Resources) resize.Group {
 	return g
 }
 
+// wantedGroup is what the pod's cgroup is to have; a quota that is switched off
+// is none.
 func wantedGroup(r *cgroups.Resources) resize.Group {
 	return resize.Group{
-		CPUWeight: resize.Known(int64(r.CPUWeight)), CPUQuota: resize.Known(r.CPUMax.Quota), MemoryMax: resize.Known(r.MemoryMax),
+		CPUWeight: resize.Known(int64(r.CPUWeight)), CPUQuota: resize.Known(max(r.CPUMax.Quota, 0)), MemoryMax: resize.Known(r.MemoryMax),
 	}
 }
 

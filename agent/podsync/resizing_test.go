@@ -46,3 +46,11 @@ func TestReadShares(t *testing.T) {
 		})
 	}
 }
+
+// A quota that is switched off is no step of a resize.
+func TestNoQuotaIsNoneForAResize(t *testing.T) {
+	wanted := wantedGroup(&cgroups.Resources{CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: cgroups.Unlimited, Period: 100000}})
+	if wanted.CPUQuota != resize.Known(0) || wanted.CPUWeight != resize.Known(39) {
+		t.Errorf("%+v", wanted)
+	}
+}

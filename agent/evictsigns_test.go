@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/evict"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// A group that took the place of the one that is watched gives its signs, too.
+func TestSignsOfAGroupThatWasMadeAnew(t *testing.T) {
+	var group uint64
+	open, watched := 0, 0
+	s := signs{
+		machine: func(func()) error { return nil },
+		number: func(string) (uint64, error) {
+			if group == 0 {
+				return 0, cgroups.ErrNotFound
+			}
+			return group, nil
+		},
+		look: func() {}, log: slog.New(slog.DiscardHandler),
+	}
+	s.memory = func(string, func(error)) (func(), error) {
+		if group == 0 {
+			return nil, cgroups.ErrNotFound
+		}
+		open, watched = open+1, watched+1
+		return func() { open-- }, nil
+	}
+	thresholds := []evict.Threshold{{Signal: evict.MemoryAvailable}}
+	for _, step := range []struct {
+		group      uint64
+		open, made int
+	}{{0, 0, 0}, {7, 1, 1}, {7, 1, 1}, {8, 1, 2}, {0, 0, 2}, {9, 1, 3}} {
+		group = step.group
+		s.watch("/kubepods", thresholds)
+		if open != step.open || watched != step.made {
+			t.Errorf("group %d: %d watches are open, %d were made; want %d and %d", step.group, open, watched, step.open, step.made)
+		}
+	}
+}
