@@ -136,8 +136,9 @@ func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time
 	return nil
 }
 
-// pods are those of which something runs, with what the rank for a signal goes
-// by.
+// pods are those of which something runs, also where they end, with what the
+// rank for a signal goes by. One that has come to its own end runs no more,
+// though its sandbox may.
 func (e *evictions) pods(ctx context.Context, s evict.Signal) []evict.Pod {
 	n, ok := e.view.node.peek()
 	if !ok {
@@ -150,7 +151,9 @@ func (e *evictions) pods(ctx context.Context, s evict.Signal) []evict.Pod {
 	states := e.workers.Known()
 	var out []evict.Pod
 	for _, entry := range e.statuses.List() {
-		if entry.Sandbox.ID != "" && states[entry.Pod.UID] == worker.Syncing {
+		state := states[entry.Pod.UID]
+		ends := state == worker.Terminating && !terminal(entry.Status.Phase)
+		if entry.Sandbox.ID != "" && (state == worker.Syncing || ends) {
 			out = append(out, measure(&entry))
 		}
 	}

@@ -141,33 +141,46 @@ func (e *evictions) changed(under evict.Conditions) {
 	}
 }
 
-// evict has a pod fail and end.
+// evict has a pod fail and end. One that ends already ends sooner.
 func (e *evictions) evict(p *v1.Pod, why evict.Eviction) (gone <-chan struct{}) {
-	if state, ok := e.workers.State(p.UID); !ok || state != worker.Syncing {
-		return nil // it ends already, or was not begun
+	// It is waited for before it is told to end, so that it cannot be gone
+	// unheard.
+	gone, first := e.await(p.UID)
+	if state, ok := e.workers.State(p.UID); !ok || state != worker.Syncing && state != worker.Terminating {
+		e.gone(p.UID) // it has ended, or was not begun
+		return nil
 	}
+	if first {
+		e.syncer.EvictAs(p.UID, evictionOf(&why))
+	}
+	if !e.workers.End(p.UID, why.Grace) && !first {
+		return nil // it has had its time
+	}
+	return gone
+}
+
+// await is closed when nothing of the pod runs any more. First says that nobody
+// waited for it before.
+func (e *evictions) await(uid types.UID) (gone chan struct{}, first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if gone = e.going[uid]; gone != nil {
+		return gone, false
+	}
+	gone = make(chan struct{})
+	e.going[uid] = gone
+	return gone, true
+}
+
+// evictionOf is what the syncer tells of an eviction.
+func evictionOf(why *evict.Eviction) *podsync.Eviction {
 	as := &podsync.Eviction{
 		Reason: status.Reason{Reason: evict.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
 	}
 	if why.Condition != nil {
 		as.Disruption = &status.Reason{Reason: why.Condition.Reason, Message: why.Condition.Message}
 	}
-	e.mu.Lock()
-	_, goes := e.going[p.UID]
-	mine := make(chan struct{})
-	if !goes {
-		e.going[p.UID] = mine
-	}
-	e.mu.Unlock()
-	if goes {
-		return nil
-	}
-	if !e.syncer.EvictAs(p.UID, as) {
-		e.gone(p.UID)
-		return nil
-	}
-	e.workers.End(p.UID, why.Grace)
-	return mine
+	return as
 }
 
 // gone is told of each pod of which nothing runs any more.

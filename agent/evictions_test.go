@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
@@ -302,6 +303,99 @@ func TestEvictionByAllocatable(t *testing.T) {
 			t.Errorf("%v run", got)
 		}
 		wantText(t, tell(t, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 1\n")
+	})
+}
+
+// deleted is a pod that the API server wants gone within so many seconds.
+func deleted(p *v1.Pod, seconds int64) *v1.Pod {
+	p = p.DeepCopy()
+	now := metav1.Now()
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &seconds
+	return p
+}
+
+// A pod that takes its time to end has less of it once the node runs short, and
+// nobody else goes for what it holds.
+func TestEvictionHurriesWhoEnds(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		_, leaker, hog := three(t)
+		s.run(leaker, hog)
+		s.uses(map[string]int64{leaker.Name: 40, hog.Name: 100})
+		s.pods = nil
+		s.run(leaker, deleted(hog, 600))
+		if got := s.alive(); len(got) != 2 {
+			t.Fatalf("%v run", got)
+		}
+		s.uses(map[string]int64{leaker.Name: 95, hog.Name: 150})
+		s.sign()
+		s.settle(4 * time.Second)
+		if got := s.alive(); !slices.Equal(got, []string{leaker.Name}) {
+			t.Errorf("%v run", got)
+		}
+		if st := s.status(leaker.UID); st.Reason != "" {
+			t.Errorf("leaker: %s %q", st.Reason, st.Message)
+		}
+	})
+}
+
+// A pod that does not end although it was hurried does not keep others.
+func TestEvictionGoesOnBesideWhoHangs(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		_, leaker, hog := three(t)
+		s.run(leaker, hog)
+		s.uses(map[string]int64{leaker.Name: 60, hog.Name: 190})
+		mend := s.runtime.Inject("StopContainer", fake.Fault{Err: errors.New("it hangs")})
+		s.sign()
+		s.settle(20 * time.Second)
+		if st := s.events("Evicted"); st != 1 {
+			t.Errorf("%d pods were evicted within the time of the first", st)
+		}
+		s.settle(20 * time.Second)
+		if st := s.events("Evicted"); st != 2 {
+			t.Errorf("%d pods were evicted after it", st)
+		}
+		mend()
+		s.settle(time.Minute)
+		if got := s.alive(); len(got) != 0 {
+			t.Errorf("in the end %v run", got)
+		}
+	})
+}
+
+// events is how many pods have an event of that reason.
+func (s *scarce) events(reason string) (n int) {
+	for _, e := range s.agent.events.Recent() {
+		if e.Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
+// A pod that goes for a soft threshold, in its own time, goes at once when the
+// hard one is met.
+func TestHardThresholdDuringSoftEviction(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		k := &s.cfg.Kubelet
+		k.EvictionSoft = map[string]string{"memory.available": "60Mi"}
+		k.EvictionSoftGracePeriod = map[string]string{"memory.available": "10s"}
+		k.EvictionMaxPodGracePeriod = 600
+		_, leaker, hog := three(t)
+		long := int64(300)
+		hog.Spec.TerminationGracePeriodSeconds = &long
+		s.run(leaker, hog)
+		s.uses(map[string]int64{leaker.Name: 20, hog.Name: 190})
+		s.agent.evictions.look()
+		s.settle(100 * time.Second) // longer than a pod that hangs is waited for
+		if got := s.alive(); len(got) != 2 || s.status(leaker.UID).Reason != "" {
+			t.Fatalf("within its time: %v run, leaker %q", got, s.status(leaker.UID).Message)
+		}
+		s.uses(map[string]int64{hog.Name: 230})
+		s.sign()
+		s.settle(4 * time.Second)
+		if got := s.alive(); !slices.Equal(got, []string{leaker.Name}) {
+			t.Errorf("%v run", got)
+		}
 	})
 }
 
