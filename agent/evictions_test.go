@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -672,6 +673,52 @@ spec:
 		}
 		wantText(t, tell(t, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1\n")
 	})
+}
+
+// A static pod keeps its UID. One that comes back before it has ended is held
+// to its limits like a new one.
+func TestLimitOfAPodThatComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		p := limitedTo(t, "64Ki")
+		l.want(p)
+		l.start()
+		l.settle(2 * time.Minute)
+		l.want()
+		l.settle(5 * time.Second)
+		l.want(p)
+		l.settle(5 * time.Minute)
+		if s := l.status(p.UID); s.Phase != v1.PodRunning {
+			t.Fatalf("it is back: %+v", s)
+		}
+		l.fills(p, 128<<10)
+		l.settle(2 * time.Minute)
+		if s := l.status(p.UID); s.Reason != "Evicted" {
+			t.Errorf("over its limit: %s %q", s.Phase, s.Reason)
+		}
+	})
+}
+
+// limitedTo is a pod that may have so much on the node's disk, and takes a
+// minute to end.
+func limitedTo(t *testing.T, limit string) *v1.Pod {
+	t.Helper()
+	return parse(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: chatty}
+spec:
+  terminationGracePeriodSeconds: 60
+  containers: [{name: main, image: "localhost/busybox:1", command: [sh, -c, sleep infinity], resources: {limits: {ephemeral-storage: %s}}}]
+`, limit))[0]
+}
+
+// fills has a pod's first container have a log of so many bytes.
+func (l *lab) fills(p *v1.Pod, bytes int) {
+	l.t.Helper()
+	file := filepath.Join(l.cfg.Paths.PodLogs, "default_"+p.Name+"_"+string(p.UID), "main", "0.log")
+	if err := os.WriteFile(file, make([]byte, bytes), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // Whoever starts or ends a container has the disks looked at; a board that is
