@@ -203,17 +203,22 @@ func (e *evictions) reclaim(ctx context.Context, what evict.Reclaim) error {
 
 // settled says that a pod has ended for good, and that nobody needs its
 // containers to know that: the API server has heard of it, or the journal has.
-// Of a static pod they are all that says so.
+// Of a static pod they are all that says so; but one that was evicted begins
+// anew with the agent, whatever they say.
 func (e *evictions) settled(uid types.UID) bool {
 	state, ok := e.workers.State(uid)
-	if !ok || state != worker.Terminated || e.cluster == nil {
+	if !ok || state != worker.Terminated {
 		return false
 	}
-	p, _, ok := e.statuses.Get(uid)
-	if !ok || pod.IsStatic(p) {
+	p, s, ok := e.statuses.Get(uid)
+	switch {
+	case !ok:
 		return false
-	}
-	if e.cluster.journal != nil && e.cluster.journal.HasEnded(uid) {
+	case pod.IsStatic(p):
+		return s.Phase == v1.PodFailed && s.Reason == evict.Reason
+	case e.cluster == nil:
+		return false
+	case e.cluster.journal != nil && e.cluster.journal.HasEnded(uid):
 		return true
 	}
 	known := e.cluster.known.Load()

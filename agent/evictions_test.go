@@ -721,6 +721,44 @@ func (l *lab) fills(p *v1.Pod, bytes int) {
 	}
 }
 
+// What a static pod has left on the disk that was evicted for it goes when the
+// disk is needed. It begins anew with the agent.
+func TestEvictedStaticPodGivesItsDiskBack(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		p, other := limitedTo(t, "64Ki"), shell(t, "done", "OnFailure", "exit 0")
+		s.want(p, other)
+		s.start()
+		s.settle(time.Minute)
+		s.fills(p, 128<<10)
+		s.settle(2 * time.Minute)
+		if st := s.status(p.UID); st.Reason != "Evicted" {
+			t.Fatalf("over its limit: %s %q", st.Phase, st.Reason)
+		}
+		s.set(func() { s.free = func() int64 { return 10 } })
+		s.agent.evictions.look()
+		s.settle(10 * time.Second)
+		for _, c := range s.runtime.AllContainers() {
+			if c.GetLabels()["io.kubernetes.pod.name"] == p.Name {
+				t.Errorf("its container is left: %v", c.GetState())
+			}
+		}
+		if n := len(s.runtime.AllContainers()); n != 1 {
+			t.Errorf("%d containers are left: that of a pod that has done its work has to be", n)
+		}
+		if st := s.status(p.UID); st.Reason != "Evicted" || st.Phase != v1.PodFailed {
+			t.Errorf("the status forgot: %s %q", st.Phase, st.Reason)
+		}
+		s.kill()
+		s.set(func() { s.free = nil })
+		s.start()
+		s.settle(time.Minute)
+		if got := s.alive(); !slices.Equal(got, []string{p.Name}) {
+			t.Errorf("after a restart %v run", got)
+		}
+	})
+}
+
 // Whoever starts or ends a container has the disks looked at; a board that is
 // left alone is not looked at.
 func TestWhoHasTheDisksLookedAt(t *testing.T) {
