@@ -102,38 +102,42 @@ func observePods(o *evict.Observations, reader *cgroups.Reader, pods string, now
 	o[evict.AllocatableMemoryAvailable] = observed(number(limit.Value-min(used.Value, limit.Value)), number(limit.Value), now)
 }
 
-// observeDisks measures each file system once.
+// observeDisks measures each file system once. One that cannot be measured
+// hides no other.
 func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time) error {
-	nodeFs, err := e.space(e.config.Paths.Root)
-	if err != nil {
-		return err
+	type measured struct {
+		disk.Space
+		err error
 	}
-	imageFs := nodeFs
-	if l.images != "" {
-		if imageFs, err = e.space(l.images); err != nil {
-			return err
+	at := func(path string, or measured) measured {
+		if path == "" {
+			return or
 		}
+		space, err := e.space(path)
+		return measured{space, err}
 	}
-	containerFs := imageFs
-	if l.containers != "" {
-		if containerFs, err = e.space(l.containers); err != nil {
-			return err
-		}
-	}
+	nodeFs := at(e.config.Paths.Root, measured{})
+	imageFs := at(l.images, nodeFs)
+	containerFs := at(l.containers, imageFs)
+	var failed error
 	for _, of := range [...]struct {
-		space         *disk.Space
+		*measured
 		bytes, inodes evict.Signal
 	}{
 		{&nodeFs, evict.NodeFsAvailable, evict.NodeFsInodesFree},
 		{&imageFs, evict.ImageFsAvailable, evict.ImageFsInodesFree},
 		{&containerFs, evict.ContainerFsAvailable, evict.ContainerFsInodesFree},
 	} {
-		o[of.bytes] = observed(of.space.Available, of.space.Capacity, now)
-		if of.space.Inodes > 0 {
-			o[of.inodes] = observed(of.space.InodesFree, of.space.Inodes, now)
+		if of.err != nil {
+			failed = of.err
+			continue
+		}
+		o[of.bytes] = observed(of.Available, of.Capacity, now)
+		if of.Inodes > 0 {
+			o[of.inodes] = observed(of.InodesFree, of.Inodes, now)
 		}
 	}
-	return nil
+	return failed
 }
 
 // pods are those of which something runs, also where they end, with what the

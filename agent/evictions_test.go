@@ -759,6 +759,39 @@ func TestEvictedStaticPodGivesItsDiskBack(t *testing.T) {
 	})
 }
 
+// A file system that cannot be measured hides no other.
+func TestOneDiskIsNotKnown(t *testing.T) {
+	for _, tc := range []struct {
+		lost  string
+		known []evict.Signal
+	}{
+		{"/node", []evict.Signal{evict.ImageFsAvailable, evict.ContainerFsAvailable}},
+		{"/images", []evict.Signal{evict.NodeFsAvailable, evict.ContainerFsAvailable}},
+		{"/layers", []evict.Signal{evict.NodeFsAvailable, evict.ImageFsAvailable}},
+	} {
+		lost := errors.New("it is not there")
+		e := &evictions{config: &config.Config{Paths: config.Paths{Root: "/node"}}, space: func(path string) (disk.Space, error) {
+			if path == tc.lost {
+				return disk.Space{}, lost
+			}
+			return disk.Space{Available: 1, Capacity: 2}, nil
+		}}
+		var o evict.Observations
+		if err := e.observeDisks(&o, &layout{kind: evict.SplitFs, images: "/images", containers: "/layers"}, time.Now()); !errors.Is(err, lost) {
+			t.Errorf("%s: %v", tc.lost, err)
+		}
+		var known []evict.Signal
+		for s, seen := range o {
+			if seen.Known {
+				known = append(known, evict.Signal(s))
+			}
+		}
+		if !slices.Equal(known, tc.known) {
+			t.Errorf("without %s known are %v", tc.lost, known)
+		}
+	}
+}
+
 // Whoever starts or ends a container has the disks looked at; a board that is
 // left alone is not looked at.
 func TestWhoHasTheDisksLookedAt(t *testing.T) {
