@@ -792,6 +792,29 @@ func TestOneDiskIsNotKnown(t *testing.T) {
 	}
 }
 
+// What cannot be watched at one look is watched from the next on, and what is
+// watched is not watched twice.
+func TestSignsThatComeLater(t *testing.T) {
+	asked := map[string]int{}
+	fails := map[string]error{"machine": errors.New("too many open files"), "memory": cgroups.ErrNotFound}
+	ask := func(what string) error { asked[what]++; return fails[what] }
+	s := signs{
+		machine: func(func()) error { return ask("machine") },
+		memory:  func(string, func(error)) (func(), error) { return func() {}, ask("memory") },
+		tasks:   func(string, func(error)) (func(), error) { return func() {}, ask("tasks") },
+		look:    func() {}, log: slog.New(slog.DiscardHandler),
+	}
+	thresholds := []evict.Threshold{{Signal: evict.MemoryAvailable}, {Signal: evict.PIDAvailable}}
+	s.watch("kubepods", thresholds)
+	clear(fails)
+	for range 3 {
+		s.watch("kubepods", thresholds)
+	}
+	if d := cmp.Diff(map[string]int{"machine": 2, "memory": 2, "tasks": 1}, asked); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 // Whoever starts or ends a container has the disks looked at; a board that is
 // left alone is not looked at.
 func TestWhoHasTheDisksLookedAt(t *testing.T) {
