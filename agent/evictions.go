@@ -87,11 +87,13 @@ func (e *evictions) run(ctx context.Context) error {
 	for _, s := range ignored {
 		e.log.Warn("an eviction threshold is ignored: writable layers have that of the file system that they are on", "signal", s.String())
 	}
+	observe := e.observer(l)
+	e.tellBeyond(observe(ctx))
 	k := &e.config.Kubelet
 	loop := pressure.New(pressure.Config{
 		Thresholds: thresholds, Layout: l.kind, Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace: seconds(k.EvictionMaxPodGracePeriod),
-		Observe:  e.observer(l), Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
+		Observe:  observe, Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
 		Changed: e.changed,
 		Met: func(s evict.Signal) {
 			e.events.Warning(pod.Ref{}, evict.ReasonThresholdMet, evict.MessageThresholdMet+string(s.Resource()))
@@ -105,6 +107,24 @@ func (e *evictions) run(ctx context.Context) error {
 	defer cancel()
 	defer e.signs.close()
 	return loop.Run(ctx)
+}
+
+// tellBeyond warns of thresholds that are met whatever pods do. Those of memory
+// the configuration warns of, since the machine's memory is known to it.
+func (e *evictions) tellBeyond(o evict.Observations) {
+	for i := range e.thresholds {
+		t, seen := &e.thresholds[i], &o[e.thresholds[i].Signal]
+		least := t.Value.Of(seen.Capacity)
+		if !seen.Known || least < seen.Capacity || t.Signal.Resource() == v1.ResourceMemory {
+			continue
+		}
+		field := "evictionSoft"
+		if t.Hard() {
+			field = "evictionHard"
+		}
+		e.log.Warn("eviction threshold is not less than what there is: all pods that may be evicted will be",
+			"field", field+"["+t.Signal.String()+"]", "threshold", least, "capacity", seen.Capacity, "remedy", "set it to what must stay free")
+	}
 }
 
 // look has the node looked at soon: for who is awake anyway, since neither

@@ -815,6 +815,32 @@ func TestSignsThatComeLater(t *testing.T) {
 	}
 }
 
+// A threshold that is more than the disk has is told of, since a configuration
+// may be that of a larger board.
+func TestThresholdsBeyondTheDisk(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		var log bytes.Buffer
+		s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10Gi", "imagefs.available": "10%", "pid.available": "2k"}
+		s.set(func() { s.tasks = 100 })
+		before := s.prepare
+		s.prepare = func(p *parts) {
+			before(p)
+			p.evictions.log = slog.New(slog.NewTextHandler(&log, nil))
+		}
+		s.start()
+		s.settle(time.Minute)
+		s.kill()
+		for _, want := range []string{"field=evictionHard[nodefs.available] threshold=10737418240 capacity=1048576000", "field=evictionHard[pid.available] threshold=2000 capacity=1000"} {
+			if strings.Count(log.String(), want) != 1 {
+				t.Errorf("no %q in: %s", want, log.String())
+			}
+		}
+		if strings.Contains(log.String(), "containerfs") || strings.Contains(log.String(), "imagefs") {
+			t.Errorf("the log: %s", log.String())
+		}
+	})
+}
+
 // Whoever starts or ends a container has the disks looked at; a board that is
 // left alone is not looked at.
 func TestWhoHasTheDisksLookedAt(t *testing.T) {
