@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -969,4 +970,49 @@ func BenchmarkEvictionLook(b *testing.B) {
 			b.Fatalf("%+v", o)
 		}
 	}
+}
+
+// A quiet node with the thresholds that it has by default waits for signs alone:
+// neither the loop of evictions nor the limits have a timer. A bubble in which
+// all are blocked, and none by the time, is one that cannot go on; a second look
+// ends it.
+func TestQuietNodeHasNoTimer(t *testing.T) {
+	h, tree := newHierarchy(t)
+	h.uses("/", 0, 10<<20)
+	dir, looks := t.TempDir(), 0
+	defer func() {
+		if err, ok := recover().(error); !ok || !strings.Contains(err.Error(), "deadlock") {
+			t.Errorf("something waits for the time: %v", err)
+		}
+		if looks == 0 {
+			t.Error("nobody has looked")
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, dir)
+		l.cfg.Kubelet.EvictionHard = evict.DefaultHard(boardMemory << 20)
+		s := &scarce{lab: l, cgroups: h, tree: tree, use: map[string]int64{}}
+		agent, err := assemble(l.cfg, l.runtime, nil, nil, nil, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, none := agent.evictions, func(string, func(error)) (func(), error) { return nil, cgroups.ErrNotFound }
+		again := make(chan struct{})
+		e.load = func(now time.Time) (node.Load, error) {
+			if looks++; looks == 3 { // two are of the beginning
+				close(again)
+			}
+			return s.load(now)
+		}
+		e.space, e.view.tree = s.space, tree
+		e.signs.machine, e.signs.memory, e.signs.tasks = func(func()) error { return nil }, none, none
+		for _, job := range e.jobs() {
+			go func() { _ = job(t.Context()) }()
+		}
+		synctest.Wait()
+		if e.loop.Load() == nil || e.under() != (evict.Conditions{}) {
+			t.Errorf("the loop has not begun, or is under %v", e.under())
+		}
+		<-again
+	})
 }
