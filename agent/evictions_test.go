@@ -972,6 +972,57 @@ func BenchmarkEvictionLook(b *testing.B) {
 	}
 }
 
+// Of whatever moment after an eviction the power goes, or the agent: what the API
+// server may have heard is true after it, though its containers are gone by then
+// and the server, which was away, has the pod as running.
+func TestEvictedPodStaysSo(t *testing.T) {
+	for after := time.Duration(0); after <= 4*time.Second; after += 200 * time.Millisecond {
+		for _, reboots := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v later, reboot %t", after, reboots), func(t *testing.T) {
+				dir := t.TempDir()
+				bubble(t, func(t *testing.T, l *lab) {
+					l.join(dir)
+					hog := asking(t, "hog", "", false)
+					delete(hog.Annotations, pod.AnnotationSource)
+					set := func(name string, w source.Wanted) {
+						l.done.Go(func() { l.agent.mux.Set(t.Context(), name, w) })
+					}
+					set(pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{hog}})
+					l.settle(time.Minute)
+					l.agent.evictions.evict(hog, evict.Eviction{Message: "why", Grace: time.Second, Condition: &v1.PodCondition{Reason: "TerminationByKubelet", Message: "why"}})
+					l.settle(after)
+					if err := l.agent.evictions.reclaim(t.Context(), evict.DeadContainers); err != nil {
+						t.Fatal(err)
+					}
+					e := l.agent.reportable()
+					told := len(e) == 1 && e[0].Status != nil && e[0].Status.Phase == v1.PodFailed
+					if after > 2*time.Second && (!told || len(l.runtime.AllContainers()) > 0) {
+						t.Errorf("%v after it %+v would be told, and there are %d containers", after, e, len(l.runtime.AllContainers()))
+					}
+					l.leave()
+					if reboots {
+						l.runtime.Reboot()
+					}
+					l.join(dir)
+					set(pod.SourceRestore, source.Wanted{Pods: l.agent.cluster.journal.Pods()})
+					l.settle(time.Minute)
+					had := hog.DeepCopy()
+					had.Status.Phase = v1.PodRunning
+					set(pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{had}, InsteadOf: pod.SourceRestore})
+					l.settle(time.Minute)
+					if runs := len(l.running()) > 0; runs == told {
+						t.Errorf("it runs: %t, and that it was evicted could have been told: %t", runs, told)
+					}
+					if s := l.status(hog.UID); told && (s.Phase != v1.PodFailed || s.Reason != "Evicted" || s.Message != "why" || condition(s, v1.DisruptionTarget) != v1.ConditionTrue || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil) {
+						t.Errorf("it is told as %+v", s)
+					}
+					l.leave()
+				})
+			})
+		}
+	}
+}
+
 // A quiet node with the thresholds that it has by default waits for signs alone:
 // neither the loop of evictions nor the limits have a timer. A bubble in which
 // all are blocked, and none by the time, is one that cannot go on; a second look
