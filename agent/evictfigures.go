@@ -151,6 +151,8 @@ func (e *evictions) pods(ctx context.Context, s evict.Signal) []evict.Pod {
 	measure := func(entry *status.Entry) evict.Pod { return e.onDisk(ctx, entry) }
 	if len(evict.Reclaims(s, evict.OneFs)) == 0 { // it is not of a disk
 		measure = e.inGroups(n)
+	} else if err := e.parts.disks.Thorough(ctx); err != nil {
+		return nil
 	}
 	states := e.workers.Known()
 	var out []evict.Pod

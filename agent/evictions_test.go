@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -1021,6 +1022,48 @@ func TestEvictedPodStaysSo(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Who has filled the disk is known also where nobody has asked for figures
+// before, and a request alone would not come to all pods.
+func TestEvictionByDiskKnowsAllPods(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		before := s.prepare
+		s.prepare = func(p *parts) {
+			before(p)
+			var err error
+			p.disks, err = disk.New(disk.Config{
+				Pods: func(ctx context.Context) ([]disk.Pod, error) { return p.placesOfPods(ctx, p.view()), nil },
+				Node: s.cfg.Paths.Root, Log: slog.New(slog.DiscardHandler), Entries: 1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var pods []*v1.Pod
+		for i := range 12 {
+			pods = append(pods, asking(t, fmt.Sprintf("p%02d", i), "", false))
+		}
+		s.run(pods...)
+		for i, p := range pods {
+			s.fills(p, 4<<10+i<<16)
+		}
+		hog := pods[len(pods)-1]
+		s.set(func() {
+			s.free = func() int64 {
+				if slices.Contains(s.alive(), hog.Name) {
+					return 50
+				}
+				return 500
+			}
+		})
+		s.agent.evictions.look()
+		s.settle(10 * time.Second)
+		if got := s.alive(); len(got) != len(pods)-1 || slices.Contains(got, hog.Name) {
+			t.Errorf("%s has most on the disk, and %v run", hog.Name, got)
+		}
+	})
 }
 
 // A quiet node with the thresholds that it has by default waits for signs alone:
