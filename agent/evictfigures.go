@@ -140,27 +140,40 @@ func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time
 	return failed
 }
 
-// pods are those of which something runs, also where they end, with what the
-// rank for a signal goes by. One that has come to its own end runs no more,
-// though its sandbox may.
+// pods are those that may go, with what the rank for a signal goes by. Where
+// there are none, nothing is measured.
 func (e *evictions) pods(ctx context.Context, s evict.Signal) []evict.Pod {
 	n, ok := e.view.node.peek()
 	if !ok {
 		return nil
 	}
+	entries := e.evictable()
+	if len(entries) == 0 {
+		return nil
+	}
 	measure := func(entry *status.Entry) evict.Pod { return e.onDisk(ctx, entry) }
 	if len(evict.Reclaims(s, evict.OneFs)) == 0 { // it is not of a disk
 		measure = e.inGroups(n)
-	} else if err := e.parts.disks.Thorough(ctx); err != nil {
-		return nil
+	} else if err := e.parts.disks.Thorough(ctx); err != nil && ctx.Err() == nil {
+		e.log.Warn("what pods have on disks is not known to the full, and one has to go", "error", err)
 	}
+	out := make([]evict.Pod, len(entries))
+	for i := range entries {
+		out[i] = measure(&entries[i])
+	}
+	return out
+}
+
+// evictable are the pods of which something runs, also where they end, but for
+// those that never go. One that has come to its own end runs no more, though
+// its sandbox may.
+func (e *evictions) evictable() (out []status.Entry) {
 	states := e.workers.Known()
-	var out []evict.Pod
 	for _, entry := range e.statuses.List() {
 		state := states[entry.Pod.UID]
 		ends := state == worker.Terminating && !terminal(entry.Status.Phase)
-		if entry.Sandbox.ID != "" && (state == worker.Syncing || ends) {
-			out = append(out, measure(&entry))
+		if entry.Sandbox.ID != "" && (state == worker.Syncing || ends) && !pod.IsCritical(entry.Pod) {
+			out = append(out, entry)
 		}
 	}
 	return out

@@ -1066,6 +1066,35 @@ func TestEvictionByDiskKnowsAllPods(t *testing.T) {
 	})
 }
 
+// Where no pod may go, such as on a board alone, its disks are not walked for
+// that again and again while one is full.
+func TestNobodyIsMeasuredWhoStays(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		measured := 0
+		before := s.prepare
+		s.prepare = func(p *parts) {
+			before(p)
+			var err error
+			p.disks, err = disk.New(disk.Config{
+				Pods: func(context.Context) ([]disk.Pod, error) { measured++; return nil, nil },
+				Node: s.cfg.Paths.Root, Log: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.want(asking(t, "static", "", false))
+		s.set(func() { s.free = func() int64 { return 10 } })
+		s.start()
+		s.settle(5 * time.Minute)
+		if !s.agent.evictions.under().Disk || measured > 0 {
+			t.Errorf("under %v, measured %d times", s.agent.evictions.under(), measured)
+		}
+		s.kill()
+	})
+}
+
 // A quiet node with the thresholds that it has by default waits for signs alone:
 // neither the loop of evictions nor the limits have a timer. A bubble in which
 // all are blocked, and none by the time, is one that cannot go on; a second look
