@@ -35,6 +35,8 @@ type Verdict struct {
 	// something new was observed, the first to be acted on first: memory, then
 	// the other signals, hard before soft. It is the caller's.
 	Act []Threshold
+	// Short says that a threshold is met, be it within its grace.
+	Short bool
 	// Under are the node conditions.
 	Under Conditions
 	// Next is when Step is to be called with new observations although
@@ -74,7 +76,7 @@ func (t *Tracker) Step(o *Observations, now time.Time) Verdict {
 			k.since, k.held = time.Time{}, false
 			continue
 		}
-		met = met.or(k.Signal.conditions())
+		v.Short, met = true, met.or(k.Signal.conditions())
 		if k.since.IsZero() || now.Before(k.since) {
 			k.since = now // a clock that is set back does not hold up an eviction
 		}

@@ -154,7 +154,7 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 		l.Changed(verdict.Under)
 	}
 	switch {
-	case ctx.Err() != nil, verdict.Next.IsZero():
+	case ctx.Err() != nil, !verdict.Short:
 		l.told, l.idle = 0, time.Time{}
 		return verdict.Next
 	case len(verdict.Act) == 0, l.looked.Before(l.idle):

@@ -399,6 +399,25 @@ func TestSignsWhileNobodyCanGo(t *testing.T) {
 	}
 }
 
+// Each time that the node runs short is told, also where its condition has stayed
+// since the last one.
+func TestShortAgain(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}, {name: "b", memory: 150}}}
+	n.run(t, hard, func() {
+		time.Sleep(time.Minute)
+		for range 2 {
+			n.mu.Lock()
+			n.pods = append(n.pods, &user{name: "c", memory: 152})
+			n.mu.Unlock()
+			n.loop.Look()
+			time.Sleep(time.Minute)
+		}
+	})
+	if told := strings.Count(n.log.String(), "the node runs short"); told != 3 {
+		t.Errorf("told %d times: %s", told, n.log.String())
+	}
+}
+
 // Where only critical pods run, that is said, and nothing is tried in a hurry.
 func TestNobodyCanGo(t *testing.T) {
 	n := &node{memory: 100, disk: 1000, pods: []*user{{name: "critical", memory: 95, critical: true}}}
