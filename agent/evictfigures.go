@@ -102,56 +102,78 @@ func observePods(o *evict.Observations, reader *cgroups.Reader, pods string, now
 	o[evict.AllocatableMemoryAvailable] = observed(number(limit.Value-min(used.Value, limit.Value)), number(limit.Value), now)
 }
 
-// observeDisks measures each file system once.
+// observeDisks measures each file system once. One that cannot be measured
+// hides no other.
 func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time) error {
-	nodeFs, err := e.space(e.config.Paths.Root)
-	if err != nil {
-		return err
+	type measured struct {
+		disk.Space
+		err error
 	}
-	imageFs := nodeFs
-	if l.images != "" {
-		if imageFs, err = e.space(l.images); err != nil {
-			return err
+	at := func(path string, or measured) measured {
+		if path == "" {
+			return or
 		}
+		space, err := e.space(path)
+		return measured{space, err}
 	}
-	containerFs := imageFs
-	if l.containers != "" {
-		if containerFs, err = e.space(l.containers); err != nil {
-			return err
-		}
-	}
+	nodeFs := at(e.config.Paths.Root, measured{})
+	imageFs := at(l.images, nodeFs)
+	containerFs := at(l.containers, imageFs)
+	var failed error
 	for _, of := range [...]struct {
-		space         *disk.Space
+		*measured
 		bytes, inodes evict.Signal
 	}{
 		{&nodeFs, evict.NodeFsAvailable, evict.NodeFsInodesFree},
 		{&imageFs, evict.ImageFsAvailable, evict.ImageFsInodesFree},
 		{&containerFs, evict.ContainerFsAvailable, evict.ContainerFsInodesFree},
 	} {
-		o[of.bytes] = observed(of.space.Available, of.space.Capacity, now)
-		if of.space.Inodes > 0 {
-			o[of.inodes] = observed(of.space.InodesFree, of.space.Inodes, now)
+		if of.err != nil {
+			failed = of.err
+			continue
+		}
+		o[of.bytes] = observed(of.Available, of.Capacity, now)
+		if of.Inodes > 0 {
+			o[of.inodes] = observed(of.InodesFree, of.Inodes, now)
 		}
 	}
-	return nil
+	return failed
 }
 
-// pods are those of which something runs, with what the rank for a signal goes
-// by.
+// pods are those that may go, with what the rank for a signal goes by. Where
+// there are none, nothing is measured.
 func (e *evictions) pods(ctx context.Context, s evict.Signal) []evict.Pod {
 	n, ok := e.view.node.peek()
 	if !ok {
 		return nil
 	}
+	entries := e.evictable()
+	if len(entries) == 0 {
+		return nil
+	}
 	measure := func(entry *status.Entry) evict.Pod { return e.onDisk(ctx, entry) }
 	if len(evict.Reclaims(s, evict.OneFs)) == 0 { // it is not of a disk
 		measure = e.inGroups(n)
+	} else if err := e.parts.disks.Thorough(ctx); err != nil && ctx.Err() == nil {
+		e.log.Warn("what pods have on disks is not known to the full, and one has to go", "error", err)
 	}
+	out := make([]evict.Pod, len(entries))
+	for i := range entries {
+		out[i] = measure(&entries[i])
+	}
+	return out
+}
+
+// evictable are the pods of which something runs, also where they end, but for
+// those that never go. One that has come to its own end runs no more, though
+// its sandbox may.
+func (e *evictions) evictable() (out []status.Entry) {
 	states := e.workers.Known()
-	var out []evict.Pod
 	for _, entry := range e.statuses.List() {
-		if entry.Sandbox.ID != "" && states[entry.Pod.UID] == worker.Syncing {
-			out = append(out, measure(&entry))
+		state := states[entry.Pod.UID]
+		ends := state == worker.Terminating && !terminal(entry.Status.Phase)
+		if entry.Sandbox.ID != "" && (state == worker.Syncing || ends) && !pod.IsCritical(entry.Pod) {
+			out = append(out, entry)
 		}
 	}
 	return out

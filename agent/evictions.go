@@ -87,11 +87,13 @@ func (e *evictions) run(ctx context.Context) error {
 	for _, s := range ignored {
 		e.log.Warn("an eviction threshold is ignored: writable layers have that of the file system that they are on", "signal", s.String())
 	}
+	observe := e.observer(l)
+	e.tellBeyond(observe(ctx))
 	k := &e.config.Kubelet
 	loop := pressure.New(pressure.Config{
 		Thresholds: thresholds, Layout: l.kind, Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace: seconds(k.EvictionMaxPodGracePeriod),
-		Observe:  e.observer(l), Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
+		Observe:  observe, Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
 		Changed: e.changed,
 		Met: func(s evict.Signal) {
 			e.events.Warning(pod.Ref{}, evict.ReasonThresholdMet, evict.MessageThresholdMet+string(s.Resource()))
@@ -105,6 +107,24 @@ func (e *evictions) run(ctx context.Context) error {
 	defer cancel()
 	defer e.signs.close()
 	return loop.Run(ctx)
+}
+
+// tellBeyond warns of thresholds that are met whatever pods do. Those of memory
+// the configuration warns of, since the machine's memory is known to it.
+func (e *evictions) tellBeyond(o evict.Observations) {
+	for i := range e.thresholds {
+		t, seen := &e.thresholds[i], &o[e.thresholds[i].Signal]
+		least := t.Value.Of(seen.Capacity)
+		if !seen.Known || least < seen.Capacity || t.Signal.Resource() == v1.ResourceMemory {
+			continue
+		}
+		field := "evictionSoft"
+		if t.Hard() {
+			field = "evictionHard"
+		}
+		e.log.Warn("eviction threshold is not less than what there is: all pods that may be evicted will be",
+			"field", field+"["+t.Signal.String()+"]", "threshold", least, "capacity", seen.Capacity, "remedy", "set it to what must stay free")
+	}
 }
 
 // look has the node looked at soon: for who is awake anyway, since neither
@@ -141,33 +161,46 @@ func (e *evictions) changed(under evict.Conditions) {
 	}
 }
 
-// evict has a pod fail and end.
+// evict has a pod fail and end. One that ends already ends sooner.
 func (e *evictions) evict(p *v1.Pod, why evict.Eviction) (gone <-chan struct{}) {
-	if state, ok := e.workers.State(p.UID); !ok || state != worker.Syncing {
-		return nil // it ends already, or was not begun
+	// It is waited for before it is told to end, so that it cannot be gone
+	// unheard.
+	gone, first := e.await(p.UID)
+	if state, ok := e.workers.State(p.UID); !ok || state != worker.Syncing && state != worker.Terminating {
+		e.gone(p.UID) // it has ended, or was not begun
+		return nil
 	}
+	if first {
+		e.syncer.EvictAs(p.UID, evictionOf(&why))
+	}
+	if !e.workers.End(p.UID, why.Grace) && !first {
+		return nil // it has had its time
+	}
+	return gone
+}
+
+// await is closed when nothing of the pod runs any more. First says that nobody
+// waited for it before.
+func (e *evictions) await(uid types.UID) (gone chan struct{}, first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if gone = e.going[uid]; gone != nil {
+		return gone, false
+	}
+	gone = make(chan struct{})
+	e.going[uid] = gone
+	return gone, true
+}
+
+// evictionOf is what the syncer tells of an eviction.
+func evictionOf(why *evict.Eviction) *podsync.Eviction {
 	as := &podsync.Eviction{
 		Reason: status.Reason{Reason: evict.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
 	}
 	if why.Condition != nil {
 		as.Disruption = &status.Reason{Reason: why.Condition.Reason, Message: why.Condition.Message}
 	}
-	e.mu.Lock()
-	_, goes := e.going[p.UID]
-	mine := make(chan struct{})
-	if !goes {
-		e.going[p.UID] = mine
-	}
-	e.mu.Unlock()
-	if goes {
-		return nil
-	}
-	if !e.syncer.EvictAs(p.UID, as) {
-		e.gone(p.UID)
-		return nil
-	}
-	e.workers.End(p.UID, why.Grace)
-	return mine
+	return as
 }
 
 // gone is told of each pod of which nothing runs any more.
@@ -190,17 +223,22 @@ func (e *evictions) reclaim(ctx context.Context, what evict.Reclaim) error {
 
 // settled says that a pod has ended for good, and that nobody needs its
 // containers to know that: the API server has heard of it, or the journal has.
-// Of a static pod they are all that says so.
+// Of a static pod they are all that says so; but one that was evicted begins
+// anew with the agent, whatever they say.
 func (e *evictions) settled(uid types.UID) bool {
 	state, ok := e.workers.State(uid)
-	if !ok || state != worker.Terminated || e.cluster == nil {
+	if !ok || state != worker.Terminated {
 		return false
 	}
-	p, _, ok := e.statuses.Get(uid)
-	if !ok || pod.IsStatic(p) {
+	p, s, ok := e.statuses.Get(uid)
+	switch {
+	case !ok:
 		return false
-	}
-	if e.cluster.journal != nil && e.cluster.journal.HasEnded(uid) {
+	case pod.IsStatic(p):
+		return s.Phase == v1.PodFailed && s.Reason == evict.Reason
+	case e.cluster == nil:
+		return false
+	case e.cluster.journal != nil && e.cluster.journal.HasEnded(uid):
 		return true
 	}
 	known := e.cluster.known.Load()

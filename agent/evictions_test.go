@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,10 +12,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
@@ -305,6 +309,99 @@ func TestEvictionByAllocatable(t *testing.T) {
 	})
 }
 
+// deleted is a pod that the API server wants gone within so many seconds.
+func deleted(p *v1.Pod, seconds int64) *v1.Pod {
+	p = p.DeepCopy()
+	now := metav1.Now()
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &seconds
+	return p
+}
+
+// A pod that takes its time to end has less of it once the node runs short, and
+// nobody else goes for what it holds.
+func TestEvictionHurriesWhoEnds(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		_, leaker, hog := three(t)
+		s.run(leaker, hog)
+		s.uses(map[string]int64{leaker.Name: 40, hog.Name: 100})
+		s.pods = nil
+		s.run(leaker, deleted(hog, 600))
+		if got := s.alive(); len(got) != 2 {
+			t.Fatalf("%v run", got)
+		}
+		s.uses(map[string]int64{leaker.Name: 95, hog.Name: 150})
+		s.sign()
+		s.settle(4 * time.Second)
+		if got := s.alive(); !slices.Equal(got, []string{leaker.Name}) {
+			t.Errorf("%v run", got)
+		}
+		if st := s.status(leaker.UID); st.Reason != "" {
+			t.Errorf("leaker: %s %q", st.Reason, st.Message)
+		}
+	})
+}
+
+// A pod that does not end although it was hurried does not keep others.
+func TestEvictionGoesOnBesideWhoHangs(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		_, leaker, hog := three(t)
+		s.run(leaker, hog)
+		s.uses(map[string]int64{leaker.Name: 60, hog.Name: 190})
+		mend := s.runtime.Inject("StopContainer", fake.Fault{Err: errors.New("it hangs")})
+		s.sign()
+		s.settle(20 * time.Second)
+		if st := s.events("Evicted"); st != 1 {
+			t.Errorf("%d pods were evicted within the time of the first", st)
+		}
+		s.settle(20 * time.Second)
+		if st := s.events("Evicted"); st != 2 {
+			t.Errorf("%d pods were evicted after it", st)
+		}
+		mend()
+		s.settle(time.Minute)
+		if got := s.alive(); len(got) != 0 {
+			t.Errorf("in the end %v run", got)
+		}
+	})
+}
+
+// events is how many pods have an event of that reason.
+func (s *scarce) events(reason string) (n int) {
+	for _, e := range s.agent.events.Recent() {
+		if e.Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
+// A pod that goes for a soft threshold, in its own time, goes at once when the
+// hard one is met.
+func TestHardThresholdDuringSoftEviction(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		k := &s.cfg.Kubelet
+		k.EvictionSoft = map[string]string{"memory.available": "60Mi"}
+		k.EvictionSoftGracePeriod = map[string]string{"memory.available": "10s"}
+		k.EvictionMaxPodGracePeriod = 600
+		_, leaker, hog := three(t)
+		long := int64(300)
+		hog.Spec.TerminationGracePeriodSeconds = &long
+		s.run(leaker, hog)
+		s.uses(map[string]int64{leaker.Name: 20, hog.Name: 190})
+		s.agent.evictions.look()
+		s.settle(100 * time.Second) // longer than a pod that hangs is waited for
+		if got := s.alive(); len(got) != 2 || s.status(leaker.UID).Reason != "" {
+			t.Fatalf("within its time: %v run, leaker %q", got, s.status(leaker.UID).Message)
+		}
+		s.uses(map[string]int64{hog.Name: 230})
+		s.sign()
+		s.settle(4 * time.Second)
+		if got := s.alive(); !slices.Equal(got, []string{leaker.Name}) {
+			t.Errorf("%v run", got)
+		}
+	})
+}
+
 // A soft threshold waits for its grace, and leaves a pod its own time up to
 // the longest.
 func TestEvictionAfterGrace(t *testing.T) {
@@ -580,6 +677,172 @@ spec:
 	})
 }
 
+// A static pod keeps its UID. One that comes back before it has ended is held
+// to its limits like a new one.
+func TestLimitOfAPodThatComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		p := limitedTo(t, "64Ki")
+		l.want(p)
+		l.start()
+		l.settle(2 * time.Minute)
+		l.want()
+		l.settle(5 * time.Second)
+		l.want(p)
+		l.settle(5 * time.Minute)
+		if s := l.status(p.UID); s.Phase != v1.PodRunning {
+			t.Fatalf("it is back: %+v", s)
+		}
+		l.fills(p, 128<<10)
+		l.settle(2 * time.Minute)
+		if s := l.status(p.UID); s.Reason != "Evicted" {
+			t.Errorf("over its limit: %s %q", s.Phase, s.Reason)
+		}
+	})
+}
+
+// limitedTo is a pod that may have so much on the node's disk, and takes a
+// minute to end.
+func limitedTo(t *testing.T, limit string) *v1.Pod {
+	t.Helper()
+	return parse(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: chatty}
+spec:
+  terminationGracePeriodSeconds: 60
+  containers: [{name: main, image: "localhost/busybox:1", command: [sh, -c, sleep infinity], resources: {limits: {ephemeral-storage: %s}}}]
+`, limit))[0]
+}
+
+// fills has a pod's first container have a log of so many bytes.
+func (l *lab) fills(p *v1.Pod, bytes int) {
+	l.t.Helper()
+	file := filepath.Join(l.cfg.Paths.PodLogs, "default_"+p.Name+"_"+string(p.UID), "main", "0.log")
+	if err := os.WriteFile(file, make([]byte, bytes), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// What a static pod has left on the disk that was evicted for it goes when the
+// disk is needed. It begins anew with the agent.
+func TestEvictedStaticPodGivesItsDiskBack(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		p, other := limitedTo(t, "64Ki"), shell(t, "done", "OnFailure", "exit 0")
+		s.want(p, other)
+		s.start()
+		s.settle(time.Minute)
+		s.fills(p, 128<<10)
+		s.settle(2 * time.Minute)
+		if st := s.status(p.UID); st.Reason != "Evicted" {
+			t.Fatalf("over its limit: %s %q", st.Phase, st.Reason)
+		}
+		s.set(func() { s.free = func() int64 { return 10 } })
+		s.agent.evictions.look()
+		s.settle(10 * time.Second)
+		for _, c := range s.runtime.AllContainers() {
+			if c.GetLabels()["io.kubernetes.pod.name"] == p.Name {
+				t.Errorf("its container is left: %v", c.GetState())
+			}
+		}
+		if n := len(s.runtime.AllContainers()); n != 1 {
+			t.Errorf("%d containers are left: that of a pod that has done its work has to be", n)
+		}
+		if st := s.status(p.UID); st.Reason != "Evicted" || st.Phase != v1.PodFailed {
+			t.Errorf("the status forgot: %s %q", st.Phase, st.Reason)
+		}
+		s.kill()
+		s.set(func() { s.free = nil })
+		s.start()
+		s.settle(time.Minute)
+		if got := s.alive(); !slices.Equal(got, []string{p.Name}) {
+			t.Errorf("after a restart %v run", got)
+		}
+	})
+}
+
+// A file system that cannot be measured hides no other.
+func TestOneDiskIsNotKnown(t *testing.T) {
+	for _, tc := range []struct {
+		lost  string
+		known []evict.Signal
+	}{
+		{"/node", []evict.Signal{evict.ImageFsAvailable, evict.ContainerFsAvailable}},
+		{"/images", []evict.Signal{evict.NodeFsAvailable, evict.ContainerFsAvailable}},
+		{"/layers", []evict.Signal{evict.NodeFsAvailable, evict.ImageFsAvailable}},
+	} {
+		lost := errors.New("it is not there")
+		e := &evictions{config: &config.Config{Paths: config.Paths{Root: "/node"}}, space: func(path string) (disk.Space, error) {
+			if path == tc.lost {
+				return disk.Space{}, lost
+			}
+			return disk.Space{Available: 1, Capacity: 2}, nil
+		}}
+		var o evict.Observations
+		if err := e.observeDisks(&o, &layout{kind: evict.SplitFs, images: "/images", containers: "/layers"}, time.Now()); !errors.Is(err, lost) {
+			t.Errorf("%s: %v", tc.lost, err)
+		}
+		var known []evict.Signal
+		for s, seen := range o {
+			if seen.Known {
+				known = append(known, evict.Signal(s))
+			}
+		}
+		if !slices.Equal(known, tc.known) {
+			t.Errorf("without %s known are %v", tc.lost, known)
+		}
+	}
+}
+
+// What cannot be watched at one look is watched from the next on, and what is
+// watched is not watched twice.
+func TestSignsThatComeLater(t *testing.T) {
+	asked := map[string]int{}
+	fails := map[string]error{"machine": errors.New("too many open files"), "memory": cgroups.ErrNotFound}
+	ask := func(what string) error { asked[what]++; return fails[what] }
+	s := signs{
+		machine: func(func()) error { return ask("machine") },
+		memory:  func(string, func(error)) (func(), error) { return func() {}, ask("memory") },
+		tasks:   func(string, func(error)) (func(), error) { return func() {}, ask("tasks") },
+		look:    func() {}, log: slog.New(slog.DiscardHandler),
+	}
+	thresholds := []evict.Threshold{{Signal: evict.MemoryAvailable}, {Signal: evict.PIDAvailable}}
+	s.watch("kubepods", thresholds)
+	clear(fails)
+	for range 3 {
+		s.watch("kubepods", thresholds)
+	}
+	if d := cmp.Diff(map[string]int{"machine": 2, "memory": 2, "tasks": 1}, asked); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// A threshold that is more than the disk has is told of, since a configuration
+// may be that of a larger board.
+func TestThresholdsBeyondTheDisk(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		var log bytes.Buffer
+		s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10Gi", "imagefs.available": "10%", "pid.available": "2k"}
+		s.set(func() { s.tasks = 100 })
+		before := s.prepare
+		s.prepare = func(p *parts) {
+			before(p)
+			p.evictions.log = slog.New(slog.NewTextHandler(&log, nil))
+		}
+		s.start()
+		s.settle(time.Minute)
+		s.kill()
+		for _, want := range []string{"field=evictionHard[nodefs.available] threshold=10737418240 capacity=1048576000", "field=evictionHard[pid.available] threshold=2000 capacity=1000"} {
+			if strings.Count(log.String(), want) != 1 {
+				t.Errorf("no %q in: %s", want, log.String())
+			}
+		}
+		if strings.Contains(log.String(), "containerfs") || strings.Contains(log.String(), "imagefs") {
+			t.Errorf("the log: %s", log.String())
+		}
+	})
+}
+
 // Whoever starts or ends a container has the disks looked at; a board that is
 // left alone is not looked at.
 func TestWhoHasTheDisksLookedAt(t *testing.T) {
@@ -708,4 +971,171 @@ func BenchmarkEvictionLook(b *testing.B) {
 			b.Fatalf("%+v", o)
 		}
 	}
+}
+
+// Of whatever moment after an eviction the power goes, or the agent: what the API
+// server may have heard is true after it, though its containers are gone by then
+// and the server, which was away, has the pod as running.
+func TestEvictedPodStaysSo(t *testing.T) {
+	for after := time.Duration(0); after <= 4*time.Second; after += 200 * time.Millisecond {
+		for _, reboots := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v later, reboot %t", after, reboots), func(t *testing.T) {
+				dir := t.TempDir()
+				bubble(t, func(t *testing.T, l *lab) {
+					l.join(dir)
+					hog := asking(t, "hog", "", false)
+					delete(hog.Annotations, pod.AnnotationSource)
+					set := func(name string, w source.Wanted) {
+						l.done.Go(func() { l.agent.mux.Set(t.Context(), name, w) })
+					}
+					set(pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{hog}})
+					l.settle(time.Minute)
+					l.agent.evictions.evict(hog, evict.Eviction{Message: "why", Grace: time.Second, Condition: &v1.PodCondition{Reason: "TerminationByKubelet", Message: "why"}})
+					l.settle(after)
+					if err := l.agent.evictions.reclaim(t.Context(), evict.DeadContainers); err != nil {
+						t.Fatal(err)
+					}
+					e := l.agent.reportable()
+					told := len(e) == 1 && e[0].Status != nil && e[0].Status.Phase == v1.PodFailed
+					if after > 2*time.Second && (!told || len(l.runtime.AllContainers()) > 0) {
+						t.Errorf("%v after it %+v would be told, and there are %d containers", after, e, len(l.runtime.AllContainers()))
+					}
+					l.leave()
+					if reboots {
+						l.runtime.Reboot()
+					}
+					l.join(dir)
+					set(pod.SourceRestore, source.Wanted{Pods: l.agent.cluster.journal.Pods()})
+					l.settle(time.Minute)
+					had := hog.DeepCopy()
+					had.Status.Phase = v1.PodRunning
+					set(pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{had}, InsteadOf: pod.SourceRestore})
+					l.settle(time.Minute)
+					if runs := len(l.running()) > 0; runs == told {
+						t.Errorf("it runs: %t, and that it was evicted could have been told: %t", runs, told)
+					}
+					if s := l.status(hog.UID); told && (s.Phase != v1.PodFailed || s.Reason != "Evicted" || s.Message != "why" || condition(s, v1.DisruptionTarget) != v1.ConditionTrue || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil) {
+						t.Errorf("it is told as %+v", s)
+					}
+					l.leave()
+				})
+			})
+		}
+	}
+}
+
+// Who has filled the disk is known also where nobody has asked for figures
+// before, and a request alone would not come to all pods.
+func TestEvictionByDiskKnowsAllPods(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		before := s.prepare
+		s.prepare = func(p *parts) {
+			before(p)
+			var err error
+			p.disks, err = disk.New(disk.Config{
+				Pods: func(ctx context.Context) ([]disk.Pod, error) { return p.placesOfPods(ctx, p.view()), nil },
+				Node: s.cfg.Paths.Root, Log: slog.New(slog.DiscardHandler), Entries: 1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var pods []*v1.Pod
+		for i := range 12 {
+			pods = append(pods, asking(t, fmt.Sprintf("p%02d", i), "", false))
+		}
+		s.run(pods...)
+		for i, p := range pods {
+			s.fills(p, 4<<10+i<<16)
+		}
+		hog := pods[len(pods)-1]
+		s.set(func() {
+			s.free = func() int64 {
+				if slices.Contains(s.alive(), hog.Name) {
+					return 50
+				}
+				return 500
+			}
+		})
+		s.agent.evictions.look()
+		s.settle(10 * time.Second)
+		if got := s.alive(); len(got) != len(pods)-1 || slices.Contains(got, hog.Name) {
+			t.Errorf("%s has most on the disk, and %v run", hog.Name, got)
+		}
+	})
+}
+
+// Where no pod may go, such as on a board alone, its disks are not walked for
+// that again and again while one is full.
+func TestNobodyIsMeasuredWhoStays(t *testing.T) {
+	scarcity(t, func(t *testing.T, s *scarce) {
+		s.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		measured := 0
+		before := s.prepare
+		s.prepare = func(p *parts) {
+			before(p)
+			var err error
+			p.disks, err = disk.New(disk.Config{
+				Pods: func(context.Context) ([]disk.Pod, error) { measured++; return nil, nil },
+				Node: s.cfg.Paths.Root, Log: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.want(asking(t, "static", "", false))
+		s.set(func() { s.free = func() int64 { return 10 } })
+		s.start()
+		s.settle(5 * time.Minute)
+		if !s.agent.evictions.under().Disk || measured > 0 {
+			t.Errorf("under %v, measured %d times", s.agent.evictions.under(), measured)
+		}
+		s.kill()
+	})
+}
+
+// A quiet node with the thresholds that it has by default waits for signs alone:
+// neither the loop of evictions nor the limits have a timer. A bubble in which
+// all are blocked, and none by the time, is one that cannot go on; a second look
+// ends it.
+func TestQuietNodeHasNoTimer(t *testing.T) {
+	h, tree := newHierarchy(t)
+	h.uses("/", 0, 10<<20)
+	dir, looks := t.TempDir(), 0
+	defer func() {
+		if err, ok := recover().(error); !ok || !strings.Contains(err.Error(), "deadlock") {
+			t.Errorf("something waits for the time: %v", err)
+		}
+		if looks == 0 {
+			t.Error("nobody has looked")
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, dir)
+		l.cfg.Kubelet.EvictionHard = evict.DefaultHard(boardMemory << 20)
+		s := &scarce{lab: l, cgroups: h, tree: tree, use: map[string]int64{}}
+		agent, err := assemble(l.cfg, l.runtime, nil, nil, nil, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, none := agent.evictions, func(string, func(error)) (func(), error) { return nil, cgroups.ErrNotFound }
+		again := make(chan struct{})
+		e.load = func(now time.Time) (node.Load, error) {
+			if looks++; looks == 3 { // two are of the beginning
+				close(again)
+			}
+			return s.load(now)
+		}
+		e.space, e.view.tree = s.space, tree
+		e.signs.machine, e.signs.memory, e.signs.tasks = func(func()) error { return nil }, none, none
+		for _, job := range e.jobs() {
+			go func() { _ = job(t.Context()) }()
+		}
+		synctest.Wait()
+		if e.loop.Load() == nil || e.under() != (evict.Conditions{}) {
+			t.Errorf("the loop has not begun, or is under %v", e.under())
+		}
+		<-again
+	})
 }

@@ -34,9 +34,11 @@ type signs struct {
 	look   func()
 	log    *slog.Logger
 
-	begun bool
-	ends  []func() // of what is watched of the pods' group
-	group uint64   // the number of that
+	hears  bool // the machine is watched, or cannot be
+	warned bool
+	// What ends the watches of the pods' group; nil is not watched.
+	ofMemory, ofTasks func()
+	group             uint64 // the number of that
 	// broken says that the pods' group is another one than was watched.
 	broken atomic.Bool
 }
@@ -73,23 +75,22 @@ func (s *signs) watch(pods string, thresholds []evict.Threshold) {
 		return
 	}
 	memory, tasks := concerns(thresholds)
-	if !s.begun && memory {
+	if memory && !s.hears {
 		s.watchMachine()
 	}
-	s.begun = true
 	group := s.numberOf(pods)
 	if s.broken.Swap(false) || group != s.group {
 		s.close()
 	}
 	s.group = group
-	if len(s.ends) > 0 || pods == "" {
+	if pods == "" {
 		return
 	}
-	if memory {
-		s.keep(s.memory(pods, s.told))
+	if memory && s.ofMemory == nil {
+		s.ofMemory = s.keep(s.memory(pods, s.told))
 	}
-	if tasks {
-		s.keep(s.tasks(pods, s.told))
+	if tasks && s.ofTasks == nil {
+		s.ofTasks = s.keep(s.tasks(pods, s.told))
 	}
 }
 
@@ -102,15 +103,21 @@ func (s *signs) numberOf(pods string) uint64 {
 	return id
 }
 
+// watchMachine is repeated at each look until it succeeds, or the kernel cannot
+// do it at all.
 func (s *signs) watchMachine() {
 	err := s.machine(s.look)
-	switch {
-	case errors.Is(err, cgroups.ErrPressure):
+	s.hears = err == nil || errors.Is(err, cgroups.ErrPressure)
+	if err == nil || s.warned {
+		return
+	}
+	s.warned = true
+	if s.hears {
 		s.log.Warn("the kernel gives no sign when memory runs short: pods are evicted later, when their memory comes to a limit or the node is looked at for another reason",
 			"error", err, "remedy", "`tinylet check` tells how to switch it on")
-	case err != nil:
-		s.log.Warn("the kernel's signs of memory pressure cannot be heard: pods are evicted later", "error", err)
+		return
 	}
+	s.log.Warn("the kernel's signs of memory pressure cannot be heard yet: until then pods are evicted later", "error", err)
 }
 
 func (s *signs) told(err error) {
@@ -121,23 +128,26 @@ func (s *signs) told(err error) {
 	s.look()
 }
 
-// keep keeps a watch. A group that does not exist yet is tried again at the
-// next look.
-func (s *signs) keep(end func(), err error) {
-	switch {
-	case err == nil:
-		s.ends = append(s.ends, end)
-	case !errors.Is(err, cgroups.ErrNotFound):
+// keep is the end of a watch. One that cannot begin, as of a group that does not
+// exist yet, is tried again at the next look.
+func (s *signs) keep(end func(), err error) func() {
+	if err == nil {
+		return end
+	}
+	if !errors.Is(err, cgroups.ErrNotFound) {
 		s.log.Debug("events of the pods' cgroup cannot be heard", "error", err)
 	}
+	return nil
 }
 
 // close ends the watches of the pods' group.
 func (s *signs) close() {
-	for _, end := range s.ends {
-		end()
+	for _, end := range [...]func(){s.ofMemory, s.ofTasks} {
+		if end != nil {
+			end()
+		}
 	}
-	s.ends = nil
+	s.ofMemory, s.ofTasks = nil, nil
 }
 
 // concerns says what the thresholds are of that the kernel tells of.

@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -10,9 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// bounds are those of all walks of a look: directory entries, and how long that
+// may take.
+type bounds struct {
+	entries int
+	time    time.Duration
+}
+
 // look is one look at everything.
 type look struct {
 	*Meter
+	bounds
 	table   *mounts
 	before  known
 	roots   map[string]string // without their symbolic links
@@ -25,16 +34,16 @@ type look struct {
 }
 
 // measure looks at everything anew.
-func (m *Meter) measure(ctx context.Context) error {
+func (m *Meter) measure(ctx context.Context, within bounds) error {
 	pods, err := m.cfg.Pods(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("measure disks: %w", err)
 	}
 	table, err := readMounts(m.mountinfo)
 	if err != nil {
-		return err
+		return fmt.Errorf("measure disks: %w", err)
 	}
-	l := &look{Meter: m, table: table, before: m.known, roots: map[string]string{}}
+	l := &look{Meter: m, bounds: within, table: table, before: m.known, roots: map[string]string{}}
 	m.begun = time.Now()
 	l.patient = m.begun.Add(m.cfg.Patience)
 	l.list(pods)

@@ -23,12 +23,12 @@ const (
 // ones, a quarter of entries and time is theirs.
 func (l *look) walk(ctx context.Context) {
 	small, big := l.waiting()
-	left, whole := l.cfg.Entries, l.cfg.share()
+	left, whole := l.entries, l.cfg.share()
 	begun := time.Now()
-	end := begun.Add(l.cfg.Time)
+	end := begun.Add(l.time)
 	reserve, stop := 0, until(ctx, end)
 	if len(big) > 0 {
-		reserve, stop = left/4, until(ctx, begun.Add(l.cfg.Time*3/4))
+		reserve, stop = left/4, until(ctx, begun.Add(l.time*3/4))
 	}
 	for _, t := range small {
 		most := min(whole, left-reserve)

@@ -35,6 +35,8 @@ type Verdict struct {
 	// something new was observed, the first to be acted on first: memory, then
 	// the other signals, hard before soft. It is the caller's.
 	Act []Threshold
+	// Short says that a threshold is met, be it within its grace.
+	Short bool
 	// Under are the node conditions.
 	Under Conditions
 	// Next is when Step is to be called with new observations although
@@ -49,10 +51,13 @@ func NewTracker(thresholds []Threshold, transition time.Duration) *Tracker {
 	for _, threshold := range thresholds {
 		t.thresholds = append(t.thresholds, tracked{Threshold: threshold})
 	}
-	slices.SortStableFunc(t.thresholds, func(a, b tracked) int {
-		return cmp.Or(cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Grace, b.Grace))
-	})
+	slices.SortStableFunc(t.thresholds, func(a, b tracked) int { return a.order(&b.Threshold) })
 	return t
+}
+
+// order is that in which thresholds are acted on.
+func (t *Threshold) order(o *Threshold) int {
+	return cmp.Or(cmp.Compare(t.Signal, o.Signal), cmp.Compare(t.Grace, o.Grace))
 }
 
 // Step takes what was observed until now (synchronize in
@@ -71,7 +76,7 @@ func (t *Tracker) Step(o *Observations, now time.Time) Verdict {
 			k.since, k.held = time.Time{}, false
 			continue
 		}
-		met = met.or(k.Signal.conditions())
+		v.Short, met = true, met.or(k.Signal.conditions())
 		if k.since.IsZero() || now.Before(k.since) {
 			k.since = now // a clock that is set back does not hold up an eviction
 		}
@@ -127,6 +132,21 @@ func (t *Tracker) Reclaimed(o *Observations) bool {
 		}
 	}
 	return true
+}
+
+// Overtaken says whether a hard threshold is met that is acted on before this
+// one. It changes nothing.
+func (t *Tracker) Overtaken(acted *Threshold, o *Observations) bool {
+	for i := range t.thresholds {
+		k := &t.thresholds[i]
+		if k.order(acted) >= 0 {
+			return false
+		}
+		if k.Signal.known() && k.Hard() && k.met(o[k.Signal], k.held) {
+			return true
+		}
+	}
+	return false
 }
 
 // sooner is the earlier of two times of which the first may be zero.

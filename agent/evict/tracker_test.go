@@ -66,7 +66,8 @@ func TestTracker(t *testing.T) {
 		stale  bool // of the second before
 		act    []Threshold
 		under  Conditions
-		next   int // 0 is never
+		over   bool // it is under them for their transition only
+		next   int  // 0 is never
 	}
 	for _, tc := range []struct {
 		name       string
@@ -81,8 +82,8 @@ func TestTracker(t *testing.T) {
 			{second: 1, seen: seen{MemoryAvailable: 99}, act: []Threshold{hardMemory}, under: memory, next: 11},
 			{second: 2, seen: seen{MemoryAvailable: 99}, stale: true, under: memory, next: 12},
 			{second: 3, seen: seen{MemoryAvailable: 99}, act: []Threshold{hardMemory}, under: memory, next: 13},
-			{second: 4, seen: seen{MemoryAvailable: 100}, under: memory, next: 63},
-			{second: 62, seen: seen{MemoryAvailable: 100}, under: memory, next: 63},
+			{second: 4, seen: seen{MemoryAvailable: 100}, under: memory, over: true, next: 63},
+			{second: 62, seen: seen{MemoryAvailable: 100}, under: memory, over: true, next: 63},
 			{second: 63, seen: seen{MemoryAvailable: 100}},
 		}},
 		{name: "a soft one waits for its grace", thresholds: []Threshold{softMemory}, transition: time.Minute, steps: []step{
@@ -93,7 +94,7 @@ func TestTracker(t *testing.T) {
 		}},
 		{name: "and begins anew when it was not met between", thresholds: []Threshold{softMemory}, transition: time.Minute, steps: []step{
 			{second: 1, seen: seen{MemoryAvailable: 199}, under: memory, next: 11},
-			{second: 20, seen: seen{MemoryAvailable: 200}, under: memory, next: 61},
+			{second: 20, seen: seen{MemoryAvailable: 200}, under: memory, over: true, next: 61},
 			{second: 29, seen: seen{MemoryAvailable: 199}, under: memory, next: 39},
 			{second: 58, seen: seen{MemoryAvailable: 199}, under: memory, next: 59},
 			{second: 59, seen: seen{MemoryAvailable: 199}, act: []Threshold{softMemory}, under: memory, next: 69},
@@ -117,8 +118,8 @@ func TestTracker(t *testing.T) {
 			{second: 1, seen: seen{MemoryAvailable: 149}},
 			{second: 2, seen: seen{MemoryAvailable: 99}, act: []Threshold{reclaiming}, under: memory, next: 12},
 			{second: 3, seen: seen{MemoryAvailable: 149}, act: []Threshold{reclaiming}, under: memory, next: 13},
-			{second: 4, seen: seen{MemoryAvailable: 150}, under: memory, next: 8},
-			{second: 5, seen: seen{MemoryAvailable: 149}, under: memory, next: 8},
+			{second: 4, seen: seen{MemoryAvailable: 150}, under: memory, over: true, next: 8},
+			{second: 5, seen: seen{MemoryAvailable: 149}, under: memory, over: true, next: 8},
 			{second: 8, seen: seen{MemoryAvailable: 149}},
 		}},
 		{name: "a soft one is not held before its grace", thresholds: []Threshold{{Signal: MemoryAvailable, Value: quantity(100, "100"), Grace: 30 * time.Second, MinReclaim: quantity(50, "50")}}, steps: []step{
@@ -128,8 +129,8 @@ func TestTracker(t *testing.T) {
 		{name: "conditions end each at its time", thresholds: []Threshold{hardMemory, disk}, transition: time.Minute, steps: []step{
 			{second: 1, seen: seen{MemoryAvailable: 1, NodeFsAvailable: 100}, act: []Threshold{hardMemory}, under: memory, next: 11},
 			{second: 11, seen: seen{MemoryAvailable: 100, NodeFsAvailable: 1}, act: []Threshold{disk}, under: Conditions{Memory: true, Disk: true}, next: 21},
-			{second: 21, seen: seen{MemoryAvailable: 100, NodeFsAvailable: 100}, under: Conditions{Memory: true, Disk: true}, next: 61},
-			{second: 61, seen: seen{MemoryAvailable: 100, NodeFsAvailable: 100}, under: diskOnly, next: 71},
+			{second: 21, seen: seen{MemoryAvailable: 100, NodeFsAvailable: 100}, under: Conditions{Memory: true, Disk: true}, over: true, next: 61},
+			{second: 61, seen: seen{MemoryAvailable: 100, NodeFsAvailable: 100}, under: diskOnly, over: true, next: 71},
 			{second: 71, seen: seen{MemoryAvailable: 100, NodeFsAvailable: 100}},
 		}},
 		{name: "what was observed before a gap is not new behind it", thresholds: []Threshold{disk}, steps: []step{
@@ -141,7 +142,7 @@ func TestTracker(t *testing.T) {
 			{second: 1000, seen: seen{MemoryAvailable: 199, NodeFsAvailable: 1}, act: []Threshold{disk}, under: Conditions{Memory: true, Disk: true}, next: 1010},
 			{second: 1, seen: seen{MemoryAvailable: 199, NodeFsAvailable: 100}, under: Conditions{Memory: true, Disk: true}, next: 11},
 			{second: 20, seen: seen{NodeFsAvailable: 100, MemoryAvailable: 199}, under: Conditions{Memory: true, Disk: true}, next: 30},
-			{second: 61, seen: seen{NodeFsAvailable: 100, MemoryAvailable: 200}, under: memory, next: 80},
+			{second: 61, seen: seen{NodeFsAvailable: 100, MemoryAvailable: 200}, under: memory, over: true, next: 80},
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -154,7 +155,7 @@ func TestTracker(t *testing.T) {
 						o[signal].Time = at(s.second - 1)
 					}
 				}
-				want := Verdict{Act: s.act, Under: s.under}
+				want := Verdict{Act: s.act, Under: s.under, Short: s.under != Conditions{} && !s.over}
 				if s.next > 0 {
 					want.Next = at(s.next)
 				}

@@ -103,7 +103,7 @@ type Config struct {
 	// coming; it must not block. nil is that it never is.
 	Under func() evict.Conditions
 	// Arrived is told of each pod, and each new version of one, that a source
-	// wants; it must not block. nil is nobody.
+	// wants, and of one that begins; it must not block. nil is nobody.
 	Arrived func(*v1.Pod)
 	// Handler is the runtime's handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
@@ -271,6 +271,9 @@ const maxRounds = 16
 // Sync implements worker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 	f := s.factsOf(p.UID)
+	if s.Arrived != nil && !f.begun {
+		s.Arrived(p) // it may have come while an earlier life of it ended
+	}
 	s.countBegin(f)
 	f.seen = nil
 	defer f.turn.leave()

@@ -23,8 +23,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// untilGone bounds the wait for a pod that was told to end: upstream looks at
-// the node again after as long (podCleanupTimeout in
+// untilGone bounds the wait for a pod that was told to end, once its grace is
+// over: upstream looks at the node again after as long (podCleanupTimeout in
 // pkg/kubelet/eviction/eviction_manager.go).
 const untilGone = 30 * time.Second
 
@@ -46,13 +46,14 @@ type Config struct {
 	// Observe measures what the thresholds are of. What could not be measured
 	// is not known.
 	Observe func(context.Context) evict.Observations
-	// Pods are those that something runs of and that do not end already, with
+	// Pods are those that something runs of, also where they end already, with
 	// the figures that ranking by the signal needs.
 	Pods func(context.Context, evict.Signal) []evict.Pod
 	// Reclaim gives back what the node can spare.
 	Reclaim func(context.Context, evict.Reclaim) error
-	// Evict has a pod end, and tells of it; gone is closed when nothing of it
-	// runs any more. It is nil where the pod ends already or is not known.
+	// Evict has a pod end, or end sooner, and tells of it; gone is closed when
+	// nothing of it runs any more. It is nil where the pod was told so before,
+	// or is not known.
 	Evict func(*v1.Pod, evict.Eviction) (gone <-chan struct{})
 	// Changed is told the conditions when they are others than before, and Met
 	// the signal before something is done about it.
@@ -153,7 +154,7 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 		l.Changed(verdict.Under)
 	}
 	switch {
-	case ctx.Err() != nil, verdict.Next.IsZero():
+	case ctx.Err() != nil, !verdict.Short:
 		l.told, l.idle = 0, time.Time{}
 		return verdict.Next
 	case len(verdict.Act) == 0, l.looked.Before(l.idle):
@@ -209,7 +210,7 @@ func (l *Loop) end(ctx context.Context, v *evict.Verdict, seen *evict.Observatio
 			keys = append(keys, "sinceSign", time.Since(begun))
 		}
 		l.Log.Warn("a pod is evicted", keys...)
-		l.wait(ctx, gone)
+		l.wait(ctx, gone, &v.Act[0], eviction.Grace)
 		return true
 	}
 	if l.idle.IsZero() {
@@ -238,12 +239,32 @@ func (l *Loop) spare(ctx context.Context, s evict.Signal) bool {
 	return true
 }
 
-func (l *Loop) wait(ctx context.Context, gone <-chan struct{}) {
-	limit := time.NewTimer(untilGone)
+// wait waits until a pod that goes for a threshold is gone or has had its time:
+// others would go for what it gives back. A soft threshold lets it have minutes,
+// in which a hard one may be met that goes before; then it waits no longer.
+func (l *Loop) wait(ctx context.Context, gone <-chan struct{}, t *evict.Threshold, grace time.Duration) {
+	limit := time.NewTimer(grace + untilGone)
 	defer limit.Stop()
-	select {
-	case <-gone:
-	case <-limit.C:
-	case <-ctx.Done():
+	sign := l.sign
+	if t.Hard() {
+		sign = nil
+	}
+	for {
+		select {
+		case <-gone:
+			return
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-sign:
+		}
+		if !l.rest(ctx) {
+			return
+		}
+		seen := l.Observe(ctx)
+		if l.looked = time.Now(); l.tracker.Overtaken(t, &seen) {
+			return
+		}
 	}
 }

@@ -299,6 +299,51 @@ func TestSoft(t *testing.T) {
 	}
 }
 
+// Nobody else goes while a pod still has the time that it was given, which may
+// be longer than one that hangs is waited for; but a hard threshold does not
+// wait for it.
+func TestSoftLeavesTime(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		more int64 // MiB that the second takes meanwhile
+		want []string
+	}{
+		{"enough", 0, []string{"evict a in 1m0s"}},
+		{"the hard threshold", 40, []string{"evict a in 1m0s", "evict b in 1s"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &node{memory: 256, disk: 1000, ends: 55 * time.Second, pods: []*user{{name: "a", memory: 150}, {name: "b", memory: 60}}}
+			config := evict.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}, Hard: hard.Hard}
+			n.run(t, config, func() {
+				time.Sleep(40 * time.Second)
+				n.mu.Lock()
+				n.pods[1].memory += tc.more
+				n.mu.Unlock()
+				for range 3 {
+					n.loop.Look()
+					time.Sleep(300 * time.Millisecond)
+				}
+				if did := evictions(n); !slices.Equal(did, tc.want) {
+					t.Errorf("before the first has had its time: %q", did)
+				}
+				time.Sleep(time.Minute)
+				if did := evictions(n); !slices.Equal(did, tc.want) {
+					t.Errorf("in the end: %q", did)
+				}
+			})
+		})
+	}
+}
+
+func evictions(n *node) (did []string) {
+	for _, what := range n.done() {
+		if strings.HasPrefix(what, "evict") {
+			did = append(did, what)
+		}
+	}
+	return did
+}
+
 // Signs that come faster than the pace are heeded once in it.
 func TestPace(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
@@ -351,6 +396,25 @@ func TestSignsWhileNobodyCanGo(t *testing.T) {
 	}
 	if lines := strings.Count(n.log.String(), "\n"); lines > 3 {
 		t.Errorf("%d lines in the log: %s", lines, n.log.String())
+	}
+}
+
+// Each time that the node runs short is told, also where its condition has stayed
+// since the last one.
+func TestShortAgain(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}, {name: "b", memory: 150}}}
+	n.run(t, hard, func() {
+		time.Sleep(time.Minute)
+		for range 2 {
+			n.mu.Lock()
+			n.pods = append(n.pods, &user{name: "c", memory: 152})
+			n.mu.Unlock()
+			n.loop.Look()
+			time.Sleep(time.Minute)
+		}
+	})
+	if told := strings.Count(n.log.String(), "the node runs short"); told != 3 {
+		t.Errorf("told %d times: %s", told, n.log.String())
 	}
 }
 

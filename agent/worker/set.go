@@ -182,13 +182,13 @@ func (s *Set) Remove(ctx context.Context, ref pod.Ref) {
 
 // End has a pod stop within at most grace, though a source wants it, and not
 // start again. A pod that is stopping already stops sooner, if grace is
-// shorter. An unknown UID is ignored.
-func (s *Set) End(uid types.UID, grace time.Duration) {
+// shorter. An unknown UID is ignored. It says whether the pod stops sooner than
+// it would have.
+func (s *Set) End(uid types.UID, grace time.Duration) (sooner bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.workers[uid]; w != nil {
-		s.stop(w, grace)
-	}
+	w := s.workers[uid]
+	return w != nil && s.stop(w, grace)
 }
 
 // Wake makes the pod's worker look again because the runtime reported a
@@ -297,14 +297,16 @@ func (s *Set) release(w *worker) {
 }
 
 // stop begins or shortens a termination, which interrupts what the worker is
-// doing. The set is locked.
-func (s *Set) stop(w *worker, grace time.Duration) {
-	if w.life.stop(s.now(), grace) {
-		if w.cancel != nil {
-			w.cancel(errTerminating)
-		}
-		w.signal()
+// doing, and says whether it did. The set is locked.
+func (s *Set) stop(w *worker, grace time.Duration) bool {
+	if !w.life.stop(s.now(), grace) {
+		return false
 	}
+	if w.cancel != nil {
+		w.cancel(errTerminating)
+	}
+	w.signal()
+	return true
 }
 
 // signal says that the facts changed, without ever blocking.
