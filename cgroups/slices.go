@@ -44,7 +44,7 @@ func (s *Slices) Ensure(path string, r Resources) error {
 	if err != nil {
 		return err
 	}
-	r.CPUMax = r.CPUMax.whole()
+	r.CPUMax = r.CPUMax.Whole()
 	err = s.systemd.use(func(l *link) error {
 		parent := rootSlice
 		for i, each := range slices {
@@ -168,7 +168,7 @@ func (s *Slices) Set(path string, r Resources) error {
 	if !strings.HasSuffix(unit, ".slice") && !strings.HasSuffix(unit, ".scope") {
 		return fmt.Errorf("set limits of cgroup %s: it is no unit of systemd", path)
 	}
-	r.CPUMax = r.CPUMax.whole()
+	r.CPUMax = r.CPUMax.Whole()
 	err := s.systemd.use(func(l *link) error {
 		const untilReboot = true
 		properties := r.properties(l.version)

@@ -106,7 +106,7 @@ func TestWholePercent(t *testing.T) {
 		{CPUMax{Quota: 1001, Period: 100000}, CPUMax{Quota: 2000, Period: 100000}},
 		{CPUMax{Quota: 2500, Period: 20000}, CPUMax{Quota: 2600, Period: 20000}},
 	} {
-		if got := row.in.whole(); got != row.want {
+		if got := row.in.Whole(); got != row.want {
 			t.Errorf("%+v: %+v, want %+v", row.in, got, row.want)
 		}
 	}
