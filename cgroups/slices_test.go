@@ -173,6 +173,12 @@ func TestNoSystemd(t *testing.T) {
 	}
 	stop := m.listen(privateSocket)
 	must(t, AskSystemd(m.root))
+	if err := AskSystemBus(m.root); err == nil || !strings.Contains(err.Error(), busSocket) {
+		t.Errorf("asked without a bus: %v", err)
+	}
+	noBus := m.listen(busSocket)
+	must(t, AskSystemBus(m.root))
+	noBus()
 	stop()
 	s.systemd.root = t.TempDir()
 	if SystemdRuns(s.systemd.root) || !errors.Is(AskSystemd(s.systemd.root), ErrNoSystemd) {
