@@ -51,7 +51,7 @@ func (d *cgroupDriver) List(path string) ([]string, error) { return d.told().Lis
 func (d *cgroupDriver) Set(path string, r cgroups.Resources) error { return d.told().Set(path, r) }
 
 // Limits implements podsync.Cgroups.
-func (d *cgroupDriver) Limits(path string) (cgroups.Limits, error) { return d.files.Limits(path) }
+func (d *cgroupDriver) Limits(path string) (cgroups.Limits, error) { return d.told().Limits(path) }
 
 // MemoryCurrent implements podsync.Cgroups.
 func (d *cgroupDriver) MemoryCurrent(path string) (uint64, error) { return d.files.MemoryCurrent(path) }

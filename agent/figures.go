@@ -163,7 +163,7 @@ func (f *figures) network(_ context.Context, p *stats.Pod, to []stats.Interface)
 		groups = append(groups, p.Containers[i].Cgroup)
 	}
 	for _, group := range groups {
-		pid, err := f.view.tree.Process(group)
+		pid, group, err := f.process(group)
 		if errors.Is(err, cgroups.ErrNotFound) || err == nil && pid == 0 {
 			continue
 		}
@@ -180,6 +180,13 @@ func (f *figures) network(_ context.Context, p *stats.Pod, to []stats.Interface)
 		return stats.AppendInterfaces(dev, to), nil
 	}
 	return to, nil
+}
+
+// process is a process of a container's group, and the group that has it.
+func (f *figures) process(group string) (pid int, in string, err error) {
+	in = f.view.tree.Payload(group)
+	pid, err = f.view.tree.Process(in)
+	return pid, in, err
 }
 
 // netDevOf reads PID/net/dev below /proc of a process in a group. Both are read

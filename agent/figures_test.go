@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,6 +235,20 @@ func TestNetworkOfAPod(t *testing.T) {
 	}
 	if _, err := f.network(t.Context(), nil, nil); err != nil {
 		t.Errorf("the node's: %v", err)
+	}
+}
+
+// crun has the processes of a container in a group below its scope.
+func TestProcessOfAScope(t *testing.T) {
+	h, tree := newHierarchy(t)
+	f := &figures{view: newView(t, tree)}
+	h.write("/crun.scope", map[string]string{"cgroup.procs": ""})
+	h.write("/crun.scope/container", map[string]string{"cgroup.procs": "7\n8\n"})
+	h.write("/runc.scope", map[string]string{"cgroup.procs": "9\n"})
+	for group, want := range map[string]int{"/crun.scope": 7, "/runc.scope": 9} {
+		if pid, in, err := f.process(group); pid != want || err != nil || !strings.HasPrefix(in, group) {
+			t.Errorf("%s: process %d in %s, %v", group, pid, in, err)
+		}
 	}
 }
 

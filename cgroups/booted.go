@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 )
@@ -19,4 +20,17 @@ func AskSystemd(root string) error {
 	s := newSystemd(cmp.Or(root, "/"))
 	defer s.close()
 	return s.use(func(*link) error { return nil })
+}
+
+// AskSystemBus fails where systemd is not reached over the system bus, which
+// Slices does without and crun does not. It blocks for some seconds at most.
+func AskSystemBus(root string) error {
+	s := newSystemd(cmp.Or(root, "/"))
+	defer s.close()
+	l, err := s.dial(filepath.Join(s.root, busSocket), true)
+	if err != nil {
+		return fmt.Errorf("ask systemd over the system bus: %w", err)
+	}
+	l.close()
+	return nil
 }

@@ -24,7 +24,7 @@ func (t *Tree) CPUs(path string) (string, error) {
 	return strings.TrimSpace(string(buf[:n])), nil
 }
 
-// SetCPUs writes cpuset.cpus, with the promises of CPUs.
+// SetCPUs writes cpuset.cpus, also of the Payload, with the promises of CPUs.
 func (t *Tree) SetCPUs(path, cpus string) error {
 	dir, err := t.dir(path)
 	if err != nil {
@@ -35,6 +35,9 @@ func (t *Tree) SetCPUs(path, cpus string) error {
 	}
 	if err := write(filepath.Join(dir, fileCPUs), cpus); err != nil {
 		return fmt.Errorf("set %s to %q in cgroup %s: %w", fileCPUs, cpus, dir, err)
+	}
+	if in := t.Payload(path); in != path {
+		return t.SetCPUs(in, cpus)
 	}
 	return nil
 }

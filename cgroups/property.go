@@ -96,10 +96,10 @@ func (m CPUMax) period() uint64 {
 	return m.Period
 }
 
-// whole is m with its quota rounded up to a whole percent of a CPU: systemd
+// Whole is m with its quota rounded up to a whole percent of a CPU: systemd
 // keeps no more of it, and a group below might else get more than the slice
 // above it (addCPUQuota in systemd/common.go of opencontainers/cgroups).
-func (m CPUMax) whole() CPUMax {
+func (m CPUMax) Whole() CPUMax {
 	if m.Quota <= 0 {
 		return m
 	}

@@ -44,7 +44,7 @@ func (s *Slices) Ensure(path string, r Resources) error {
 	if err != nil {
 		return err
 	}
-	r.CPUMax = r.CPUMax.whole()
+	r.CPUMax = r.CPUMax.Whole()
 	err = s.systemd.use(func(l *link) error {
 		parent := rootSlice
 		for i, each := range slices {
@@ -159,16 +159,18 @@ func (s *Slices) List(path string) ([]string, error) { return s.tree.List(path) 
 func (s *Slices) Kill(path string) error { return s.tree.Kill(path) }
 
 // Set is Tree.Set for a slice, and for a scope that somebody else has made in
-// one: systemd is told of the limits, too. Errors of systemd are as with Ensure.
+// one: systemd is told of the limits, too, and so has them the group below the
+// scope in which a runtime may have its processes. Errors of systemd are as
+// with Ensure.
 func (s *Slices) Set(path string, r Resources) error {
 	if !s.tree.Exists(path) {
 		return fmt.Errorf("set limits of cgroup %s: %w", path, ErrNotFound)
 	}
 	unit := filepath.Base(path)
-	if !strings.HasSuffix(unit, ".slice") && !strings.HasSuffix(unit, ".scope") {
+	if !strings.HasSuffix(unit, sliceSuffix) && !strings.HasSuffix(unit, scopeSuffix) {
 		return fmt.Errorf("set limits of cgroup %s: it is no unit of systemd", path)
 	}
-	r.CPUMax = r.CPUMax.whole()
+	r.CPUMax = r.CPUMax.Whole()
 	err := s.systemd.use(func(l *link) error {
 		const untilReboot = true
 		properties := r.properties(l.version)
@@ -181,11 +183,15 @@ func (s *Slices) Set(path string, r Resources) error {
 	if err != nil {
 		return fmt.Errorf("set limits of unit %s: %w", unit, err)
 	}
-	return s.tree.Set(path, r)
+	if err := s.tree.Set(path, r); err != nil {
+		return err
+	}
+	return s.tree.setPayload(path, r)
 }
 
-// Limits is Tree.Limits.
-func (s *Slices) Limits(path string) (Limits, error) { return s.tree.Limits(path) }
+// Limits is Tree.Limits for a slice; for a scope it tells what bounds its
+// processes, which the runtime may have in a group of their own below it.
+func (s *Slices) Limits(path string) (Limits, error) { return s.tree.limitsInScope(path) }
 
 // MemoryCurrent is Tree.MemoryCurrent.
 func (s *Slices) MemoryCurrent(path string) (uint64, error) { return s.tree.MemoryCurrent(path) }

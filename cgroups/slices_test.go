@@ -106,7 +106,7 @@ func TestWholePercent(t *testing.T) {
 		{CPUMax{Quota: 1001, Period: 100000}, CPUMax{Quota: 2000, Period: 100000}},
 		{CPUMax{Quota: 2500, Period: 20000}, CPUMax{Quota: 2600, Period: 20000}},
 	} {
-		if got := row.in.whole(); got != row.want {
+		if got := row.in.Whole(); got != row.want {
 			t.Errorf("%+v: %+v, want %+v", row.in, got, row.want)
 		}
 	}
@@ -173,6 +173,12 @@ func TestNoSystemd(t *testing.T) {
 	}
 	stop := m.listen(privateSocket)
 	must(t, AskSystemd(m.root))
+	if err := AskSystemBus(m.root); err == nil || !strings.Contains(err.Error(), busSocket) {
+		t.Errorf("asked without a bus: %v", err)
+	}
+	noBus := m.listen(busSocket)
+	must(t, AskSystemBus(m.root))
+	noBus()
 	stop()
 	s.systemd.root = t.TempDir()
 	if SystemdRuns(s.systemd.root) || !errors.Is(AskSystemd(s.systemd.root), ErrNoSystemd) {

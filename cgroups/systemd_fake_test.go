@@ -258,6 +258,9 @@ func (m *manager) handle(method string, body []any) ([]any, *dbus.Error) {
 		return []any{dbus.MakeVariant(m.version)}, nil
 	}
 	unit, _ := body[0].(string)
+	if strings.HasSuffix(unit, scopeSuffix) && method == "SetUnitProperties" {
+		return nil, nil // a scope is somebody else's, and its group is not known here
+	}
 	levels, err := slicesOf(folder(unit))
 	if err != nil {
 		return nil, invalid("bad unit name " + unit)

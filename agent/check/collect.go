@@ -40,6 +40,8 @@ func Collect(ctx context.Context, o Options) Facts {
 	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {
 		if err := cgroups.AskSystemd(o.Root); err != nil {
 			f.Runtime.Systemd = err.Error()
+		} else if err := cgroups.AskSystemBus(o.Root); err != nil {
+			f.Runtime.SystemBus = err.Error()
 		}
 	}
 	if f.NodeName == "" {

@@ -80,6 +80,9 @@ func judgeCgroupDriver(f *Facts) Finding {
 	case f.Runtime.Systemd != "":
 		return fail(id, "the container runtime leaves cgroups to systemd, and pods cannot have theirs: "+f.Runtime.Systemd,
 			"see that dbus.service runs and that `systemctl list-jobs` answers; run tinylet check as root")
+	case f.Runtime.SystemBus != "":
+		return warn(id, "the container runtime leaves cgroups to systemd, which does not answer on the system bus: with crun no container starts: "+f.Runtime.SystemBus,
+			"see that dbus.socket and dbus.service run")
 	case driver == "":
 		return ok(id, "the container runtime does not tell its cgroup driver; the configuration's holds")
 	default:

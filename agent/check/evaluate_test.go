@@ -193,6 +193,9 @@ func TestEvaluate(t *testing.T) {
 		{name: "systemd driver and no answer", change: func(f *Facts) {
 			f.Runtime.CgroupDriver, f.Init, f.Runtime.Systemd = "systemd", "systemd", "no way"
 		}, id: "cgroup-driver", level: Fail, what: "no way", remedy: "dbus.service"},
+		{name: "systemd driver without the bus", change: func(f *Facts) {
+			f.Runtime.CgroupDriver, f.Init, f.Runtime.SystemBus = "systemd", "systemd", "no bus"
+		}, id: "cgroup-driver", level: Warn, what: "no bus", remedy: "dbus.socket"},
 		{name: "driver not told", change: func(f *Facts) { f.Runtime.CgroupDriver = "" }, id: "cgroup-driver", level: OK, what: "does not tell"},
 
 		{name: "clock before the build", change: func(f *Facts) { f.Now = time.Unix(100, 0) }, id: "clock", level: Warn, what: "1970-01-01 00:01:40", remedy: "NTP"},

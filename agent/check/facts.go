@@ -126,6 +126,8 @@ type Runtime struct {
 	CgroupDriver string
 	// Systemd is why systemd could not be asked, where it is the driver.
 	Systemd string
+	// SystemBus is why it could not over the system bus, where else it could.
+	SystemBus string
 }
 
 // RuntimeFailure sorts why a runtime did not answer.

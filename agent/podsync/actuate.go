@@ -149,7 +149,7 @@ func (st *starter) raised(path string, r cgroups.Resources) cgroups.Resources {
 	if err != nil {
 		return r
 	}
-	has := groupOf(&l, &r)
+	has := groupOf(&l, &r, st.node)
 	if has.MemoryMax.Known && (has.MemoryMax.Value == 0 || has.MemoryMax.Value > r.MemoryMax) {
 		r.MemoryMax = 0
 	}

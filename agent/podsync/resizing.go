@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -143,7 +144,7 @@ func (s *Syncer) world(p *v1.Pod, o *container.Observed, f *facts, n *criconfig.
 	if s.Cgroups != nil {
 		if l, err := s.Cgroups.Limits(group); err == nil {
 			wanted := criconfig.PodResources(p, s.nodeFor(p.UID, "", n))
-			w.Group, w.Wanted = groupOf(&l, &wanted), wantedGroup(&wanted)
+			w.Group, w.Wanted = groupOf(&l, &wanted, n), wantedGroup(&wanted)
 		}
 	}
 	return w
@@ -193,7 +194,7 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted 
 		a.MemoryLimit = amountOf(l.MemoryMax, wanted.MemoryLimit)
 	}
 	if l.CPUQuota.Known {
-		a.CPUQuota, a.CPUPeriod = amountOf(l.CPUQuota, 0), int64(l.CPUPeriod)
+		a.CPUQuota, a.CPUPeriod = quotaOf(l, limits.CPUMax, n), int64(l.CPUPeriod)
 	}
 	switch shares := resize.Recorded(wanted, 0).CPUShares; {
 	case !l.CPUWeight.Known:
@@ -210,13 +211,13 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted 
 }
 
 // groupOf is what the pod's cgroup has, as the plan compares it.
-func groupOf(l *cgroups.Limits, wanted *cgroups.Resources) resize.Group {
+func groupOf(l *cgroups.Limits, wanted *cgroups.Resources, n *criconfig.Node) resize.Group {
 	var g resize.Group
 	if l.CPUWeight.Known {
 		g.CPUWeight = resize.Known(int64(l.CPUWeight.Value))
 	}
 	if l.CPUQuota.Known {
-		g.CPUQuota = amountOf(l.CPUQuota, 0)
+		g.CPUQuota = quotaOf(l, wanted.CPUMax, n)
 		if period := wanted.CPUMax.Period; period != 0 && period != l.CPUPeriod && g.CPUQuota.Value > 0 {
 			g.CPUQuota.Value = int64(float64(g.CPUQuota.Value) * float64(period) / float64(l.CPUPeriod))
 		}
@@ -245,6 +246,16 @@ func amountOf(f cgroups.Figure, wanted int64) resize.Amount {
 		return resize.Known(wanted)
 	}
 	return resize.Known(int64(min(f.Value, 1<<62)))
+}
+
+// quotaOf is a quota of CPU as the plan has it. Systemd keeps whole percents of
+// a CPU: what is wanted, rounded up so, is that.
+func quotaOf(l *cgroups.Limits, wanted cgroups.CPUMax, n *criconfig.Node) resize.Amount {
+	if n.CgroupDriver == criconfig.DriverSystemd && wanted.Quota > 0 && wanted.Period == l.CPUPeriod &&
+		l.CPUQuota.Value == uint64(wanted.Whole().Quota) {
+		return resize.Known(wanted.Quota)
+	}
+	return amountOf(l.CPUQuota, 0)
 }
 
 // memoryUsed is what the pod and its containers use. What cannot be read is
@@ -284,10 +295,10 @@ func (s *Syncer) podActual(p *v1.Pod) *resize.PodActual {
 		return nil
 	}
 	wanted := criconfig.PodResources(p, n)
-	g := groupOf(&l, &wanted)
+	g := groupOf(&l, &wanted, n)
 	a := &resize.PodActual{MemoryLimit: g.MemoryMax.Value}
-	if l.CPUPeriod > 0 && l.CPUQuota.Value != cgroups.NoLimit {
-		a.CPULimit = int64(float64(l.CPUQuota.Value) * 1000 / float64(l.CPUPeriod))
+	if period := cmp.Or(wanted.CPUMax.Period, l.CPUPeriod); period > 0 {
+		a.CPULimit = int64(float64(g.CPUQuota.Value) * 1000 / float64(period))
 	}
 	if l.CPUWeight.Value == wanted.CPUWeight {
 		requests := pod.Requests(p)

@@ -70,15 +70,44 @@ func (a Arch) GoEnv() ([]string, error) {
 // Options say which board Prepare makes and where.
 type Options struct {
 	Arch     Arch
+	Systemd  bool      // Debian's systemd as process 1, with which the runtime makes cgroups, in place of BusyBox's init; for ARM64 alone
 	Repo     string    // checkout of the project; empty: the one around the working directory
 	CacheDir string    // empty: .cache/board in the checkout
 	Overlay  string    // root file system overlay; empty: buildroot/board/common/rootfs-overlay in the checkout
 	Progress io.Writer // receives a line for each step that takes long; may be nil
 }
 
+// check says what no board can be made of.
+func (o Options) check() error {
+	if _, err := o.Arch.GoEnv(); err != nil {
+		return err
+	}
+	if o.Systemd && o.Arch != ARM64 {
+		return fmt.Errorf("board %s with systemd is not made: %s is the only one", o.Arch, ARM64)
+	}
+	return nil
+}
+
+// kind names boards that have an image in common.
+func (o Options) kind() string {
+	if o.Systemd {
+		return "systemd-" + string(o.Arch)
+	}
+	return string(o.Arch)
+}
+
+// overlays are the folders that are laid over a root file system, in order.
+func (o Options) overlays() []string {
+	own := filepath.Join(o.Repo, "test", "board", "overlay")
+	if o.Systemd {
+		return []string{own, own + "-systemd", o.Overlay}
+	}
+	return []string{own, o.Overlay}
+}
+
 // withDefaults fills in the empty fields.
 func (o Options) withDefaults() (Options, error) {
-	if _, err := o.Arch.GoEnv(); err != nil {
+	if err := o.check(); err != nil {
 		return o, err
 	}
 	if o.Repo == "" {

@@ -20,6 +20,9 @@ const suite = "trixie"
 // depend on.
 var userPackages = []string{"busybox-static", "crun", "iptables", "containernetworking-plugins"}
 
+// systemdPackages are what a board with systemd has beside them.
+var systemdPackages = []string{"systemd", "systemd-sysv", "dbus"}
+
 // packages are the archives that a board is unpacked from.
 type packages struct {
 	Kernel string   // path of the kernel's package
@@ -30,14 +33,27 @@ type packages struct {
 // apt: those that are listed, or the newest by a package database of its own.
 type debs struct {
 	arch arch
-	dir  string // state, downloaded archives and the record of a complete download
+	user []string // what its user space needs
+	list string   // name of the list of packages
+	dir  string   // state, downloaded archives and the record of a complete download
 	say  *progress
 	from map[string]string // addresses, by the path of what is downloaded by an index
 }
 
+// newDebs downloads the packages of a board below cache.
+func newDebs(o Options, cache string, say *progress) *debs {
+	a := arches[o.Arch]
+	d := &debs{arch: a, user: userPackages, list: a.debian, say: say}
+	if o.Systemd {
+		d.user, d.list = slices.Concat(userPackages, systemdPackages), a.debian+"-systemd"
+	}
+	d.dir = filepath.Join(cache, "debian-"+d.list)
+	return d
+}
+
 // fetch returns the packages, from the cache if they are all there.
 func (d *debs) fetch(ctx context.Context) (packages, error) {
-	list, err := locked(d.arch.debian)
+	list, err := locked(d.list)
 	if err != nil {
 		return packages{}, err
 	}
@@ -91,7 +107,7 @@ type record struct {
 
 // wanted names what is asked for: another list is another download.
 func (d *debs) wanted(list []lockedPackage) []string {
-	wanted := append([]string{d.arch.kernel}, userPackages...)
+	wanted := append([]string{d.arch.kernel}, d.user...)
 	for _, l := range list {
 		wanted = append(wanted, l.file())
 	}
@@ -204,7 +220,7 @@ func (d *debs) download(ctx context.Context) (packages, error) {
 	if kernel == "" {
 		return packages{}, fmt.Errorf("find the kernel that package %s depends on", d.arch.kernel)
 	}
-	install := append([]string{"-qq", "-y", "install"}, userPackages...)
+	install := append([]string{"-qq", "-y", "install"}, d.user...)
 	user, err := d.names(ctx, install...)
 	if err != nil {
 		return packages{}, err

@@ -45,7 +45,9 @@ func settle(ctx context.Context, vm *VM) error {
 			return fmt.Errorf("container image %s was not imported: %w", image, err)
 		}
 	}
-	const clean = `/etc/init.d/S50tinylet stop; /etc/init.d/S40containerd stop; rm -f /var/log/*.log`
+	const clean = `if [ -d /run/systemd/system ]; then systemctl stop tinylet containerd
+else /etc/init.d/S50tinylet stop; /etc/init.d/S40containerd stop; fi
+rm -f /var/log/*.log`
 	if _, err := vm.Run(ctx, "sh", "-c", clean); err != nil {
 		return err
 	}

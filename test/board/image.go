@@ -97,7 +97,7 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 		}
 		built <- err
 	}()
-	pkgs, err := (&debs{arch: a, dir: filepath.Join(o.CacheDir, "debian-"+a.debian), say: say}).fetch(ctx)
+	pkgs, err := newDebs(o, o.CacheDir, say).fetch(ctx)
 	if err != nil {
 		cancel(err)
 	}
@@ -108,15 +108,12 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	if err := buildGuest(ctx, o.Arch, o.Repo, guest); err != nil {
 		return nil, err
 	}
-	parts := rootParts{
-		arch: a, packages: pkgs, containerd: containerd, guest: guest,
-		overlays: []string{filepath.Join(o.Repo, "test", "board", "overlay"), o.Overlay},
-	}
+	parts := rootParts{arch: a, packages: pkgs, containerd: containerd, guest: guest, overlays: o.overlays(), systemd: o.Systemd}
 	key, err := imageKey(o, parts)
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(o.CacheDir, "image", string(o.Arch)+"-"+key)
+	dir := filepath.Join(o.CacheDir, "image", o.kind()+"-"+key)
 	im := imageIn(o.Arch, dir)
 	if _, err := os.Stat(dir); err != nil {
 		if err := makeImage(ctx, o.Arch, parts, dir, say); err != nil {
@@ -126,7 +123,7 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	if im.use, err = use(dir); err != nil {
 		return nil, err
 	}
-	return im, errors.Join(prune(o.CacheDir, o.Arch, containerd), sweep())
+	return im, errors.Join(prune(o.CacheDir, o, containerd), sweep())
 }
 
 func imageIn(a Arch, dir string) *Image {
@@ -204,7 +201,7 @@ func makeDisk(ctx context.Context, root, file string) error {
 // packages, programs and overlays, and the sources of this package.
 func imageKey(o Options, p rootParts) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, o.Arch, filepath.Base(p.packages.Kernel), containerdVersion, containerdTags)
+	fmt.Fprintln(h, o.kind(), filepath.Base(p.packages.Kernel), containerdVersion, containerdTags)
 	for _, u := range p.packages.User {
 		fmt.Fprintln(h, filepath.Base(u))
 	}

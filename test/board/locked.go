@@ -17,7 +17,8 @@ import (
 	"strings"
 )
 
-// The packages that boards are made of, by architecture of Debian: a line for
+// The packages that boards are made of, by architecture of Debian and, for
+// those with systemd, with that in the name: a line for
 // each, its SHA-256 and where it lies on a mirror. A board is the same
 // everywhere then, its figures compare, and a mirror that is in the midst of an
 // update, so that its index does not fit what signs it, has the packages all
@@ -35,9 +36,9 @@ type lockedPackage struct {
 func (l lockedPackage) file() string   { return path.Base(l.path) }
 func (l lockedPackage) isKernel() bool { return strings.HasPrefix(l.file(), "linux-image-") }
 
-// locked is the list for an architecture.
-func locked(debian string) ([]lockedPackage, error) {
-	f, err := locks.Open("packages/" + debian)
+// locked is the list of that name.
+func locked(name string) ([]lockedPackage, error) {
+	f, err := locks.Open("packages/" + name)
 	if err != nil {
 		return nil, fmt.Errorf("open the list of packages: %w", err)
 	}
@@ -116,12 +117,11 @@ func sumOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Lock writes the list of the newest packages for a board's architecture, by
-// Debian's index and its signature. It downloads them into a folder that goes.
-func Lock(ctx context.Context, a Arch, progress io.Writer, w io.Writer) error {
-	of, ok := arches[a]
-	if !ok {
-		return fmt.Errorf("board %q is unknown: want %s or %s", a, ARM64, ARMv7)
+// Lock writes the list of the newest packages for such a board, by Debian's
+// index and its signature. It downloads them into a folder that goes.
+func Lock(ctx context.Context, o Options, w io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
 	}
 	if err := checkHost(); err != nil {
 		return err
@@ -135,9 +135,9 @@ func Lock(ctx context.Context, a Arch, progress io.Writer, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	d := &debs{arch: of, dir: dir, say: newProgress(progress)}
+	d := newDebs(o, dir, newProgress(o.Progress))
 	if err := d.configure(mirror); err != nil {
-		return fmt.Errorf("configure apt for %s: %w", of.debian, err)
+		return fmt.Errorf("configure apt for %s: %w", d.arch.debian, err)
 	}
 	p, err := d.fetchNewest(ctx)
 	if err != nil {

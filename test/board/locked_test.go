@@ -43,21 +43,25 @@ func TestReadLock(t *testing.T) {
 
 // Every board has a list, with what its user space begins with.
 func TestLocks(t *testing.T) {
-	for name, a := range arches {
-		list, err := locked(a.debian)
+	for _, o := range []Options{{Arch: ARM64}, {Arch: ARMv7}, {Arch: ARM64, Systemd: true}} {
+		d := newDebs(o, "", nil)
+		list, err := locked(d.list)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", o.kind(), err)
 			continue
 		}
-		for _, want := range userPackages {
+		for _, want := range d.user {
 			found := false
 			for _, l := range list {
 				found = found || strings.HasPrefix(l.file(), want+"_")
 			}
 			if !found {
-				t.Errorf("%s: the list has no %s", name, want)
+				t.Errorf("%s: the list has no %s", o.kind(), want)
 			}
 		}
+	}
+	if _, err := (Options{Arch: ARMv7, Systemd: true}).withDefaults(); err == nil {
+		t.Error("a board that has no list is taken")
 	}
 }
 

@@ -32,10 +32,10 @@ func use(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// prune deletes from the cache what no board of kind a needs any more. The
-// caller holds the cache's lock, so no image is under way.
-func prune(cache string, a Arch, containerd string) error {
-	images, err := ofArch(filepath.Join(cache, "image"), a)
+// prune deletes from the cache what no such board needs any more. The caller
+// holds the cache's lock, so no image is under way.
+func prune(cache string, o Options, containerd string) error {
+	images, err := ofKind(filepath.Join(cache, "image"), o.kind())
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func prune(cache string, a Arch, containerd string) error {
 			return fmt.Errorf("delete old image: %w", err)
 		}
 	}
-	builds, err := ofArch(filepath.Join(cache, "containerd"), a)
+	builds, err := ofKind(filepath.Join(cache, "containerd"), string(o.Arch))
 	if err != nil {
 		return err
 	}
@@ -82,15 +82,15 @@ func inUse(dir string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
 }
 
-// ofArch lists the entries of a folder that are named after a kind of board.
-func ofArch(dir string, a Arch) ([]string, error) {
+// ofKind lists the entries of a folder that are named after a kind of board.
+func ofKind(dir, kind string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look into the cache: %w", err)
 	}
 	var paths []string
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), string(a)+"-") {
+		if strings.HasPrefix(e.Name(), kind+"-") {
 			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}

@@ -39,6 +39,7 @@ func TestPrune(t *testing.T) {
 	busy := make("image/arm64-d", 5*time.Hour)
 	make("image/arm64-e.new", 0)
 	make("image/armv7-a", 9*time.Hour)
+	make("image/systemd-arm64-a", 9*time.Hour)
 	make("containerd/arm64-old", 0)
 	make("containerd/armv7-old", 0)
 	now := make("containerd/arm64-now", 0)
@@ -52,7 +53,7 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := prune(cache, ARM64, now); err != nil {
+	if err := prune(cache, Options{Arch: ARM64}, now); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
@@ -66,12 +67,13 @@ func TestPrune(t *testing.T) {
 		}
 	}
 	want := []string{
-		"image/arm64-b", "image/arm64-c", "image/arm64-d", "image/armv7-a", "containerd/arm64-now", "containerd/armv7-old",
+		"image/arm64-b", "image/arm64-c", "image/arm64-d", "image/armv7-a", "image/systemd-arm64-a",
+		"containerd/arm64-now", "containerd/armv7-old",
 	}
 	if d := cmp.Diff(want, left); d != "" {
 		t.Error(d)
 	}
-	if err := prune(filepath.Join(cache, "none"), ARM64, now); err != nil {
+	if err := prune(filepath.Join(cache, "none"), Options{Arch: ARM64}, now); err != nil {
 		t.Errorf("empty cache: %v", err)
 	}
 }

@@ -39,6 +39,9 @@ var rootFolders = map[string]os.FileMode{
 	"var/cache": 0o755, "var/spool": 0o755, "etc": 0o755, "usr/sbin": 0o755, "usr/bin": 0o755,
 }
 
+// mergedFolders have links to them at the top.
+var mergedFolders = []string{"usr/bin", "usr/sbin", "usr/lib"}
+
 // rootParts are what a root file system is made from.
 type rootParts struct {
 	arch       arch
@@ -47,6 +50,7 @@ type rootParts struct {
 	containerd string   // folder of containerd's programs
 	guest      string   // the control program
 	overlays   []string // folders, later ones win
+	systemd    bool     // is process 1
 }
 
 // assemble puts the root file system together in dir and returns the busybox
@@ -85,25 +89,37 @@ func (p rootParts) assemble(ctx context.Context, dir string) ([]byte, error) {
 			return nil, fmt.Errorf("lay %s over the board's file system: %w", o, err)
 		}
 	}
-	return busybox, nil
+	if p.systemd {
+		err = groupsBySystemd(t)
+	}
+	return busybox, err
 }
 
-// userSpace unpacks the packages without documents, locales and what the
-// board has no use for.
-func (p rootParts) userSpace(ctx context.Context, t *tree) error {
-	keep := func(name string) bool {
-		if plugin, ok := strings.CutPrefix(name, "usr/lib/cni/"); ok {
-			return slices.Contains(cniPlugins, plugin)
-		}
-		for _, drop := range []string{"usr/share/", "usr/lib/systemd/", "usr/lib/" + p.arch.triplet + "/gconv/", "etc/systemd/"} {
-			if strings.HasPrefix(name, drop) {
-				return false
-			}
-		}
-		return !strings.HasPrefix(path.Base(name), "xtables-legacy")
+// keep says whether the board has use for a file of the packages: documents
+// and locales are none. The folders that are merged into usr are made here.
+func (p rootParts) keep(name string) bool {
+	if plugin, ok := strings.CutPrefix(name, "usr/lib/cni/"); ok {
+		return slices.Contains(cniPlugins, plugin)
 	}
+	if p.systemd && strings.HasPrefix(name, "usr/share/dbus-1/") {
+		return true
+	}
+	drop := []string{"usr/share/", "usr/lib/" + p.arch.triplet + "/gconv/"}
+	if !p.systemd {
+		drop = append(drop, "usr/lib/systemd/", "etc/systemd/")
+	}
+	for _, d := range drop {
+		if strings.HasPrefix(name, d) {
+			return false
+		}
+	}
+	return !slices.Contains(mergedFolders, name) && !strings.HasPrefix(path.Base(name), "xtables-legacy")
+}
+
+// userSpace unpacks what is kept of the packages.
+func (p rootParts) userSpace(ctx context.Context, t *tree) error {
 	for _, deb := range p.packages.User {
-		if err := t.unpack(ctx, deb, keep); err != nil {
+		if err := t.unpack(ctx, deb, p.keep); err != nil {
 			return err
 		}
 	}
@@ -126,9 +142,9 @@ func (p rootParts) userSpace(ctx context.Context, t *tree) error {
 			return err
 		}
 	}
-	for _, top := range []string{"bin", "sbin", "lib"} {
-		if err := t.root.Symlink("usr/"+top, top); err != nil {
-			return fmt.Errorf("link %s: %w", top, err)
+	for _, merged := range mergedFolders {
+		if err := t.root.Symlink(merged, path.Base(merged)); err != nil {
+			return fmt.Errorf("link %s: %w", merged, err)
 		}
 	}
 	return nil

@@ -43,27 +43,38 @@ type node struct {
 	*testing.T
 	ctx context.Context
 	vm  *board.VM
+	// log prints so many of the agent's last lines.
+	log string
 }
 
 // with is the node for a subtest.
 func (n node) with(t *testing.T) node { n.T = t; return n }
 
-var image *board.Image
+// images are those that tests have asked for, by whether systemd is in them.
+var images = map[bool]*board.Image{}
 
-func prepare(t *testing.T) *board.Image {
+func prepare(t *testing.T) *board.Image { t.Helper(); return prepareWith(t, false) }
+
+func prepareWith(t *testing.T, systemd bool) *board.Image {
 	t.Helper()
-	if image == nil {
-		made, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Progress: os.Stderr})
+	if images[systemd] == nil {
+		made, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Systemd: systemd, Progress: os.Stderr})
 		if err != nil {
 			t.Fatal(err)
 		}
-		image = made
+		images[systemd] = made
 	}
-	return image
+	return images[systemd]
 }
 
 // boot starts a board with the agent in it and waits until its services run.
 func boot(t *testing.T, o board.VMOptions) node {
+	t.Helper()
+	return bootDisk(t, withAgent(t, o))
+}
+
+// withAgent adds the agent to what is put into the board.
+func withAgent(t *testing.T, o board.VMOptions) board.VMOptions {
 	t.Helper()
 	binary, err := filepath.Abs(filepath.Join("..", "..", "bin", "tinylet-"+string(arch())))
 	if err != nil {
@@ -76,19 +87,24 @@ func boot(t *testing.T, o board.VMOptions) node {
 		o.MemoryMB = 512
 	}
 	o.Files = append(o.Files, board.TinyletFiles(binary)...)
-	return bootDisk(t, o)
+	return o
 }
 
 // bootDisk is boot without putting anything into the board.
 func bootDisk(t *testing.T, o board.VMOptions) node {
 	t.Helper()
+	return bootImage(t, prepare(t), o, "tail -n %d "+agentLog)
+}
+
+func bootImage(t *testing.T, image *board.Image, o board.VMOptions, log string) node {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute)
 	t.Cleanup(cancel)
-	vm, err := board.Boot(ctx, prepare(t), o)
+	vm, err := board.Boot(ctx, image, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := node{T: t, ctx: ctx, vm: vm}
+	n := node{T: t, ctx: ctx, vm: vm, log: log}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agent's log:\n%s", n.tail(150))
@@ -104,7 +120,7 @@ func bootDisk(t *testing.T, o board.VMOptions) node {
 }
 
 func (n node) tail(lines int) string {
-	out, err := n.vm.Shell(n.ctx, fmt.Sprintf("tail -n %d %s", lines, agentLog))
+	out, err := n.vm.Shell(n.ctx, fmt.Sprintf(n.log, lines))
 	if err != nil {
 		return err.Error()
 	}

@@ -18,7 +18,8 @@ import (
 const usage = `usage:
   board packages              name the missing distribution packages
   board build [flags]         make the board's image
-  board lock [--arch ARCH]    list the newest Debian packages of a board, for
+  board lock [--arch ARCH] [--systemd]
+                              list the newest Debian packages of a board, for
                               test/board/packages/
   board boot [flags] [COMMAND ARG...]
                               boot it and run a command, or join its console,
@@ -42,6 +43,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	}
 	fs := flag.NewFlagSet("board "+args[0], flag.ContinueOnError)
 	arch := fs.String("arch", "arm64", "kind of board: arm64 or armv7")
+	systemd := fs.Bool("systemd", false, "the board with systemd as process 1, arm64 alone")
 	cache := fs.String("cache", "", "cache folder (default: .cache/board in the checkout)")
 	overlay := fs.String("overlay", "", "root file system overlay (default: the product's)")
 	memory := fs.Int("memory", 512, "memory in MB")
@@ -61,7 +63,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err := fs.Parse(args[1:]); err != nil {
 		return 2, err
 	}
-	opts := board.Options{Arch: board.Arch(*arch), CacheDir: *cache, Overlay: *overlay, Progress: os.Stderr}
+	opts := board.Options{Arch: board.Arch(*arch), Systemd: *systemd, CacheDir: *cache, Overlay: *overlay, Progress: os.Stderr}
 	switch args[0] {
 	case "packages":
 		fmt.Println(strings.Join(board.MissingPackages(), " "))
@@ -74,7 +76,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		fmt.Println(im.Disk)
 		return 0, nil
 	case "lock":
-		return 0, board.Lock(ctx, opts.Arch, os.Stderr, os.Stdout)
+		return 0, board.Lock(ctx, opts, os.Stdout)
 	case "boot":
 		vm := board.VMOptions{MemoryMB: *memory, CPUs: *cpus, ExtraCmdline: *cmdline}
 		vm.Files = put
