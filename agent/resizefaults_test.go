@@ -195,6 +195,29 @@ func (w watched) UpdateContainerResources(ctx context.Context, id string, r *run
 	return w.Runtime.UpdateContainerResources(ctx, id, r)
 }
 
+// While the runtime refuses a resize, a container that ends is seen at once.
+func TestAContainerEndsWhileAResizeFails(t *testing.T) {
+	sizing(t, func(t *testing.T, l *sizes) {
+		web := sized(t, "web", "250m", "64Mi")
+		l.begin(web)
+		l.runtime.Inject("UpdateContainerResources", fake.Fault{Err: errors.New("no")})
+		l.ask(grown(web, "500m", "64Mi"))
+		l.settle(10 * time.Minute)
+		if n := l.runtime.Count("UpdateContainerResources"); n < 20 || n > 60 {
+			t.Errorf("tried %d times in ten minutes", n)
+		}
+		old := l.running()[web.Name+"/c0"]
+		l.runtime.ExitContainer(old, 1)
+		l.settle(time.Second)
+		if got := l.running()[web.Name+"/c0"]; got == old || got == "" {
+			t.Error("the container was not started again within a second")
+		}
+		if got, want := l.has(web), "500m 512 64Mi"; got != want {
+			t.Errorf("has %s, want %s", got, want)
+		}
+	})
+}
+
 // metricsOf are the samples of resizes, without the kubelet's prefix and what
 // depends on the time.
 func (l *sizes) metricsOf() string {
