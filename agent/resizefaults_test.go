@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,13 +29,13 @@ import (
 // Two resizes that the disk does not take do not wake each other without end.
 func TestTwoResizesOnAFullDisk(t *testing.T) {
 	sizing(t, func(t *testing.T, l *sizes) {
-		wakes := 0
+		var wakes atomic.Int64
 		set := l.prepare
 		l.prepare = func(p *parts) {
 			set(p)
 			wake := p.syncer.Wake
 			p.syncer.Wake = func(uid types.UID) {
-				if wakes++; wakes < 500 { // else the test would not end
+				if wakes.Add(1) < 500 { // else the test would not end
 					wake(uid)
 				}
 			}
@@ -45,12 +46,12 @@ func TestTwoResizesOnAFullDisk(t *testing.T) {
 		if err := os.MkdirAll(record, 0o755); err != nil { // a folder where the file has to be
 			t.Fatal(err)
 		}
-		wakes = 0
+		wakes.Store(0)
 		web, other = grown(web, "300m", "64Mi"), grown(other, "300m", "64Mi")
 		l.ask(web, other)
 		l.settle(time.Minute)
-		if wakes > 20 {
-			t.Errorf("%d wakeups in a minute", wakes)
+		if n := wakes.Load(); n > 20 {
+			t.Errorf("%d wakeups in a minute", n)
 		}
 		if err := os.Remove(record); err != nil {
 			t.Fatal(err)
@@ -193,6 +194,29 @@ type watched struct {
 func (w watched) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	w.update(r)
 	return w.Runtime.UpdateContainerResources(ctx, id, r)
+}
+
+// While the runtime refuses a resize, a container that ends is seen at once.
+func TestAContainerEndsWhileAResizeFails(t *testing.T) {
+	sizing(t, func(t *testing.T, l *sizes) {
+		web := sized(t, "web", "250m", "64Mi")
+		l.begin(web)
+		l.runtime.Inject("UpdateContainerResources", fake.Fault{Err: errors.New("no")})
+		l.ask(grown(web, "500m", "64Mi"))
+		l.settle(10 * time.Minute)
+		if n := l.runtime.Count("UpdateContainerResources"); n < 20 || n > 60 {
+			t.Errorf("tried %d times in ten minutes", n)
+		}
+		old := l.running()[web.Name+"/c0"]
+		l.runtime.ExitContainer(old, 1)
+		l.settle(time.Second)
+		if got := l.running()[web.Name+"/c0"]; got == old || got == "" {
+			t.Error("the container was not started again within a second")
+		}
+		if got, want := l.has(web), "500m 512 64Mi"; got != want {
+			t.Errorf("has %s, want %s", got, want)
+		}
+	})
 }
 
 // metricsOf are the samples of resizes, without the kubelet's prefix and what

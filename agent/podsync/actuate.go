@@ -39,7 +39,7 @@ func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 			return r.err
 		}
 	}
-	s.resizes.change(p.UID, func(e *resizable) { e.behind = false })
+	s.resizes.change(p.UID, func(e *resizable) { e.behind, e.failures = false, 0 })
 	return nil
 }
 

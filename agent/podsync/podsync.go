@@ -346,6 +346,9 @@ func (s *Syncer) idle(ctx context.Context, p *v1.Pod, o *container.Observed, f *
 	if err := s.stopOld(ctx, f); err != nil {
 		return worker.Result{}, err
 	}
+	if resized.err != nil && ctx.Err() != nil { // broken off
+		return worker.Result{}, resized.err
+	}
 	f.seen = o
 	next = f.schedule(s.now(), next)
 	if look := s.refresh(ctx, p, o); !look.IsZero() {
@@ -354,7 +357,7 @@ func (s *Syncer) idle(ctx context.Context, p *v1.Pod, o *container.Observed, f *
 	if look := resized.next(s, p.UID); !look.IsZero() {
 		next = sooner(next, look)
 	}
-	return worker.Result{Next: next}, resized.err
+	return worker.Result{Next: next}, nil
 }
 
 // planFor decides what the pod needs next.

@@ -46,6 +46,8 @@ type resizable struct {
 	// behind says that an agent may have died, or failed, before it wrote what
 	// of the allocation no look compares, such as what protects memory.
 	behind bool
+	// failures is how often in a row it could not be carried out.
+	failures int
 	// had are the memory requests that running containers had before the
 	// resize that is in progress, by name: no runtime tells them.
 	had map[string]memoryRequest
@@ -159,6 +161,13 @@ func (r *resizes) resized(uid types.UID) bool {
 func (r *resizes) isBehind(uid types.UID) (behind bool) {
 	r.change(uid, func(e *resizable) { behind = e.behind })
 	return behind
+}
+
+// failed counts that a resize could not be carried out, in a row.
+func (r *resizes) failed(uid types.UID) (failures int) {
+	failures = 1 // of a pod that is gone
+	r.change(uid, func(e *resizable) { e.failures++; failures = e.failures })
+	return failures
 }
 
 // isDue says whether there is something to decide for the pod.

@@ -84,16 +84,29 @@ func (r *resizing) due(killPod, createSandbox bool) bool {
 	return !r.tried && r.again == 0 && len(r.plan.Restart) == 0 && (len(r.plan.Steps) > 0 || r.behind) && !killPod && !createSandbox
 }
 
-// next is when to look again without an event; zero is never. A decision that
-// the disk did not take is tried again.
+// next is when to look again without an event; zero is never. What could not be
+// carried out is tried again, and is no failure of the sync, after which the
+// worker would not hear of the pod's containers until then. A decision that the
+// disk did not take is tried again, too.
 func (r *resizing) next(s *Syncer, uid types.UID) time.Time {
 	switch {
+	case r.err != nil:
+		failures := s.resizes.failed(uid)
+		if failures&(failures-1) == 0 { // no log without end
+			s.Log.Warn("resize is not carried out, and will be tried again", "podUID", uid, "failures", failures, "error", r.err)
+		}
+		return s.now().Add(retryResize(failures))
 	case r.again > 0:
 		return s.now().Add(r.again)
 	case s.resizes.isDue(uid) && (s.Ready == nil || s.Ready()):
 		return s.now().Add(memoryLook)
 	}
 	return time.Time{}
+}
+
+// retryResize is the wait after so many failures in a row, 1 at least.
+func retryResize(failures int) time.Duration {
+	return min(500*time.Millisecond<<min(failures-1, 6), 20*time.Second)
 }
 
 // found notes whether a resize is in progress, and tells of its end.
