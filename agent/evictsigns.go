@@ -32,6 +32,10 @@ type signs struct {
 	// where that cannot be.
 	number func(pods string) (uint64, error)
 	look   func()
+	// killed looks for what the kernel has killed; nil is nobody. It has the
+	// machine's signs, too: all tasks cannot wait without some of them waiting,
+	// so who wants to hear of either hears it by the trigger of some.
+	killed func()
 	log    *slog.Logger
 
 	begun bool
@@ -73,8 +77,8 @@ func (s *signs) watch(pods string, thresholds []evict.Threshold) {
 		return
 	}
 	memory, tasks := concerns(thresholds)
-	if !s.begun && memory {
-		s.watchMachine()
+	if !s.begun {
+		s.watchMachine(memory)
 	}
 	s.begun = true
 	group := s.numberOf(pods)
@@ -102,9 +106,23 @@ func (s *signs) numberOf(pods string) uint64 {
 	return id
 }
 
-func (s *signs) watchMachine() {
-	err := s.machine(s.look)
+// watchMachine watches for the thresholds, where they are of memory, and for
+// what is killed.
+func (s *signs) watchMachine(memory bool) {
+	if !memory && s.killed == nil {
+		return
+	}
+	err := s.machine(func() {
+		if memory {
+			s.look()
+		}
+		if s.killed != nil {
+			s.killed()
+		}
+	})
 	switch {
+	case err != nil && !memory:
+		s.log.Debug("memory pressure is not watched: a system that runs out of memory is noticed when it hits a pod", "error", err)
 	case errors.Is(err, cgroups.ErrPressure):
 		s.log.Warn("the kernel gives no sign when memory runs short: pods are evicted later, when their memory comes to a limit or the node is looked at for another reason",
 			"error", err, "remedy", "`tinylet check` tells how to switch it on")
