@@ -236,6 +236,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		return nil, err
 	}
 	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
+	if p.syncer.OOM != nil {
+		p.evictions.signs.killed = p.syncer.OOM.Look
+	}
 	p.workers = worker.NewSet(p.workSyncer(), log)
 	p.workers.Finished = p.finished
 	view.workers = p.workers

@@ -32,6 +32,10 @@ type signs struct {
 	// where that cannot be.
 	number func(pods string) (uint64, error)
 	look   func()
+	// killed looks for what the kernel has killed; nil is nobody. It has the
+	// machine's signs, too: all tasks cannot wait without some of them waiting,
+	// so who wants to hear of either hears it by the trigger of some.
+	killed func()
 	log    *slog.Logger
 
 	hears  bool // the machine is watched, or cannot be
@@ -75,8 +79,8 @@ func (s *signs) watch(pods string, thresholds []evict.Threshold) {
 		return
 	}
 	memory, tasks := concerns(thresholds)
-	if memory && !s.hears {
-		s.watchMachine()
+	if !s.hears && (memory || s.killed != nil) {
+		s.watchMachine(memory)
 	}
 	group := s.numberOf(pods)
 	if s.broken.Swap(false) || group != s.group {
@@ -103,15 +107,27 @@ func (s *signs) numberOf(pods string) uint64 {
 	return id
 }
 
-// watchMachine is repeated at each look until it succeeds, or the kernel cannot
-// do it at all.
-func (s *signs) watchMachine() {
-	err := s.machine(s.look)
+// watchMachine watches for the thresholds, where they are of memory, and for
+// what is killed. It is repeated at each look until it succeeds, or the kernel
+// cannot do it at all.
+func (s *signs) watchMachine(memory bool) {
+	err := s.machine(func() {
+		if memory {
+			s.look()
+		}
+		if s.killed != nil {
+			s.killed()
+		}
+	})
 	s.hears = err == nil || errors.Is(err, cgroups.ErrPressure)
 	if err == nil || s.warned {
 		return
 	}
 	s.warned = true
+	if !memory {
+		s.log.Debug("memory pressure is not watched: a system that runs out of memory is noticed when it hits a pod", "error", err)
+		return
+	}
 	if s.hears {
 		s.log.Warn("the kernel gives no sign when memory runs short: pods are evicted later, when their memory comes to a limit or the node is looked at for another reason",
 			"error", err, "remedy", "`tinylet check` tells how to switch it on")

@@ -41,3 +41,41 @@ func TestSignsOfAGroupThatWasMadeAnew(t *testing.T) {
 		}
 	}
 }
+
+// One trigger serves evictions and what looks for kills, whatever the thresholds
+// are of.
+func TestOneTriggerOfPressure(t *testing.T) {
+	for _, tc := range []struct {
+		signal        evict.Signal
+		wantsKilled   bool
+		looks, killed int
+	}{
+		{evict.MemoryAvailable, true, 1, 1},
+		{evict.MemoryAvailable, false, 1, 0},
+		{evict.PIDAvailable, true, 0, 1},
+		{evict.PIDAvailable, false, 0, 0},
+	} {
+		looks, killed, armed := 0, 0, 0
+		var told func()
+		none := func(string, func(error)) (func(), error) { return nil, cgroups.ErrNotFound }
+		s := signs{
+			machine: func(f func()) error { told, armed = f, armed+1; return nil }, memory: none, tasks: none,
+			look: func() { looks++ }, log: slog.New(slog.DiscardHandler),
+		}
+		if tc.wantsKilled {
+			s.killed = func() { killed++ }
+		}
+		for range 3 {
+			s.watch("", []evict.Threshold{{Signal: tc.signal}})
+		}
+		if wanted := tc.looks + tc.killed; armed > 1 || (armed == 1) != (wanted > 0) {
+			t.Errorf("%+v: armed %d times", tc, armed)
+		}
+		if told != nil {
+			told()
+		}
+		if looks != tc.looks || killed != tc.killed {
+			t.Errorf("%+v: %d looks, %d for what was killed", tc, looks, killed)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package oom
 
 import (
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,10 +17,6 @@ import (
 // something: one that lives at its limit tells a hundred times a second.
 const pause = time.Second
 
-// stall is the pressure at which the system is looked at. A system that runs
-// out of memory stands still before.
-var stall = cgroups.Trigger{Full: true, Stall: 100 * time.Millisecond, Window: time.Second}
-
 // Pod is a pod of the node, by its newest status; neither is changed.
 type Pod struct {
 	Pod    *v1.Pod
@@ -32,8 +27,7 @@ type Pod struct {
 // say otherwise.
 type Config struct {
 	Tree *cgroups.Tree
-	// Poller tells of changes, and of pressure where the kernel does; nil looks
-	// only when it is asked.
+	// Poller tells of changes; nil looks only when it is asked.
 	Poller *cgroups.Poller
 	// Node is criconfig's, and ok false while the runtime has not told its
 	// cgroup driver.
@@ -72,9 +66,8 @@ type Watcher struct {
 	outside uint64
 	others  map[string]limitOf
 
-	watch, pressure *cgroups.Watch
-	watched         uint64 // the number of the group that is watched
-	deaf            bool   // there is nothing to watch for pressure
+	watch   *cgroups.Watch
+	watched uint64 // the number of the group that is watched
 }
 
 // New makes a Watcher. It watches nothing before it is asked for the first
@@ -87,7 +80,8 @@ func New(c Config) *Watcher {
 }
 
 // Look looks at all counts, the system's too. It is for signs from elsewhere,
-// such as memory pressure; a nil Watcher does nothing.
+// such as memory pressure: a system that runs out of memory stands still before.
+// A nil Watcher does nothing.
 func (w *Watcher) Look() {
 	if w == nil {
 		return
@@ -134,22 +128,6 @@ func (w *Watcher) arm() {
 	if err != nil {
 		w.watch = nil
 		w.cfg.Log.Debug("memory.events of all pods is not watched: ends for memory are looked for when containers end", "cgroup", path, "error", err)
-	}
-	w.armPressure()
-}
-
-// armPressure has the kernel tell of a system that stands still for memory.
-func (w *Watcher) armPressure() {
-	if w.pressure != nil || w.deaf {
-		return
-	}
-	var err error
-	w.pressure, err = w.cfg.Poller.WatchPressure("/", cgroups.ResourceMemory, stall, w.Look)
-	if err != nil {
-		w.deaf, w.pressure = true, nil
-		if !errors.Is(err, cgroups.ErrPressure) {
-			w.cfg.Log.Debug("memory pressure is not watched: a system that runs out of memory is noticed when it hits a pod", "error", err)
-		}
 	}
 }
 
