@@ -31,7 +31,7 @@ func TestSystemd(t *testing.T) {
 		{"agent and runtime stay in their units", ownUnits},
 		{"daemon-reload and restarts change nothing", reloads},
 		{"a removed pod leaves no slice", slicesGone},
-		{"a container over its limit", overItsLimit},
+		{"a container over its limit", func(n node) { overItsLimit(n); n.clear(); n.noSlices() }},
 		{"agent killed while pods start", killedWhileStarting},
 		{"the bus is away", busAway},
 	} {
@@ -178,6 +178,9 @@ func reloads(n node) {
 	for _, command := range []string{"systemctl daemon-reload", "systemctl restart tinylet", "systemctl daemon-reexec", "systemctl restart containerd"} {
 		start := time.Now()
 		n.sh("%s", command)
+		if err := n.vm.WaitContainerd(n.ctx); err != nil {
+			n.Fatal(err)
+		}
 		n.eventually(patience, "the pods after "+command, statuses(ofEachClass))
 		n.Logf("%s: %.1f s", command, time.Since(start).Seconds())
 		if d := cmp.Diff(has, n.slices()); d != "" {
@@ -256,6 +259,9 @@ func busAway(n node) {
 	n.sh("systemctl stop dbus.socket dbus.service")
 	n.put("late.yaml", sleeper("late", 1))
 	n.pod("late").event("FailedCreatePodSandBox", "sd-bus")
+	if got := n.sh("tinylet check; true"); !strings.Contains(got, "see that dbus.socket and dbus.service run") {
+		n.Errorf("check says nothing of the bus:\n%s", got)
+	}
 	n.sh("rm %s/goes.yaml; systemctl restart tinylet; sleep 5", manifestDir)
 	n.sh("systemctl start dbus.socket dbus.service")
 	after := n.eventually(patience, "the bus is back", statuses(map[string]string{"stays": "Running", "late": "Running"}))
