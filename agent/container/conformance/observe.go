@@ -33,6 +33,7 @@ func testObserve(w *world) {
 		container.AnnotationBackoff:                  "80",
 		container.AnnotationPreStopHandler:           `{"exec":{"command":["/bin/true"]}}`,
 	}
+	c.Linux.Resources = &runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, CpuQuota: 50_000, CpuShares: 512}
 	c.Metadata.Attempt = 3
 	c.Image.UserSpecifiedImage = w.Image
 	id := p.create(c)
@@ -50,6 +51,7 @@ func testObserve(w *world) {
 			Hash:    "5d7f3a1b", RestartCount: 3, Backoff: 80 * time.Second, GracePeriod: 45 * time.Second,
 			LogPath:                filepath.Join(p.config.GetLogDirectory(), "main/0.log"),
 			TerminationMessagePath: hostPath,
+			Resources:              &container.Resources{CPUShares: 512, CPUQuota: 50_000, CPUPeriod: 100_000},
 		}},
 	}
 	unequal := cmp.Options{
