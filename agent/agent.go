@@ -235,6 +235,9 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	if p.evictions, err = newEvictions(cfg, runtime, view, p, log); err != nil {
 		return nil, err
 	}
+	if guard != nil {
+		p.evictions.protected = guard.group
+	}
 	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
 	if p.syncer.OOM != nil {
 		p.evictions.signs.killed = p.syncer.OOM.Look

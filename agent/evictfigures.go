@@ -12,7 +12,6 @@ import (
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/protect"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
 	"github.com/tinylet/tinylet/cgroups"
@@ -32,7 +31,7 @@ func (e *evictions) observer(l *layout) func(context.Context) evict.Observations
 		e.signs.watch(pods, e.thresholds)
 		load, err := e.load(now)
 		if err == nil && reader != nil {
-			observeMemory(&o, reader, &load, now)
+			e.observeMemory(&o, reader, &load, now)
 			if told {
 				observePods(&o, reader, pods, now)
 			}
@@ -61,7 +60,7 @@ func observed(available, capacity int64, now time.Time) evict.Observation {
 // the Summary alone it would never be met. So where the kernel's own estimate
 // is lower, that counts, without the pages of agent and runtime that it holds
 // for available although their group protects them.
-func observeMemory(o *evict.Observations, reader *cgroups.Reader, load *node.Load, now time.Time) {
+func (e *evictions) observeMemory(o *evict.Observations, reader *cgroups.Reader, load *node.Load, now time.Time) {
 	var f cgroups.Figures
 	if reader.Read("/", cgroups.PartMemory, &f) != nil {
 		return
@@ -72,7 +71,7 @@ func observeMemory(o *evict.Observations, reader *cgroups.Reader, load *node.Loa
 	}
 	available := load.Memory - min(used.Value, load.Memory)
 	if load.AvailableKnown {
-		available = min(available, load.Available-min(kept(reader, load.Memory), load.Available))
+		available = min(available, load.Available-min(e.kept(reader), load.Available))
 	}
 	o[evict.MemoryAvailable] = observed(number(available), number(load.Memory), now)
 }
@@ -80,12 +79,16 @@ func observeMemory(o *evict.Observations, reader *cgroups.Reader, load *node.Loa
 // kept are the pages of files, in bytes, that the kernel does not take back
 // from the group of agent and runtime: all but what the group has beyond its
 // protection.
-func kept(reader *cgroups.Reader, memory uint64) uint64 {
+func (e *evictions) kept(reader *cgroups.Reader) uint64 {
 	var f cgroups.Figures
-	if reader.Read(protect.Group, cgroups.PartMemory, &f) != nil || !f.Memory.Current.Known || !f.Memory.File.Known {
+	if e.protected == "" || reader.Read(e.protected, cgroups.PartMemory, &f) != nil || !f.Memory.Current.Known || !f.Memory.File.Known {
 		return 0
 	}
-	over := f.Memory.Current.Value - min(protect.Reserve(memory), f.Memory.Current.Value)
+	protection, err := e.view.tree.MemoryMin(e.protected)
+	if err != nil {
+		return 0
+	}
+	over := f.Memory.Current.Value - min(protection, f.Memory.Current.Value)
 	return f.Memory.File.Value - min(over, f.Memory.File.Value)
 }
 

@@ -38,6 +38,8 @@ type evictions struct {
 	load  func(now time.Time) (node.Load, error)
 	space func(path string) (disk.Space, error)
 
+	protected string // the group in which agent and runtime are protected; "" is none
+
 	limits *pressure.Limits // nil where nobody asks for them
 	loop   atomic.Pointer[pressure.Loop]
 	fs     atomic.Pointer[layout] // nil until the runtime has told

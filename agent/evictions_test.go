@@ -270,9 +270,10 @@ func TestProtectedPagesAreNotAvailable(t *testing.T) {
 		hog := asking(t, "hog", "", false)
 		s.run(hog)
 		s.uses(map[string]int64{hog.Name: 200})
+		s.agent.evictions.protected = "/tinylet"
 		group := func(current int) {
 			s.cgroups.write("tinylet", map[string]string{
-				"cgroup.controllers": "memory\n", "memory.current": fmt.Sprintln(current << 20), "memory.stat": fmt.Sprintf("anon 0\nfile %d\n", 45<<20),
+				"cgroup.controllers": "memory\n", "memory.min": fmt.Sprintln(64 << 20), "memory.current": fmt.Sprintln(current << 20), "memory.stat": fmt.Sprintf("anon 0\nfile %d\n", 45<<20),
 			})
 			s.agent.evictions.look()
 			s.settle(5 * time.Second)

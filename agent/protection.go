@@ -17,6 +17,7 @@ import (
 type protection struct {
 	protect.Config
 	socket string // the runtime's
+	group  string // in which this process is protected; "" is none
 	log    *slog.Logger
 }
 
@@ -28,24 +29,41 @@ func newProtection(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *pr
 	}
 	p := &protection{log: log, Config: protect.Config{
 		Tree: tree, Memory: node.Memory(node.Roots{}), OOMScoreAdj: int(*cfg.Kubelet.OOMScoreAdj),
+		Unit: func(path string, r cgroups.Resources) error {
+			units := tree.NewSlices("")
+			defer units.Close()
+			return units.Set(path, r)
+		},
 	}}
 	p.socket, _ = cri.SocketPath(cfg.Kubelet.ContainerRuntimeEndpoint) // the driver has judged it
-	p.process(os.Getpid(), "agent")
+	p.warn("agent", os.Getpid(), p.Process(os.Getpid()))
+	p.group = p.Top(os.Getpid())
 	return p
 }
 
-// runtime protects who listens at the runtime's socket.
+// runtime protects who listens at the runtime's socket, and what systemd
+// protects for it and for this process: systemd may be busy, and nobody waits
+// for it.
 func (p *protection) runtime() {
 	pid, err := protect.Listener(context.Background(), p.socket)
 	if err != nil {
 		p.log.Warn("the container runtime is not protected from pods that use up the memory", "error", err)
+	} else {
+		p.warn("container runtime", pid, p.Process(pid))
+	}
+	if !cgroups.SystemdRuns("") {
 		return
 	}
-	p.process(pid, "container runtime")
+	go func() {
+		p.warn("agent", os.Getpid(), p.Shield(os.Getpid()))
+		if err == nil {
+			p.warn("container runtime", pid, p.Shield(pid))
+		}
+	}()
 }
 
-func (p *protection) process(pid int, what string) {
-	if err := p.Process(pid); err != nil {
+func (p *protection) warn(what string, pid int, err error) {
+	if err != nil {
 		p.log.Warn("a process is not protected from pods that use up the memory", "process", what, "pid", pid, "error", err)
 	}
 }

@@ -30,6 +30,25 @@ func (t *Tree) MemoryCurrent(path string) (uint64, error) {
 	return memoryCurrent(dir)
 }
 
+// MemoryMin reads memory.min, in bytes, the largest number where it is "max",
+// with the promises of MemoryCurrent.
+func (t *Tree) MemoryMin(path string) (uint64, error) {
+	dir, err := t.dir(path)
+	if err != nil {
+		return 0, err
+	}
+	var buf [32]byte
+	n, err := read(dir+"/"+fileMemoryMin, buf[:])
+	if err != nil {
+		return 0, err
+	}
+	var f Figure
+	if !parseLimit(bytes.TrimSpace(buf[:n]), &f) {
+		return 0, fmt.Errorf("read %s/%s: %q is not a number", dir, fileMemoryMin, buf[:n])
+	}
+	return f.Value, nil
+}
+
 // Memory reads memory.current and memory.stat, with the promises of
 // MemoryCurrent.
 func (t *Tree) Memory(path string) (Memory, error) {

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	scopeSuffix = ".scope"
+	scopeSuffix   = ".scope"
+	serviceSuffix = ".service"
 	// inScope is the group that crun makes below the scope of a container: what
 	// is the scope's own belongs to systemd (crun(1), run.oci.systemd.subgroup).
 	// runc makes none.

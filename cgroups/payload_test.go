@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,5 +88,36 @@ func TestLowerLimitOfCPU(t *testing.T) {
 		if got := row.l.lessCPU(row.other); got != row.want {
 			t.Errorf("%+v less than %+v: %v", row.l, row.other, got)
 		}
+	}
+}
+
+// A service that systemd has started gets what it is given, in its unit and in
+// the kernel's file; nothing below it is anybody's but its own.
+func TestLimitsOfAService(t *testing.T) {
+	const service = "/system.slice/tinylet.service"
+	m := newManager(t, all)
+	m.listen(privateSocket)
+	s := newSlices(t, m)
+	must(t, m.Ensure(service+"/container", Resources{}))
+	for _, group := range []string{service, service + "/container"} {
+		m.put(m.at(group, fileMemoryMin), "0\n")
+	}
+	m.units["tinylet.service"] = map[string]any{}
+	must(t, s.Set(service, Resources{Unified: map[string]string{fileMemoryMin: "4096"}}))
+	if got := m.property("tinylet.service", "MemoryMin"); got != uint64(4096) {
+		t.Errorf("systemd has MemoryMin %v", got)
+	}
+	if got, err := m.MemoryMin(service); got != 4096 || err != nil {
+		t.Errorf("%d bytes are protected, %v", got, err)
+	}
+	if got, err := m.MemoryMin(service + "/container"); got != 0 || err != nil {
+		t.Errorf("%d bytes are protected below, %v", got, err)
+	}
+	m.put(m.at(service, fileMemoryMin), "max\n")
+	if got, err := m.MemoryMin(service); got != NoLimit || err != nil {
+		t.Errorf("all that it uses is protected: %d, %v", got, err)
+	}
+	if _, err := m.MemoryMin("/none"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("of no group: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ var numbers = map[string]string{
 	"memory.high":     "MemoryHigh",
 	"memory.low":      "MemoryLow",
 	fileMemoryMax:     "MemoryMax",
-	"memory.min":      "MemoryMin",
+	fileMemoryMin:     "MemoryMin",
 	"memory.swap.max": "MemorySwapMax",
 	filePidsMax:       "TasksMax",
 }

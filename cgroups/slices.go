@@ -158,16 +158,16 @@ func (s *Slices) List(path string) ([]string, error) { return s.tree.List(path) 
 // by itself.
 func (s *Slices) Kill(path string) error { return s.tree.Kill(path) }
 
-// Set is Tree.Set for a slice, and for a scope that somebody else has made in
-// one: systemd is told of the limits, too, and so has them the group below the
-// scope in which a runtime may have its processes. Errors of systemd are as
-// with Ensure.
+// Set is Tree.Set for a slice, and for a service or scope that somebody else
+// has made in one: systemd is told of the limits, too, and so has them the group
+// below the scope in which a runtime may have its processes. Errors of systemd
+// are as with Ensure.
 func (s *Slices) Set(path string, r Resources) error {
 	if !s.tree.Exists(path) {
 		return fmt.Errorf("set limits of cgroup %s: %w", path, ErrNotFound)
 	}
 	unit := filepath.Base(path)
-	if !strings.HasSuffix(unit, sliceSuffix) && !strings.HasSuffix(unit, scopeSuffix) {
+	if !strings.HasSuffix(unit, sliceSuffix) && !strings.HasSuffix(unit, scopeSuffix) && !strings.HasSuffix(unit, serviceSuffix) {
 		return fmt.Errorf("set limits of cgroup %s: it is no unit of systemd", path)
 	}
 	r.CPUMax = r.CPUMax.Whole()

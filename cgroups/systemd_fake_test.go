@@ -261,6 +261,12 @@ func (m *manager) handle(method string, body []any) ([]any, *dbus.Error) {
 	if strings.HasSuffix(unit, scopeSuffix) && method == "SetUnitProperties" {
 		return nil, nil // a scope is somebody else's, and its group is not known here
 	}
+	if strings.HasSuffix(unit, serviceSuffix) && method == "SetUnitProperties" {
+		for _, p := range body[2].([][]any) { // nor is a service's
+			m.units[unit][p[0].(string)] = p[1].(dbus.Variant).Value()
+		}
+		return nil, nil
+	}
 	levels, err := slicesOf(folder(unit))
 	if err != nil {
 		return nil, invalid("bad unit name " + unit)

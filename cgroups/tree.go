@@ -39,6 +39,7 @@ const (
 	fileCPUMax       = "cpu.max"
 	fileMemoryMax    = "memory.max"
 	fileMemory       = "memory.current"
+	fileMemoryMin    = "memory.min"
 	fileMemoryStat   = "memory.stat"
 	fileMemoryEvents = "memory.events"
 	fileOwnEvents    = "memory.events.local"

@@ -1,8 +1,9 @@
 // Package protect keeps the agent and the container runtime alive where pods
 // use up the memory. It owns the group in which both live where their init has
-// left them in the root of the cgroups, as small inits do, and how ready the
-// kernel is to kill them. What another init has put into a group of its own
-// stays there: its limits are that init's.
+// left them in the root of the cgroups, as small inits do, what memory systemd
+// protects where they are services of its, and how ready the kernel is to kill
+// them. What another init has put into a group of its own stays there: its
+// limits are that init's.
 package protect
 
 import (
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +46,9 @@ type Config struct {
 	Proc string
 	// Memory is the machine's, in bytes.
 	Memory int64
+	// Unit gives a unit of systemd, by the path of its group, other limits
+	// (cgroups.Slices.Set). Shield needs it.
+	Unit func(path string, r cgroups.Resources) error
 	// OOMScoreAdj is given to both (proc_pid_oom_score_adj(5)), unless they
 	// have a lower one.
 	OOMScoreAdj int
@@ -60,7 +65,10 @@ func (c *Config) proc(pid int, file string) string {
 // Process protects one process. It does so as far as it can, and its error
 // says what could not be done; a process that has ended is none.
 func (c *Config) Process(pid int) error {
-	err := errors.Join(c.enter(pid), c.spare(pid))
+	return c.unlessEnded(pid, errors.Join(c.enter(pid), c.spare(pid)))
+}
+
+func (c *Config) unlessEnded(pid int, err error) error {
 	if errors.Is(err, unix.ESRCH) || err != nil && c.ended(pid) {
 		return nil
 	}
@@ -72,25 +80,50 @@ func (c *Config) ended(pid int) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// enter moves a process from the root into the group.
-func (c *Config) enter(pid int) error {
+// groupOf is the path of a process's group; "" where there is cgroup v1 beside.
+func (c *Config) groupOf(pid int) (string, error) {
 	text, err := os.ReadFile(c.proc(pid, "cgroup"))
 	if err != nil {
-		return fmt.Errorf("read the cgroup of process %d: %w", pid, err)
+		return "", fmt.Errorf("read the cgroup of process %d: %w", pid, err)
 	}
-	if string(bytes.TrimSpace(text)) != "0::/" {
-		return nil
+	group, alone := strings.CutPrefix(string(bytes.TrimSpace(text)), "0::")
+	if !alone {
+		return "", nil
 	}
-	r := cgroups.Resources{CPUWeight: cpuWeight, Unified: map[string]string{
-		"memory.min": strconv.FormatUint(Reserve(uint64(max(c.Memory, 0))), 10),
-	}}
+	return group, nil
+}
+
+// Top is the group of a process below the root, in which its memory is
+// protected where it is; "" where it is in the root or not known.
+func (c *Config) Top(pid int) string {
+	group, _ := c.groupOf(pid)
+	name, _, _ := strings.Cut(strings.TrimPrefix(group, "/"), "/")
+	if name == "" {
+		return ""
+	}
+	return "/" + name
+}
+
+// enter moves a process from the root into the group.
+func (c *Config) enter(pid int) error {
+	if group, err := c.groupOf(pid); err != nil || group != "/" {
+		return err
+	}
 	if missing, err := c.Tree.Missing("cpu", "memory"); err != nil || len(missing) > 0 {
 		return err // the rest of the root has no limits then either
 	}
+	r := c.protected()
+	r.CPUWeight = cpuWeight
 	if err := c.Tree.Ensure(Group, r); err != nil {
 		return err
 	}
 	return c.Tree.Attach(Group, pid)
+}
+
+func (c *Config) reserve() uint64 { return Reserve(uint64(max(c.Memory, 0))) }
+
+func (c *Config) protected() cgroups.Resources {
+	return cgroups.Resources{Unified: map[string]string{"memory.min": strconv.FormatUint(c.reserve(), 10)}}
 }
 
 // spare lowers a process's score, by which the kernel chooses whom to kill.

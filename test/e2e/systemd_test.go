@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tinylet/tinylet/agent/protect"
+	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 	"github.com/tinylet/tinylet/test/board"
 )
 
@@ -160,13 +163,27 @@ func (n node) systemdAgrees(has map[string]map[string]string) {
 	}
 }
 
-// ownUnits says whether agent and runtime are where systemd has put them, and
-// spared by the kernel: processes of a unit are systemd's to move.
+// ownUnits says whether agent and runtime are where systemd has put them, spared
+// by the kernel, and with as much protected memory as in a group of their own:
+// processes of a unit are systemd's to move.
 func ownUnits(n node) {
 	for _, name := range []string{"tinylet", "containerd"} {
 		if got := n.sh("p=$(pidof %s) && echo $(cat /proc/$p/cgroup /proc/$p/oom_score_adj)", name); got != "0::/system.slice/"+name+".service -999" {
 			n.Errorf("%s: %q", name, got)
 		}
+	}
+	total, err := strconv.ParseUint(n.sh("awk '/^MemTotal/ { printf \"%%d\", $2 * 1024 }' /proc/meminfo"), 10, 64)
+	if err != nil {
+		n.Fatal(err)
+	}
+	least := fmt.Sprint(protect.Reserve(total) &^ 4095) // the kernel counts pages
+	for _, unit := range []string{"system.slice", "system.slice/tinylet.service", "system.slice/containerd.service"} {
+		n.eventually(patience, "the memory of "+unit+" is protected", func(map[string]cli.PodDocument) string {
+			if got := n.sh("cat /sys/fs/cgroup/%s/memory.min", unit); got != least {
+				return fmt.Sprintf("%s of %s", got, least)
+			}
+			return ""
+		})
 	}
 	if got := n.sh("ls -d /sys/fs/cgroup/tinylet 2>/dev/null; systemctl is-active tinylet containerd | sort -u"); got != "active" {
 		n.Errorf("a group beside systemd's, or a unit that does not run: %q", got)

@@ -1,0 +1,92 @@
+package protect
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+func TestShield(t *testing.T) {
+	const own, runtime = "/system.slice/tinylet.service", "/system.slice/containerd.service"
+	for _, tc := range []struct {
+		name, controllers, cgroup string
+		has                       map[string]string // memory.min
+		want                      []string
+	}{
+		{"a service", "cpu memory", "0::" + own, nil, []string{own, "/system.slice"}},
+		{"the second of a slice", "cpu memory", "0::" + runtime, map[string]string{own: "67108864", "/system.slice": "67108864"}, []string{runtime}},
+		{"somebody protects more", "cpu memory", "0::" + own, map[string]string{own: "max", "/system.slice": "99999999"}, nil},
+		{"somebody protects less", "cpu memory", "0::" + own, map[string]string{own: "1048576"}, []string{own, "/system.slice"}},
+		{"a slice of its own", "cpu memory", "0::/a.slice/a-b.slice/x.service", nil, []string{"/a.slice/a-b.slice/x.service", "/a.slice/a-b.slice", "/a.slice"}},
+		{"by hand", "cpu memory", "0::/user.slice/user-0.slice/session-1.scope", nil, nil},
+		{"the root", "cpu memory", "0::/", nil, nil},
+		{"our own group", "cpu memory", "0::" + Group, nil, nil},
+		{"beside cgroup v1", "cpu memory", "1:name=systemd:" + own + "\n0::" + own, nil, nil},
+		{"no memory controller", "cpu", "0::" + own, nil, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, file := board(t, tc.controllers)
+			if err := os.WriteFile(file("proc", "7", "cgroup"), []byte(tc.cgroup+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			for group, least := range tc.has {
+				path := file("cgroup", group, "memory.min")
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(least+"\n"), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var told []string
+			c.Unit = func(path string, r cgroups.Resources) error {
+				if r.Unified["memory.min"] != "67108864" || r.CPUWeight != 0 {
+					t.Errorf("%s gets %+v", path, r)
+				}
+				told = append(told, path)
+				return nil
+			}
+			if err := c.Shield(7); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, told); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestShieldFails(t *testing.T) {
+	c, file := board(t, "cpu memory")
+	if err := os.WriteFile(file("proc", "7", "cgroup"), []byte("0::/system.slice/x.service\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.Unit = func(string, cgroups.Resources) error { return cgroups.ErrNoSystemd }
+	if err := c.Shield(7); !errors.Is(err, cgroups.ErrNoSystemd) || !strings.Contains(err.Error(), "/system.slice/x.service") {
+		t.Errorf("without systemd: %v", err)
+	}
+	if err := c.Shield(8); err != nil {
+		t.Errorf("a process that has ended: %v", err)
+	}
+}
+
+func TestTop(t *testing.T) {
+	c, file := board(t, "cpu memory")
+	for cgroup, want := range map[string]string{
+		"0::/": "", "0::/tinylet": Group, "0::/system.slice/x.service": "/system.slice", "1:name=systemd:/a\n0::/a": "",
+	} {
+		if err := os.WriteFile(file("proc", "7", "cgroup"), []byte(cgroup+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Top(7); got != want {
+			t.Errorf("%q: %q, want %q", cgroup, got, want)
+		}
+	}
+	if slices.Contains([]string{Group}, c.Top(8)) {
+		t.Error("a process that has ended is in the group")
+	}
+}
