@@ -32,8 +32,11 @@ const (
 )
 
 // Reserve is how much of the group's memory is protected, on a machine with so
-// many bytes.
-func Reserve(memory uint64) uint64 { return min(memory/memoryPart, memoryMost) }
+// many bytes: whole pages, as the kernel shows it.
+func Reserve(memory uint64) uint64 {
+	most := min(memory/memoryPart, memoryMost)
+	return most - most%uint64(os.Getpagesize())
+}
 
 // cpuWeight is five times that of a group that nobody has weighed: what lived
 // in the root counted each by itself against all pods.

@@ -3,12 +3,17 @@ package protect
 import (
 	"fmt"
 	"path"
-	"regexp"
+	"strings"
 )
 
-// service is the group of a service in systemd's slices. What somebody has
-// started by hand is in a scope, and is not what a board lives on.
-var service = regexp.MustCompile(`^(/[^/]+\.slice)+/[^/]+\.service$`)
+// isService says whether a group is that of a service in systemd's slices. What
+// somebody has started by hand is in a scope, and is not what a board lives on.
+func isService(group string) bool {
+	slices := path.Dir(group)
+	for ; path.Ext(slices) == ".slice"; slices = path.Dir(slices) {
+	}
+	return slices == "/" && strings.HasSuffix(group, ".service") && path.Dir(group) != "/"
+}
 
 // Shield has systemd protect the memory of the service that a process is of, if
 // it is of one, until the system goes down. Protection reaches no further than
@@ -19,7 +24,7 @@ var service = regexp.MustCompile(`^(/[^/]+\.slice)+/[^/]+\.service$`)
 // ended is no error.
 func (c *Config) Shield(pid int) error {
 	group, err := c.groupOf(pid)
-	if err != nil || !service.MatchString(group) {
+	if err != nil || !isService(group) {
 		return c.unlessEnded(pid, err)
 	}
 	if missing, err := c.Tree.Missing("memory"); err != nil || len(missing) > 0 {

@@ -176,7 +176,7 @@ func ownUnits(n node) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	least := fmt.Sprint(protect.Reserve(total) &^ 4095) // the kernel counts pages
+	least := fmt.Sprint(protect.Reserve(total) &^ 4095) // the board's pages
 	for _, unit := range []string{"system.slice", "system.slice/tinylet.service", "system.slice/containerd.service"} {
 		n.eventually(patience, "the memory of "+unit+" is protected", func(map[string]cli.PodDocument) string {
 			if got := n.sh("cat /sys/fs/cgroup/%s/memory.min", unit); got != least {
