@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestAllocatePod(t *testing.T) {
@@ -186,29 +185,5 @@ func TestChanges(t *testing.T) {
 	p.Release("a")
 	if got := p.Changes([]Container{{"b", "app", list(t, "0,2-3")}}); len(got) != 1 || got[0].CPUs != list(t, "0-3") {
 		t.Errorf("after the release: %v", got)
-	}
-}
-
-func TestCheckResize(t *testing.T) {
-	resized := podOf("p", asking("app", "2"))
-	resized.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("32Mi")
-	resized.Spec.Containers[0].Resources.Limits[v1.ResourceMemory] = resource.MustParse("32Mi")
-	burstable := podOf("p", asking("app", "1"))
-	burstable.Spec.Containers[0].Resources.Limits = nil
-	for _, row := range []struct {
-		name string
-		pod  *v1.Pod
-		ok   bool
-	}{
-		{"the same", podOf("p", asking("app", "2000m")), true},
-		{"memory", resized, true},
-		{"less cpu", podOf("p", asking("app", "1")), false},
-		{"to a fraction", podOf("p", asking("app", "1500m")), false},
-		{"a burstable pod", burstable, true},
-		{"a container that was not there", podOf("p", asking("app", "2"), asking("new", "1")), false},
-	} {
-		if err := CheckResize(podOf("p", asking("app", "2")), row.pod); (err == nil) != row.ok {
-			t.Errorf("%s: %v", row.name, err)
-		}
 	}
 }

@@ -92,7 +92,7 @@ func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 	if e.given == nil {
 		return p, before
 	}
-	e.due = !e.over && (!e.given.Meets(p) || e.conditions.Pending != nil)
+	e.due = e.open()
 	return e.given.Apply(p), before
 }
 
@@ -101,10 +101,16 @@ func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 func (r *resizes) reconcile(p *v1.Pod) (look bool) {
 	r.change(p.UID, func(e *resizable) {
 		if look = e.kept && e.learn(p); look {
-			e.due = !e.over && (!e.given.Meets(e.wanted) || e.conditions.Pending != nil)
+			e.due = e.open()
 		}
 	})
 	return look
+}
+
+// open says whether there is something to decide: what is asked for is not what
+// was allocated, or the API server has an earlier decision.
+func (e *resizable) open() bool {
+	return !e.over && (!e.given.Meets(e.wanted) || e.conditions.Pending != nil)
 }
 
 // learn takes the conditions of the API server, if they were still to come,
