@@ -73,8 +73,8 @@ type ledger struct {
 	// past is what is left of containers that are judged and gone: the pod's
 	// counts have theirs still.
 	past counts
-	// given are loose kills that have found their container, which is in ends.
-	given uint64
+	// given are loose kills that have found their container.
+	given counts
 	// limited says that a limit was met when kills became loose.
 	limited bool
 	// judged are the ends that were judged, by ID, and whether they were for
@@ -148,6 +148,7 @@ func (l *ledger) fold(there map[string]counts) {
 func (l *ledger) pass(id string, c counts) {
 	l.past.oom += c.oom
 	l.past.kills += c.kills
+	l.past.groups += c.groups
 	delete(l.containers, id)
 	l.untold = slices.DeleteFunc(l.untold, func(k kill) bool { return k.id == id })
 }
@@ -171,18 +172,23 @@ func (l *ledger) own() uint64 {
 }
 
 // loose are kills of which no container is known.
-func (l *ledger) loose() uint64 {
-	n := less(l.pod.kills, l.given+l.past.kills)
+func (l *ledger) loose() uint64 { return l.rest().kills }
+
+// rest is what the pod's group counted and no container's; of "oom" it says
+// nothing.
+func (l *ledger) rest() counts {
+	n := counts{kills: less(l.pod.kills, l.given.kills+l.past.kills), groups: less(l.pod.groups, l.given.groups+l.past.groups)}
 	for _, c := range l.containers {
-		n = less(n, c.kills)
+		n.kills, n.groups = less(n.kills, c.kills), less(n.groups, c.groups)
 	}
 	return n
 }
 
 // give takes what is loose for one container's.
 func (l *ledger) give(id string, hasLimit bool) kill {
-	k := kill{id: id, n: l.loose()}
-	l.given += k.n
+	n := l.rest()
+	k := kill{id: id, n: n.kills, whole: n.groups > 0}
+	l.settle()
 	if l.limited {
 		k.cause = ofPod
 		if hasLimit {
@@ -193,4 +199,8 @@ func (l *ledger) give(id string, hasLimit bool) kill {
 }
 
 // settle takes all that was counted for known, and told.
-func (l *ledger) settle() { l.given += l.loose() }
+func (l *ledger) settle() {
+	n := l.rest()
+	l.given.kills += n.kills
+	l.given.groups += n.groups
+}

@@ -81,6 +81,28 @@ func TestTheGroupIsGoneBeforeTheLook(t *testing.T) {
 	want(t, n)
 }
 
+// The kernel may count the process that it chose twice: with the group, too.
+func TestAWholeGroupIsGoneBeforeTheLook(t *testing.T) {
+	n := newNode(t)
+	p := n.add("web", "64Mi")
+	n.group(n.path(p, ""), counts{})
+	n.start()
+	for run := range uint64(2) {
+		c := counts{oom: run + 1, kills: 4 * (run + 1), groups: run + 1}
+		n.group("/kubepods", c)
+		n.group(n.path(p, ""), c)
+		n.w.Look()
+		want(t, n)
+		same(t, n.reasons(p, seen(ended(fmt.Sprint("a-", run), "a", 137, "Error"))), "OOMKilled")
+		want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: all processes of container a were killed")
+	}
+	c := counts{oom: 3, kills: 9, groups: 2}
+	n.group("/kubepods", c)
+	n.group(n.path(p, ""), c)
+	same(t, n.reasons(p, seen(ended("a-2", "a", 137, "Error"))), "OOMKilled")
+	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+}
+
 func TestWhatTheRuntimeKnowsIsNotLooseForAnother(t *testing.T) {
 	n := newNode(t)
 	p := n.add("web", "64Mi", "64Mi")
