@@ -211,6 +211,7 @@ func (l *Loop) end(ctx context.Context, v *evict.Verdict, seen *evict.Observatio
 		}
 		l.Log.Warn("a pod is evicted", keys...)
 		l.wait(ctx, gone, &v.Act[0], eviction.Grace)
+		l.begin() // signs that came meanwhile were answered by the wait
 		return true
 	}
 	if l.idle.IsZero() {

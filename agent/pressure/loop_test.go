@@ -382,6 +382,22 @@ func TestReactionIsTold(t *testing.T) {
 	}
 }
 
+// An eviction that waited for another tells no time since a sign: it is not the
+// answer to one that came during the wait.
+func TestReactionOfTheSecond(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, ends: 2500 * time.Millisecond, pods: []*user{{name: "a", memory: 260}, {name: "b", memory: 20}, {name: "c", memory: 250}}}
+	n.run(t, hard, func() {
+		for range 20 {
+			time.Sleep(100 * time.Millisecond)
+			n.loop.Look()
+		}
+		time.Sleep(time.Minute)
+	})
+	if log := n.log.String(); strings.Count(log, "a pod is evicted") != 2 || strings.Contains(log, "sinceSign") {
+		t.Errorf("the log: %s", log)
+	}
+}
+
 // Signs go on while nobody can be ended, and nothing is tried or told for each.
 func TestSignsWhileNobodyCanGo(t *testing.T) {
 	n := &node{memory: 100, disk: 100, dead: 95, pods: []*user{{name: "critical", memory: 95, critical: true}}, spareFails: true}
