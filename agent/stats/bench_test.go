@@ -6,11 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"testing"
+
+	"github.com/tinylet/tinylet/cgroups"
 )
 
-// thirtyPods are a full board: 30 pods with two containers and one interface
+// thirtyPods are a full board: 30 pods with these containers and one interface
 // each.
-func thirtyPods(t testing.TB) *Stats {
+func thirtyPods(t testing.TB, containers ...string) *Stats {
 	t.Helper()
 	b := newBoard(t)
 	b.cfg.Log = slog.New(slog.DiscardHandler)
@@ -18,7 +20,7 @@ func thirtyPods(t testing.TB) *Stats {
 		return append(to, Interface{Name: "eth0", Rx: Traffic{Bytes: 1e6, Packets: 1e3}, Tx: Traffic{Bytes: 1e6, Packets: 1e3}}), nil
 	}
 	for i := range 30 {
-		b.pod(t, "default", fmt.Sprintf("web-7c9d8f5b6-%05d", i), "app", "side")
+		b.pod(t, "default", fmt.Sprintf("web-7c9d8f5b6-%05d", i), containers...)
 	}
 	return b.stats(t)
 }
@@ -35,7 +37,7 @@ var answers = []struct {
 }
 
 func TestAllocations(t *testing.T) {
-	s := thirtyPods(t)
+	s := thirtyPods(t, "app", "side")
 	for _, a := range answers {
 		t.Run(a.name, func(t *testing.T) {
 			if n := testing.AllocsPerRun(5, func() {
@@ -58,7 +60,7 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 func BenchmarkScrape(b *testing.B) {
-	s := thirtyPods(b)
+	s := thirtyPods(b, "app", "side")
 	for _, a := range answers {
 		b.Run(a.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -71,5 +73,25 @@ func BenchmarkScrape(b *testing.B) {
 			}
 			b.ReportMetric(float64(size), "text-bytes")
 		})
+	}
+}
+
+// BenchmarkGather reads all that an answer tells of 30 pods, and writes nothing.
+func BenchmarkGather(b *testing.B) {
+	for _, containers := range [][]string{{"app"}, {"app", "side"}} {
+		s := thirtyPods(b, containers...)
+		for _, answer := range []struct {
+			name  string
+			parts cgroups.Parts
+		}{{"resource", resourceParts}, {"summary", summaryParts}, {"cadvisor", cadvisorParts}} {
+			b.Run(fmt.Sprintf("%s/containers=%d", answer.name, len(containers)), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if g, err := s.gather(b.Context(), answer.parts); err != nil || g.broken {
+						b.Fatal(g, err)
+					}
+				}
+			})
+		}
 	}
 }
