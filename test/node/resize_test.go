@@ -98,7 +98,7 @@ func (l lab) limits(p *corev1.Pod) string {
 	l.Helper()
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 	return strings.Join(strings.Fields(l.sh(fmt.Sprintf(
-		`cd /sys/fs/cgroup/kubepods/*/pod%s && cat cpu.max memory.max %s/cpu.max %s/memory.max`, p.UID, id, id))), " ")
+		`cd $(find /sys/fs/cgroup/kubepods -maxdepth 2 -name pod%s) && cat cpu.max memory.max %s/cpu.max %s/memory.max`, p.UID, id, id))), " ")
 }
 
 // resized says what is missing until the pod has the limits, shows them and
