@@ -70,8 +70,9 @@ bin/verdict: test/verdict/main.go test/verdict/follow.go
 .PHONY: test-pod test-systemd e2e-power
 test-pod: host build-arm64 ## all that a pod's spec can ask for, on a simulated arm64 board (a part of test-board-arm64), and what probes cost
 	BOARD_ARCH=arm64 BOARD_PROBES=1 go test -tags board -count=1 -timeout 30m -v -run '^(TestPod|TestManifests|TestProbeBudget)$$' ./test/e2e
-test-systemd: host build-arm64 ## pods on a simulated arm64 board whose process 1 is systemd, with which the runtime makes cgroups (slow, not in test)
+test-systemd: host build-arm64 control-plane ## a simulated arm64 board whose process 1 is systemd, with which the runtime makes cgroups: pods, and as a node of a real control plane resizes and memory pressure (root, slow, not in test)
 	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags board -count=1 -timeout 45m -v -run '^TestSystemd$$' ./test/e2e
+	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestResize|TestMemoryPressure)$$' ./test/node
 e2e-power: host build-arm64 ## ten power cuts in the phases of a pod with every kind of volume (slow, not in test)
 	BOARD_ARCH=arm64 BOARD_POWER=1 go test -tags board -count=1 -timeout 45m -v -run TestPodPowerCut ./test/e2e
 

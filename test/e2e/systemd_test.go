@@ -37,6 +37,7 @@ func TestSystemd(t *testing.T) {
 		{"a container over its limit", func(n node) { overItsLimit(n); n.clear(); n.noSlices() }},
 		{"agent killed while pods start", killedWhileStarting},
 		{"the bus is away", busAway},
+		{"the bus does not answer", busHangs},
 	} {
 		if !t.Run(c.name, func(t *testing.T) {
 			n := n.with(t)
@@ -282,6 +283,27 @@ func busAway(n node) {
 	n.sh("rm %s/goes.yaml; systemctl restart tinylet; sleep 5", manifestDir)
 	n.sh("systemctl start dbus.socket dbus.service")
 	after := n.eventually(patience, "the bus is back", statuses(map[string]string{"stays": "Running", "late": "Running"}))
+	if was, is := before["stays"].Containers[0].ID, after["stays"].Containers[0].ID; was != is {
+		n.Errorf("the pod that runs was restarted: %s, now %s", was, is)
+	}
+	n.clear()
+	n.noSlices()
+}
+
+// busHangs has the bus answer nothing for a while: the agent goes on, starts
+// anew, and says what it waits for.
+func busHangs(n node) {
+	n.put("stays.yaml", sleeper("stays", 1))
+	before := n.eventually(patience, "a pod runs", statuses(map[string]string{"stays": "Running"}))
+	n.sh("kill -STOP $(pidof dbus-daemon)")
+	n.put("late.yaml", sleeper("late", 1))
+	n.pod("late").event("FailedToCreatePodContainer", "systemd does not answer within")
+	if got := n.sh("tinylet check; true"); !strings.Contains(got, "see that dbus.socket and dbus.service run") {
+		n.Errorf("check says nothing of the bus:\n%s", got)
+	}
+	n.sh("systemctl restart tinylet; sleep 10; tinylet ps | grep stays-board")
+	n.sh("kill -CONT $(pidof dbus-daemon)")
+	after := n.eventually(patience, "the bus answers", statuses(map[string]string{"stays": "Running", "late": "Running"}))
 	if was, is := before["stays"].Containers[0].ID, after["stays"].Containers[0].ID; was != is {
 		n.Errorf("the pod that runs was restarted: %s, now %s", was, is)
 	}

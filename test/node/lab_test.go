@@ -45,7 +45,8 @@ type lab struct {
 	disk string
 	date time.Time // the board's clock when it starts; zero is the present
 
-	memoryMB int // of the board; 0 is 512
+	memoryMB int  // of the board; 0 is 512
+	systemd  bool // is the board's process 1, as BOARD_SYSTEMD asks for
 }
 
 // with is the lab for a subtest.
@@ -73,8 +74,8 @@ func newLab(t *testing.T) lab {
 // prepareLab starts a control plane and makes the disk of a board.
 func prepareLab(t *testing.T) lab {
 	t.Helper()
-	l := lab{T: t, c: cluster.Start(t, cluster.Options{})}
-	im, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Progress: lines{t}})
+	l := lab{T: t, c: cluster.Start(t, cluster.Options{}), systemd: os.Getenv("BOARD_SYSTEMD") != ""}
+	im, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Systemd: l.systemd, Progress: lines{t}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,12 +169,33 @@ func (l lab) start(files []board.File) *board.VM {
 	return vm
 }
 
+// service is the shell's command to start, stop or restart the agent.
+func (l lab) service(verb string) string {
+	if l.systemd {
+		return "systemctl " + verb + " tinylet"
+	}
+	return "/etc/init.d/S50tinylet " + verb
+}
+
+// agentLog is the shell's command for what the agent has logged.
+func (l lab) agentLog() string {
+	if l.systemd {
+		return "journalctl -u tinylet -o cat --no-pager"
+	}
+	return "cat /var/log/tinylet.log"
+}
+
+// group is the shell's word for a pod's cgroup, by either driver.
+func group(p *corev1.Pod) string {
+	return fmt.Sprintf("$(find /sys/fs/cgroup/kubepods* -maxdepth 2 -name '*pod%s*')", strings.ReplaceAll(string(p.UID), "-", "?"))
+}
+
 // keepLogs keeps what the board said as artifacts, and shows its end after a
 // failure.
 func (l lab) keepLogs(vm *board.VM) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Context()), 20*time.Second)
 	defer cancel()
-	out, err := vm.Run(ctx, "sh", "-c", "cat /var/log/tinylet.log; tinylet ps; tinylet events")
+	out, err := vm.Run(ctx, "sh", "-c", l.agentLog()+"; tinylet ps; tinylet events")
 	if err != nil {
 		return // it was ended by the test
 	}

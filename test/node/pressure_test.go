@@ -60,13 +60,13 @@ var reactions = regexp.MustCompile(`msg="a pod is evicted" .*pod=(\S+) .*signal=
 func TestMemoryPressure(t *testing.T) {
 	l := prepareLab(t)
 	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), boardMemory(t))
-	l.sh(`printf 'evictionPressureTransitionPeriod: 5s\n' >> /etc/tinylet/config.yaml && /etc/init.d/S50tinylet restart`)
+	l.sh(`printf 'evictionPressureTransitionPeriod: 5s\n' >> /etc/tinylet/config.yaml && ` + l.service("restart"))
 	l.until("the node is Ready", l.nodeReady)
 	t.Log(l.sh("tinylet check | grep -i -A1 eviction; free -m"))
 	l.c.Apply(t, onNode("kept", "requests: {cpu: 50m, memory: 60Mi}, limits: {cpu: 50m, memory: 60Mi}", eats(40, "0.01")))
 	l.until("the pod that is to stay runs", func() string { return l.running("app=kept", 1) })
 	l.until("it has its working set", func() string {
-		if used := l.sh("cat /sys/fs/cgroup/kubepods/pod*/memory.current"); len(used) < 8 {
+		if used := l.sh("cat " + group(l.pod("kept")) + "/memory.current"); len(used) < 8 {
 			return used
 		}
 		return ""
@@ -84,7 +84,7 @@ func TestMemoryPressure(t *testing.T) {
 			t.Fatalf("round %d: the node was Ready since %s, and is since %s", round, ready, now)
 		}
 	}
-	if killed := l.sh("grep -h oom_kill /sys/fs/cgroup/kubepods/pod*/memory.events"); strings.Contains(killed, "oom_kill 1") {
+	if killed := l.sh("grep -h oom_kill " + group(l.pod("kept")) + "/memory.events"); strings.Contains(killed, "oom_kill 1") {
 		t.Errorf("the kernel killed in the pod that was to stay: %s", killed)
 	}
 	l.reacted()
@@ -199,7 +199,7 @@ func (l lab) conditionIs(kind corev1.NodeConditionType, wanted corev1.ConditionS
 func (l lab) reacted() {
 	l.Helper()
 	var all []time.Duration
-	for _, m := range reactions.FindAllStringSubmatch(l.sh("cat /var/log/tinylet.log"), -1) {
+	for _, m := range reactions.FindAllStringSubmatch(l.sh(l.agentLog()), -1) {
 		took, err := time.ParseDuration(m[3])
 		if err != nil {
 			l.Fatal(err)

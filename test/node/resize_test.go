@@ -98,7 +98,7 @@ func (l lab) limits(p *corev1.Pod) string {
 	l.Helper()
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 	return strings.Join(strings.Fields(l.sh(fmt.Sprintf(
-		`cd $(find /sys/fs/cgroup/kubepods -maxdepth 2 -name pod%s) && cat cpu.max memory.max %s/cpu.max %s/memory.max`, p.UID, id, id))), " ")
+		`cd %s && cat cpu.max memory.max *%s*/cpu.max *%[2]s*/memory.max`, group(p), id))), " ")
 }
 
 // resized says what is missing until the pod has the limits, shows them and
@@ -191,7 +191,7 @@ func (l lab) resizeWhole() {
 func (l lab) resizeBelowUse() {
 	l.until("it has its memory", func() string {
 		p := l.pod("full")
-		if used := strings.TrimSpace(l.sh(fmt.Sprintf("cat /sys/fs/cgroup/kubepods/*/pod%s/memory.current", p.UID))); len(used) < 8 || used < "24000000" {
+		if used := strings.TrimSpace(l.sh(fmt.Sprintf("cat %s/memory.current", group(p)))); len(used) < 8 || used < "24000000" {
 			return used + " bytes"
 		}
 		return ""
@@ -239,10 +239,14 @@ spec:
 		l.Errorf("its files say %s", got)
 	}
 	l.c.Must(l.T, "delete", "pod", "large")
-	quota := fmt.Sprintf("%d 100000 33554432", all/2*100)
+	quota := all / 2 * 100
+	if l.systemd { // has whole percents of a CPU
+		quota = (quota + 999) / 1000 * 1000
+	}
+	files := fmt.Sprintf("%[1]d 100000 33554432 %[1]d 100000 33554432", quota)
 	l.until("it has grown", func() string {
 		written := resource.MustParse(cpu) // as the API writes it
-		return l.resized("live", quota+" "+quota, fmt.Sprintf("%[1]v 16Mi %[1]v 32Mi", &written))
+		return l.resized("live", files, fmt.Sprintf("%[1]v 16Mi %[1]v 32Mi", &written))
 	})
 	l.resize("live", "100m", "16Mi", "200m", "32Mi")
 	l.until("it has shrunk", func() string { return l.resized("live", smallFiles, smallShown) })
@@ -251,12 +255,12 @@ spec:
 // resizeAcrossAgents asks for more while no agent is there.
 func (l lab) resizeAcrossAgents() {
 	was := restarts(l.pods("size=any"))
-	l.sh("/etc/init.d/S50tinylet stop")
+	l.sh(l.service("stop"))
 	l.resize("live", "200m", "32Mi", "400m", "64Mi")
 	if got := l.limits(l.pod("live")); got != smallFiles {
 		l.Errorf("without an agent its files say %s", got)
 	}
-	l.sh("/etc/init.d/S50tinylet start")
+	l.sh(l.service("start"))
 	l.until("it has grown", func() string { return l.resized("live", largeFiles, largeShown) })
 	for id, now := range restarts(l.pods("size=any")) {
 		if was[id] != now {
@@ -269,7 +273,7 @@ func (l lab) resizeAcrossAgents() {
 // than the node has at all the API server refuses by itself.
 func (l lab) resizeInfeasible() {
 	l.c.Must(l.T, "delete", "pods", "--selector=size=any", "--timeout=2m")
-	l.sh(`printf 'cpuManagerPolicy: static\nreservedSystemCPUs: "0"\n' >> /etc/tinylet/config.yaml && /etc/init.d/S50tinylet restart`)
+	l.sh(`printf 'cpuManagerPolicy: static\nreservedSystemCPUs: "0"\n' >> /etc/tinylet/config.yaml && ` + l.service("restart"))
 	l.until("a CPU is reserved", func() string {
 		var node corev1.Node
 		l.c.Get(l.T, &node, "node", name)
