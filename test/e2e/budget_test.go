@@ -25,9 +25,9 @@ func budgets(n node) {
 	n.sh("sleep 20")
 	pid := strconv.Itoa(n.status().PID)
 	calls, cpu := n.status().RuntimeCalls, n.cpu(pid)
-	start := time.Now()
+	start, sleeps := time.Now(), n.sleeps(pid)
 	n.sh("sleep 60")
-	cpuAfter := n.cpu(pid)
+	woken, cpuAfter := n.sleeps(pid)-sleeps, n.cpu(pid)
 	elapsed := time.Since(start)
 	callsAfter := n.status().RuntimeCalls
 	anon, rss := n.memory(pid, "RssAnon"), n.memory(pid, "VmRSS")
@@ -36,6 +36,7 @@ func budgets(n node) {
 	n.Logf("budget: agent anonymous memory with 10 pods: %.1f MB of 12 MB (RSS %.1f MB)", anon, rss)
 	n.Logf("budget: idle CPU of the agent with 10 pods: %.1f ms/s of 15 ms/s", perSecond)
 	n.Logf("budget: calls to the runtime in an idle minute: %d, fewer than 5", callsAfter-calls)
+	n.Logf("threads of the agent woken in an idle minute: %d times", woken)
 	if anon > 12 {
 		n.Errorf("%.1f MB of anonymous memory, want at most 12", anon)
 	}
@@ -67,6 +68,17 @@ func (n node) cpu(pid string) time.Duration {
 		n.Fatalf("/proc/%s/stat: %q", pid, rest)
 	}
 	return time.Duration(user+system) * 10 * time.Millisecond // ticks of 100 Hz
+}
+
+// sleeps is how often threads of a process have gone to sleep, and were woken.
+func (n node) sleeps(pid string) int {
+	n.Helper()
+	sum := n.sh("cat /proc/%s/task/*/status | awk '/^voluntary_ctxt_switches/ { n += $2 } END { print n }'", pid)
+	count, err := strconv.Atoi(sum)
+	if err != nil {
+		n.Fatalf("sleeps of process %s: %q", pid, sum)
+	}
+	return count
 }
 
 // memory is a field of /proc/PID/status in MB.
