@@ -1,9 +1,11 @@
 // Command fuzz runs every fuzz target of the module for a while, one after
-// the other, since `go test -fuzz` takes one at a time.
+// the other, since `go test -fuzz` takes one at a time. One that fails keeps
+// none of the others from running.
 package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -28,6 +30,7 @@ func run(each time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("list packages: %w", err)
 	}
+	ran, failed := 0, []string(nil)
 	for _, pkg := range strings.Fields(string(packages)) {
 		names, err := exec.Command("go", "test", "-list", "^Fuzz", pkg).CombinedOutput()
 		if err != nil {
@@ -41,10 +44,15 @@ func run(each time.Duration) error {
 			fmt.Printf("==> %s %s for %s\n", pkg, name, each)
 			cmd := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+name+"$", "-fuzztime", each.String(), pkg)
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+			ran++
 			if err := cmd.Run(); err != nil {
-				return fmt.Errorf("%s in %s: %w", name, pkg, err)
+				failed = append(failed, fmt.Sprintf("%s in %s: %v", name, pkg, err))
 			}
 		}
+	}
+	fmt.Printf("%d fuzz targets ran for %s each, %d failed\n", ran, each, len(failed))
+	if len(failed) > 0 {
+		return errors.New(strings.Join(failed, "; "))
 	}
 	return nil
 }
