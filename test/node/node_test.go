@@ -337,9 +337,8 @@ func (l lab) drain() {
 		}
 		return ""
 	})
-	if got := l.sh("tinylet ps | grep web || true"); got != "" {
-		l.Errorf("the board still has %s", got)
-	}
+	// It hears from the API server that they are gone.
+	l.until("the board has forgotten them", func() string { return l.sh("tinylet ps | grep web || true") })
 	l.c.Must(l.T, "uncordon", name)
 	l.until("two replicas run again", func() string { return l.running("app=web", 2) })
 }
