@@ -105,8 +105,8 @@ func (s *said) add(text string) {
 }
 
 // verdict is what those that failed have said, without what failed only for
-// one of its own parts. Their names stand once more at its end, where also
-// those see them who see no more.
+// one of its own parts. If that is much, their names and reasons stand once
+// more at its end, where also those see them who see no more.
 func verdict(all []*said, prefix string) string {
 	var b strings.Builder
 	var names []string
@@ -115,7 +115,7 @@ func verdict(all []*said, prefix string) string {
 		if !s.failed || s.failedBelow && len(lines) == 0 {
 			continue
 		}
-		names = append(names, s.name)
+		names = append(names, s.name+s.reason())
 		fmt.Fprintf(&b, "%sFAILED: %s\n", prefix, s.name)
 		left := max(len(lines)-most, 0)
 		for _, line := range lines[:(len(lines)-left)/2] {
@@ -133,10 +133,25 @@ func verdict(all []*said, prefix string) string {
 			b.WriteString(prefix + line)
 		}
 	}
-	if len(names) > 1 {
-		fmt.Fprintf(&b, "%sFAILED: %s\n", prefix, strings.Join(names, ", "))
+	if len(names) > 1 || strings.Count(b.String(), "\n") > 1+most {
+		for _, name := range names {
+			fmt.Fprintf(&b, "%sFAILED: %s\n", prefix, name)
+		}
 	}
 	return b.String()
+}
+
+// reason is the last that a test itself has said, without the logs that it
+// shows of what it had running: for most, why it gave up.
+func (s *said) reason() string {
+	lines := logged(s.own())
+	for len(lines) > 0 && strings.HasSuffix(lines[len(lines)-1], "log:\n") {
+		lines = lines[:len(lines)-1]
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return ": " + strings.TrimSpace(lines[len(lines)-1])
 }
 
 // logged are the last lines that a test itself has begun to say.

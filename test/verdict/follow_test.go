@@ -64,7 +64,7 @@ func TestFollow(t *testing.T) {
 				`{"Action":"fail","Package":"p","Test":"TestA"}`,
 			},
 			printed: "x:     a_test.go:4: also bad\n",
-			verdict: "x: FAILED: p TestA/b\nx: FAILED: p TestA\nx:     a_test.go:4: also bad\nx: FAILED: p TestA/b, p TestA\n",
+			verdict: "x: FAILED: p TestA/b\nx: FAILED: p TestA\nx:     a_test.go:4: also bad\nx: FAILED: p TestA/b\nx: FAILED: p TestA: a_test.go:4: also bad\n",
 		},
 		{
 			name: "a package that is not built",
@@ -76,7 +76,7 @@ func TestFollow(t *testing.T) {
 				`{"Action":"fail","Package":"p","FailedBuild":"p [p.test]"}`,
 			},
 			printed: "x: # p\nx: ./a.go:1:1: no\nx: FAIL\tp [build failed]\n",
-			verdict: "x: FAILED: p [p.test]\nx: # p\nx: ./a.go:1:1: no\nx: FAILED: p\nx: FAILED: p [p.test], p\n",
+			verdict: "x: FAILED: p [p.test]\nx: # p\nx: ./a.go:1:1: no\nx: FAILED: p\nx: FAILED: p [p.test]\nx: FAILED: p\n",
 		},
 		{
 			name: "a line in two events",
@@ -125,10 +125,10 @@ func TestFollowLeavesOutTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(verdict, "\n"), "\n")
-	if want := most + 2; len(lines) != want {
+	if want := most + 3; len(lines) != want {
 		t.Fatalf("%d lines, want %d", len(lines), want)
 	}
-	for i, want := range map[int]string{0: "FAILED: p TestA", 1: "0", most / 2: "29", most/2 + 1: "    (61 lines left out)", most/2 + 2: "91", most + 1: "120"} {
+	for i, want := range map[int]string{0: "FAILED: p TestA", 1: "0", most / 2: "29", most/2 + 1: "    (61 lines left out)", most/2 + 2: "91", most + 1: "120", most + 2: "FAILED: p TestA"} {
 		if lines[i] != want {
 			t.Errorf("line %d is %q, want %q", i, lines[i], want)
 		}
@@ -145,6 +145,7 @@ func TestFollowTellsWhatTheTestSaid(t *testing.T) {
 		say(fmt.Sprintf("    a_test.go:1: turn %d", i))
 	}
 	say("    a_test.go:2: the failure")
+	say("    node_test.go:3: the agent's log:")
 	for i := range 200 {
 		say(fmt.Sprintf("        log %d", i))
 	}
@@ -156,7 +157,10 @@ func TestFollowTellsWhatTheTestSaid(t *testing.T) {
 	if !strings.Contains(verdict, "the failure\n") || !strings.Contains(verdict, "turn 99\n") || strings.Contains(verdict, "turn 50\n") {
 		t.Error(verdict)
 	}
-	if n := strings.Count(verdict, "\n"); n != 1+most+1+mostBetween {
+	if !strings.HasSuffix(verdict, "\nFAILED: p TestA: a_test.go:2: the failure\n") {
+		t.Errorf("its last word: %s", verdict[strings.LastIndex(strings.TrimSpace(verdict), "\n"):])
+	}
+	if n := strings.Count(verdict, "\n"); n != 1+most+1+mostBetween+1 {
 		t.Errorf("%d lines", n)
 	}
 }
