@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tinylet/tinylet/agent/apiclient"
@@ -69,10 +70,14 @@ func Load(path string) (*Kubeconfig, error) {
 }
 
 // Parse reads a kubeconfig without its files; relative paths begin at dir. As
-// with kubectl, unknown fields say nothing.
+// with kubectl, unknown fields say nothing, nor do those in another case.
 func Parse(data []byte, dir string) (*Kubeconfig, error) {
 	var raw clientcmdv1.Config
-	if err := yaml.Unmarshal(data, &raw); err != nil {
+	text, err := yaml.YAMLToJSON(data)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &raw)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("not a kubeconfig: %w", err)
 	}
 	if (raw.Kind != "" && raw.Kind != "Config") || (raw.APIVersion != "" && raw.APIVersion != "v1") {

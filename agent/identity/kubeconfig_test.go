@@ -65,6 +65,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a pod", "kind: Pod\napiVersion: v1", "not a kubeconfig but v1 Pod"},
 		{"no context", "current-context: x", `no context "x"`},
 		{"no server", document("", ""), "names no server"},
+		{"a field in another case", strings.ReplaceAll(document(aServer, ""), "  context:", "  contExt:"), `no cluster ""`},
 		{"insecure and a CA", document(aServer+", insecure-skip-tls-verify: true, certificate-authority: x", ""), "contradict"},
 		{"a proxy of no kind", document(aServer+", proxy-url: 'ftp://x'", ""), `scheme "ftp"`},
 		{"exec", document(aServer, "exec: {command: aws, apiVersion: v1}"), "exec: aws"},
