@@ -231,7 +231,10 @@ func (l *lab) psShows(inv *inventory.Inventory) {
 func (l *lab) nothingLeft() {
 	l.t.Helper()
 	l.eventually("nothing of the pods is left", func() (string, bool) {
-		inv := l.inventory()
+		inv, err := l.list()
+		if err != nil {
+			return err.Error(), false
+		}
 		left := strings.Fields(l.shell("ls -d /var/lib/kubelet/pods/* /var/log/pods/* /var/log/containers/* " +
 			"/sys/fs/cgroup/kubepods/pod* /sys/fs/cgroup/kubepods/*/pod* 2>/dev/null; awk '$2 ~ /kubelet\\/pods/ {print $2}' /proc/mounts; true"))
 		if n := len(inv.Sandboxes) + len(inv.Containers) + len(left); n > 0 {

@@ -184,11 +184,21 @@ func (l *lab) shell(script string) string {
 // inventory lists what the runtime holds.
 func (l *lab) inventory() *inventory.Inventory {
 	l.t.Helper()
-	inv := &inventory.Inventory{}
-	if err := json.Unmarshal([]byte(l.shell("crilist")), inv); err != nil {
+	inv, err := l.list()
+	if err != nil {
 		l.t.Fatal(err)
 	}
 	return inv
+}
+
+// list is inventory while the runtime may be too busy to answer in a minute.
+func (l *lab) list() (*inventory.Inventory, error) {
+	out, err := l.vm.Must(l.t.Context(), "crilist")
+	if err != nil {
+		return nil, err
+	}
+	inv := &inventory.Inventory{}
+	return inv, json.Unmarshal([]byte(out), inv)
 }
 
 // eventually asks until the answer is yes. check says what is missing.
