@@ -76,12 +76,20 @@ func (l lab) usual() {
 	l.until("the disk has room again", func() string { return l.conditionIs(corev1.NodeDiskPressure, corev1.ConditionFalse) })
 }
 
+// goarch is the board's architecture as images name it.
+func goarch() string {
+	if arch() == board.ARMv7 {
+		return "arm"
+	}
+	return "arm64"
+}
+
 // fullByImage has an image go, and no pod.
 func (l lab) fullByImage() {
 	data := make([]byte, bigMiB<<20)
 	_, _ = rand.Read(data) // nothing compresses it
 	var archive bytes.Buffer
-	if err := imagetar.Write(&archive, imagetar.Image{Name: bigImage, GOARCH: "arm64", Files: []imagetar.File{{Name: "big", Mode: 0o644, Data: data}}}); err != nil {
+	if err := imagetar.Write(&archive, imagetar.Image{Name: bigImage, GOARCH: goarch(), Files: []imagetar.File{{Name: "big", Mode: 0o644, Data: data}}}); err != nil {
 		l.Fatal(err)
 	}
 	// Beside the disk, so that only what containerd makes of it takes room.
