@@ -28,9 +28,9 @@ type recorded struct {
 	}
 }
 
-func readRecorded(t *testing.T) (r recorded, n *Node) {
+func readRecorded(t *testing.T, file string) (r recorded, n *Node) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "kubelet-cgroups.json"))
+	text, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func readRecorded(t *testing.T) (r recorded, n *Node) {
 		t.Fatal(err)
 	}
 	return r, &Node{
-		MemoryCapacity: memory, MemoryAccounting: true, SwapAccounting: false, CPUCFSQuota: true,
+		MemoryCapacity: memory, MemoryUnreserved: memory, MemoryAccounting: true, SwapAccounting: true, CPUCFSQuota: true,
 		HugePageSizes: []string{"2MB"}, HugePageAccounting: true,
 		Enforced: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(r.Node["cpus"]), v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
@@ -54,9 +54,18 @@ func readRecorded(t *testing.T) (r recorded, n *Node) {
 	}
 }
 
-// TestGroupsOfKubelet compares what is written into groups with the kubelet's.
+// TestGroupsOfKubelet compares what is written into groups with the kubelet's,
+// as it comes and with memory QoS.
 func TestGroupsOfKubelet(t *testing.T) {
-	r, n := readRecorded(t)
+	t.Run("as a kubelet comes", func(t *testing.T) { compareRecorded(t, "kubelet-cgroups.json", false) })
+	t.Run("memory QoS", func(t *testing.T) { compareRecorded(t, "kubelet-cgroups-memoryqos.json", true) })
+}
+
+func compareRecorded(t *testing.T, file string, memoryQoS bool) {
+	r, n := readRecorded(t, file)
+	if memoryQoS {
+		n.MemoryQoS, n.MemoryThrottling = true, 0.9
+	}
 	var pods []*v1.Pod
 	for _, p := range r.Pods {
 		manifest.Default(p.Pod)
@@ -93,6 +102,9 @@ func filesOf(r cgroups.Resources) map[string]string {
 		files["cpu.max"] = strconv.FormatInt(r.CPUMax.Quota, 10) + " " + strconv.FormatUint(r.CPUMax.Period, 10)
 	}
 	for file, value := range r.Unified {
+		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil && strings.HasPrefix(file, "memory.") && file != "memory.oom.group" {
+			value = strconv.FormatInt(bytes&^4095, 10) // as above
+		}
 		files[file] = value
 	}
 	return files

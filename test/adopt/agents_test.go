@@ -34,7 +34,9 @@ func (l *lab) startKubelet() *stockKubelet {
 	log := &logBuffer{}
 	l.kubeletLogs = append(l.kubeletLogs, log)
 	p, err := l.vm.Start(l.t.Context(), board.Cmd{
-		Argv:   []string{"sh", "-c", "echo $$ > " + kubeletPID + "; exec /usr/bin/stock-kubelet --config /etc/stock-kubelet.yaml --v=3"},
+		// In a group of its own, as init systems start services: in the root one
+		// it finds no memory.swap.max and takes the kernel to account no swap.
+		Argv:   []string{"sh", "-c", "g=/sys/fs/cgroup/stock-kubelet; mkdir -p $g && echo $$ | tee " + kubeletPID + " > $g/cgroup.procs && exec /usr/bin/stock-kubelet --config /etc/stock-kubelet.yaml --v=3"},
 		Stdout: log, Stderr: log,
 	})
 	if err != nil {

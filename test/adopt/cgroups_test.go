@@ -64,8 +64,6 @@ func compareCgroups(t *testing.T, memoryQoS bool, recording string) {
 		})
 		l.wait(qosSettle)
 		kubelet = l.cgroupRecords(pods)
-		l.removePods(pods)
-		l.nothingLeft()
 		k.stop()
 	})
 	if os.Getenv("RECORD") != "" {
@@ -78,9 +76,15 @@ func compareCgroups(t *testing.T, memoryQoS bool, recording string) {
 		}
 		l.say("recorded in %s", recording)
 	}
+	// A kubelet takes minutes for it, and on a board that is so busy that
+	// containerd loses a container it never comes to an end.
+	l.step("tinylet takes them over, and ends them", func() {
+		l.removePods(pods)
+		l.startTinylet()
+		l.nothingLeft()
+	})
 	l.step("tinylet starts them", func() {
 		l.putPods(pods)
-		l.startTinylet()
 		l.eventually("they run", func() (string, bool) {
 			got, err := l.ps()
 			if err != nil {
@@ -126,6 +130,21 @@ func (l *lab) removePods(pods []*v1.Pod) {
 	l.say("the manifests are removed")
 }
 
+// asked is a limit of the CPU as it was written. On a board that is too busy
+// to keep to a period, the kernel doubles quota and period of a group by itself
+// (sched_cfs_period_timer in kernel/sched/fair.c: "period too short").
+func asked(limit string) string {
+	const period = 100000 // of both agents
+	var quota, in int
+	if n, err := fmt.Sscanf(limit, "%d %d", &quota, &in); n != 2 || err != nil {
+		return limit // without a limit
+	}
+	for in > period && in%2 == 0 && quota%2 == 0 {
+		quota, in = quota/2, in/2
+	}
+	return fmt.Sprintf("%d %d", quota, in)
+}
+
 // allRun says which pods do not run with all their containers.
 func allRun(pods []*v1.Pod, got map[string]outcome) (missing string, ok bool) {
 	for _, p := range pods {
@@ -161,6 +180,9 @@ func (l *lab) cgroupRecords(pods []*v1.Pod) *cgroupRecords {
 		dir = path.Clean(dir)
 		if values[dir] == nil {
 			values[dir] = map[string]string{}
+		}
+		if name == "cpu.max" {
+			value = asked(value)
 		}
 		values[dir][name] = value
 	}
