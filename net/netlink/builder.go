@@ -56,6 +56,11 @@ func (b *Builder) close() {
 	order.PutUint32(b.buf[b.begin:], uint32(len(b.buf)-b.begin))
 }
 
+// Ack has the kernel acknowledge the message that is being built (NLM_F_ACK).
+func (b *Builder) Ack() {
+	order.PutUint16(b.buf[b.begin+6:], order.Uint16(b.buf[b.begin+6:])|unix.NLM_F_ACK)
+}
+
 // Raw appends a family's own header, which has no attribute's.
 func (b *Builder) Raw(p []byte) {
 	b.buf = append(b.buf, p...)

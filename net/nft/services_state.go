@@ -1,0 +1,3 @@
+package nft
+
+type wroteServices struct{}
