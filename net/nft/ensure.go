@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -70,29 +69,10 @@ func (t *Table) stamp() (stamp string, err error) {
 
 // eachRule goes through the rules of a chain, or of all, in their order.
 func (t *Table) eachRule(chain string, each func(chain string, attributes []byte)) error {
-	var b netlink.Builder
-	request(&b, unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP)
-	b.String(unix.NFTA_RULE_TABLE, tableName)
-	if chain != "" {
-		b.String(unix.NFTA_RULE_CHAIN, chain)
-	}
-	var held [][]byte
-	err := t.conn.Dump(&b, func() { held = held[:0] }, func(_ uint16, payload []byte) error {
-		// Older kernels list all tables' rules.
-		a := attributes(payload)
-		if netlink.Text(netlink.Attribute(a, unix.NFTA_RULE_TABLE)) == tableName {
-			held = append(held, append([]byte(nil), a...))
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("list rules: %w", t.explain(err))
-	}
-	for _, a := range held {
+	return t.list(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, unix.NFTA_RULE_TABLE, chain, func(a []byte) {
 		of := netlink.Text(netlink.Attribute(a, unix.NFTA_RULE_CHAIN))
 		if chain == "" || of == chain {
 			each(of, a)
 		}
-	}
-	return nil
+	})
 }

@@ -34,6 +34,7 @@ type chain struct {
 // The networks with a meaning of their own.
 var (
 	loopback   = netip.MustParsePrefix("127.0.0.0/8")
+	loopback6  = netip.MustParsePrefix("::1/128")
 	multicast4 = netip.MustParsePrefix("224.0.0.0/4")
 	multicast6 = netip.MustParsePrefix("ff00::/8")
 )
@@ -46,7 +47,7 @@ func (b Base) layout() []chain {
 		{name: chainLeaving, rules: b.leaving()},
 		{name: chainGuard, kind: "filter", hook: unix.NF_INET_PRE_ROUTING, priority: -300, rules: guard()},
 		{name: chainPrerouting, kind: "nat", hook: unix.NF_INET_PRE_ROUTING, priority: -100, rules: toLocal()},
-		{name: chainOutput, kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: -100, rules: toLocal()},
+		{name: chainOutput, kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: -100, rules: fromHere()},
 		{name: chainPostrouting, kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: 100, rules: b.postrouting()},
 	}
 	all[2].rules[0].comment = stamp(all)
@@ -84,6 +85,12 @@ func guard() []*rule {
 // toLocal has what is for this machine looked up in the host ports.
 func toLocal() []*rule {
 	return []*rule{when("host ports").local().jump(chainHostPorts)}
+}
+
+// fromHere is the same for what this machine sends. What is sent from ::1 never
+// leaves it: there is no route_localnet for IPv6.
+func fromHere() []*rule {
+	return append([]*rule{when("the kernel lets nobody else see ::1").destination(loopback6).back()}, toLocal()...)
 }
 
 func hostPorts() []*rule {

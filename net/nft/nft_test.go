@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/tinylet/tinylet/net/netlink"
-	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
 // run runs a program in a namespace, and returns what it prints.
@@ -61,17 +60,4 @@ func port(t testing.TB, host string, protocol Protocol, number uint16, pod, owne
 		p.HostIP = netip.MustParseAddr(host)
 	}
 	return p
-}
-
-func TestFirst(t *testing.T) {
-	ns := nstest.New(t)
-	table := open(t, ns)
-	for range 2 {
-		changed, err := table.Ensure(both)
-		t.Log(changed, err)
-	}
-	t.Log(table.AddPorts([]Port{port(t, "", TCP, 8080, "10.244.1.2:80", "ns/a"), port(t, "192.0.2.1", UDP, 53, "10.244.1.2:5353", "ns/a"),
-		port(t, "", SCTP, 8080, "[fd00:244:1::2]:80", "ns/a")}))
-	t.Log(table.Ports())
-	t.Log(run(t, ns, "nft", "list", "table", "inet", "tinylet"))
 }

@@ -1,3 +1,7 @@
 package nft
 
+import "strings"
+
 type wroteServices struct{}
+
+func ofServices(name string) bool { return strings.HasPrefix(name, "service") }
