@@ -38,8 +38,7 @@ type Config struct {
 	// MTU is that of the containers' interfaces in bytes, 0 for that of the
 	// uplink.
 	MTU int
-	// Ranges are where addresses come from, one for each address that a
-	// container gets or, in one family, one behind the other. They do not
+	// Ranges are where addresses come from: there is one at least, and no two
 	// overlap.
 	Ranges []Range
 	// Masquerade gives the containers the host's address outside of the network.
