@@ -6,6 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// nameLen is the length of a name with its zero byte that needs no memory of
+// its own.
+const nameLen = 64
+
 // encoded is attributes behind attributes, outside of any message, so that they
 // can be compared with the kernel's.
 type encoded struct{ code []byte }
@@ -21,11 +25,16 @@ func (e *encoded) attribute(kind uint16, value []byte) {
 
 // number is in the network's order.
 func (e *encoded) number(kind uint16, value uint32) {
-	e.attribute(kind, binary.BigEndian.AppendUint32(nil, value))
+	var data [4]byte
+	binary.BigEndian.PutUint32(data[:], value)
+	e.attribute(kind, data[:])
 }
 
 // text ends with a zero byte.
-func (e *encoded) text(kind uint16, value string) { e.attribute(kind, append([]byte(value), 0)) }
+func (e *encoded) text(kind uint16, value string) {
+	var data [nameLen]byte
+	e.attribute(kind, append(append(data[:0], value...), 0))
+}
 
 // open starts an attribute that holds others, until close. None is marked as
 // nested, as the kernel does not mark its own.

@@ -17,7 +17,12 @@ type rule struct {
 }
 
 // when starts a rule with a comment for people.
-func when(comment string) *rule { return &rule{comment: comment} }
+func when(comment string) *rule {
+	return &rule{comment: comment, encoded: encoded{make([]byte, 0, ruleLen)}}
+}
+
+// ruleLen is the length that most rules do not outgrow.
+const ruleLen = 384
 
 // begin starts an expression, end ends it.
 func (r *rule) begin(name string) {
