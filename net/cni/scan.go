@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// JSON is read here without encoding/json, where a document is gone through in
-// place: in a process that lives for one call, the first use of encoding/json
-// costs a third as much CPU time as starting the process (0.3 ms on the amd64
-// where the process takes 0.95, several times that on a small board), and 0.9
-// MB of memory on top of 1.7.
+// JSON is read here, and gone through in place, without encoding/json: a process
+// that lives for one call pays for the first use of that each time. Measured with
+// Go 1.26 for linux/amd64, ADD by encoding/json takes 0.38 ms of CPU time on top of
+// the 1.0 that the process takes to start, and 0.16 by this; a small board takes
+// several times as long. The process has 2.3 MB of memory in place of 2.65.
 
 // maxDepth is how deep a document may be nested. Runtimes nest four deep.
 const maxDepth = 64
