@@ -225,6 +225,40 @@ func TestReleaseKilledAndAddressGiven(t *testing.T) {
 	tidy(t, s)
 }
 
+// A lease that was half released does not come back when its owner claims the
+// same addresses and dies.
+func TestReleasedStaysReleased(t *testing.T) {
+	s := open(t, t.TempDir(), "a")
+	r := request("me", small, dual)
+	take(t, s, r)
+	for n := range 2 {
+		killed(s, n, func(s *Store) { _, _, _ = s.Release("me") })
+	}
+	for n := range 6 {
+		at := killed(s, n, func(s *Store) { _, _ = s.Take(r) })
+		if _, err := s.Get("me"); !errors.Is(err, fs.ErrNotExist) && at != "written" {
+			t.Errorf("killed at %d %q: %v", n, at, err)
+		}
+		if at == "written" {
+			return
+		}
+	}
+	t.Error("nothing was written")
+}
+
+// Release frees what its owner's killed Take claimed.
+func TestReleaseOfHalfTaken(t *testing.T) {
+	for n := range 3 {
+		s := open(t, t.TempDir(), "a")
+		take(t, s, request("you", other))
+		killed(s, n, func(s *Store) { _, _ = s.Take(request("me", small, dual)) })
+		l, held, err := s.Release("me")
+		if err != nil || held != (n > 0) || len(l.Addresses) != n || len(files(t, s)) != 2 {
+			t.Errorf("killed at %d: released %+v, %v, %v, left %q", n, l, held, err, files(t, s))
+		}
+	}
+}
+
 // A Take that was killed leaves nothing that its owner's next one does not
 // find: the address is the same, and none is lost.
 func TestTakeKilledLosesNothing(t *testing.T) {

@@ -30,9 +30,12 @@
 // lease does: each boot has a folder of its own, into which no power cut
 // reaches back, and what a power cut tore lies in one that nobody reads. The
 // same pod tends to get the same address all the same, since the first one
-// that is tried comes from a hash of the pod's key. So the folder may be in
-// /run as well: on a disk it costs about 20 KB of writes to flash for a pod
-// that comes and goes at another time than others (4 KB of data, the rest the
-// journal's; all that changes within one commit of some seconds shares the
-// latter), in a tmpfs about 6 KB of memory while the pod lives, and no writes.
+// that is tried comes from a hash of the pod's key.
+//
+// So nothing is lost where the folder is in a tmpfs such as /run, which costs
+// about 7 KB of memory for a pod while it lives and no writes. On a disk the
+// writes are the journal's: measured on ext4 with blocks of 4 KB, a Take or
+// Release with a commit of its own is 70 KB to the device, 4 KB of them the
+// lease; ten in one commit (of five seconds) are 120 KB, and a hundred pods
+// that come and go within one are 64 KB.
 package ipam

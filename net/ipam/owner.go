@@ -23,6 +23,7 @@ type owner struct {
 	name  string
 	file  *os.File
 	next  *os.File // takes file's place, nil but in replace
+	size  int      // of what lease read
 }
 
 // lock locks an owner's file, and makes it where flags have os.O_CREATE. how
@@ -95,6 +96,7 @@ func (o *owner) lease() (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
+	o.size = len(data)
 	return decode(data, o.name, o.store.boot)
 }
 
@@ -118,12 +120,22 @@ func readAll(f *os.File) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, maxFile+1))
 }
 
-// write writes the lease into a file that had none. Until it is whole it is
-// none either.
-func (o *owner) write(data []byte) error {
+// empty removes what lease read. A file that is empty is left alone: ext4
+// writes one that was cut to nothing to the disk as soon as it is closed
+// (auto_da_alloc in Documentation/admin-guide/ext4.rst).
+func (o *owner) empty() error {
+	if o.size == 0 {
+		return nil
+	}
 	if err := o.file.Truncate(0); err != nil {
 		return err
 	}
+	o.store.did("emptied")
+	return nil
+}
+
+// write writes the lease into the empty file. Until it is whole it is none.
+func (o *owner) write(data []byte) error {
 	if _, err := o.file.WriteAt(data, 0); err != nil {
 		return err
 	}
@@ -135,7 +147,7 @@ func (o *owner) write(data []byte) error {
 // seen, so that the lock is never lost. Where it fails, the file is as it was.
 func (o *owner) replace(data []byte) (err error) {
 	name := o.name + newSuffix
-	o.next, err = o.store.owners.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, modeFile)
+	o.next, err = o.store.owners.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NONBLOCK, modeFile)
 	if err != nil {
 		return err
 	}

@@ -69,12 +69,11 @@ func (s *Store) take(r Request) (Lease, error) {
 // begin makes the lease of an owner that has none; left is what a killed
 // Release left of one.
 func (o *owner) begin(r Request, left Lease) (Lease, error) {
-	_, err := o.unclaim(left.Addresses)
-	if err != nil {
+	if _, err := o.unclaim(left.Addresses); err != nil {
 		return Lease{}, err
 	}
-	// From here on the old text would be of a lease that was released.
-	if err := o.file.Truncate(0); err != nil {
+	// With the same addresses claimed, the old text would be a lease again.
+	if err := o.empty(); err != nil {
 		return Lease{}, err
 	}
 	l, data, err := o.choose(r, nil)
