@@ -56,6 +56,9 @@ func (in Inside) check() error {
 		}
 	}
 	for _, g := range in.Gateways {
+		if !g.IsValid() {
+			return errors.New("a gateway has no address")
+		}
 		if err := (Route{Dst: everything(g), Gateway: g}).check(); err != nil {
 			return err
 		}

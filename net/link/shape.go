@@ -159,14 +159,17 @@ func (b bucket) ticks() uint32 {
 // bucket reads a link's, the zero value where its root qdisc is no such.
 func (h *Handle) bucket(index int) (found bucket, err error) {
 	h.b.Reset()
-	h.b.Begin(unix.RTM_GETQDISC, 0)
+	// The kernel tells who asks as it tells all who listen, so not without
+	// ECHO (qdisc_get_notify in net/sched/sch_api.c), and nothing of a qdisc
+	// that a link has by itself: then ACK is what ends the wait.
+	h.b.Begin(unix.RTM_GETQDISC, unix.NLM_F_ECHO|unix.NLM_F_ACK)
 	rootHeader(&h.b, index)
 	err = h.list(unix.RTM_NEWQDISC, nil, func(p []byte) {
 		if q, ok := parseQdisc(p, index); ok {
 			found = q
 		}
 	})
-	// The kernel does not tell of the qdisc that a link has by itself.
+	// Or it says that there is none.
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
 		err = nil
 	}

@@ -52,6 +52,10 @@ func (h *Handle) CreateVeth(v Veth) error {
 	if err := v.check(); err != nil {
 		return err
 	}
+	return h.createVeth(v)
+}
+
+func (h *Handle) createVeth(v Veth) error {
 	h.b.Reset()
 	h.create(v)
 	if err := h.do(); err != nil {
