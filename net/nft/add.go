@@ -50,8 +50,11 @@ func (t *Table) AddPorts(ports []Port) error {
 		}
 		return err
 	})
-	if errors.Is(err, unix.ENOENT) {
+	switch {
+	case errors.Is(err, unix.ENOENT):
 		err = ErrNoTable
+	case errors.Is(err, unix.ENFILE):
+		err = fmt.Errorf("of a family there may be %d on all addresses and %d on one: %w", portsSize, portsAtSize, err)
 	}
 	if err != nil {
 		return fmt.Errorf("add host ports: %w", err)

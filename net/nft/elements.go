@@ -15,7 +15,13 @@ const elementsLen = 48 << 10
 // Ports are all host ports of the table, with their owners; none if there is no
 // table. They come map by map, in no order.
 func (t *Table) Ports() ([]Port, error) {
-	all, err := t.allPorts()
+	var all []Port
+	err := t.retry(func(generation uint32) (err error) {
+		if all, err = t.allPorts(); err != nil {
+			return err
+		}
+		return t.still(generation)
+	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("list host ports: %w", err)
 	}

@@ -42,8 +42,18 @@ type set struct {
 	flags            uint32
 	keyType, keyLen  uint32
 	dataType, valLen uint32
+	size             uint32 // in elements; 0 grows
 	comment          string
 }
+
+// What the maps hold. A bound has the kernel use a hash table of one size (2048
+// and 512 slots here, 4 or 8 bytes each), which it lists as it is; one that
+// grows may be listed in part while it does, and elements would be lost when the
+// table is made anew.
+const (
+	portsSize   = 1536
+	portsAtSize = 384
+)
 
 func (f family) nftType() uint32 {
 	if f == ipv4 {
@@ -60,11 +70,13 @@ func (m portMap) set() set {
 		keyLen:   8,
 		dataType: m.nftType()<<typeBits | typeService,
 		valLen:   uint32(m.length) + 4,
+		size:     portsSize,
 		comment:  "host ports on all addresses",
 	}
 	if m.at {
 		s.keyType |= m.nftType() << (2 * typeBits)
 		s.keyLen += uint32(m.length)
+		s.size = portsAtSize
 		s.comment = "host ports on one address"
 	}
 	return s

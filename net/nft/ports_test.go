@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tinylet/tinylet/net/netns/nstest"
 )
 
@@ -178,7 +180,7 @@ func TestRemove(t *testing.T) {
 func TestManyPorts(t *testing.T) {
 	table := made(t)
 	var all []Port
-	for i := range 1500 {
+	for i := range portsSize {
 		all = append(all,
 			port(t, "", TCP, uint16(1+i), fmt.Sprintf("10.244.1.%d:80", 1+i%250), strings.Repeat("x", 150)+fmt.Sprint(i)))
 	}
@@ -191,6 +193,9 @@ func TestManyPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, listed(t, table), all)
+	if err := table.AddPorts([]Port{port(t, "", TCP, 9999, "10.244.1.1:80", "a")}); !errors.Is(err, unix.ENFILE) {
+		t.Errorf("more than fit: %v", err)
+	}
 	removed, err := table.RemoveOwners(func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +286,7 @@ func TestConcurrently(t *testing.T) {
 // BenchmarkAddPod adds and removes the two ports of a pod beside those of
 // others.
 func BenchmarkAddPod(b *testing.B) {
-	for _, others := range []int{0, 200, 2000} {
+	for _, others := range []int{0, 200, 700} {
 		b.Run(fmt.Sprintf("beside %d", others), func(b *testing.B) {
 			table := made(b)
 			var all []Port

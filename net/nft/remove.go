@@ -24,8 +24,11 @@ func (t *Table) RemovePorts(ports []Port) error {
 	}
 	var found []Port
 	err = t.retry(func(generation uint32) (err error) {
-		if found, err = t.owned(keys); err != nil || len(found) == 0 {
+		if found, err = t.owned(keys); err != nil {
 			return err
+		}
+		if len(found) == 0 {
+			return t.still(generation)
 		}
 		return t.remove(generation, found)
 	})
@@ -95,7 +98,7 @@ func (t *Table) RemoveOwners(gone func(owner string) bool) (removed []Port, err 
 			}
 		}
 		if removed == nil {
-			return nil
+			return t.still(generation)
 		}
 		return t.remove(generation, removed)
 	})

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -67,18 +68,33 @@ func (t *Table) commit() error {
 }
 
 // retry calls try with the generation of the rules until no other transaction
-// gets ahead of its own.
+// gets ahead of its own. What try has not found may be there all the same if
+// another made the table anew meanwhile, so that it is called again then.
 func (t *Table) retry(try func(generation uint32) error) error {
 	for range tries {
 		generation, err := t.generation()
 		if err != nil {
 			return err
 		}
-		if err := try(generation); !errors.Is(err, unix.ERESTART) {
+		err = try(generation)
+		if errors.Is(err, unix.ENOENT) {
+			err = cmp.Or(t.still(generation), err)
+		}
+		if !errors.Is(err, unix.ERESTART) {
 			return err
 		}
 	}
 	return errBusy
+}
+
+// still is ERESTART if the rules are of another generation by now: what was
+// read since then may be of both.
+func (t *Table) still(generation uint32) error {
+	now, err := t.generation()
+	if err == nil && now != generation {
+		err = unix.ERESTART
+	}
+	return err
 }
 
 // generation is the number of the rules as they are now, of all tables.

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,13 +34,25 @@ func (t *Table) Verify(b Base) error {
 		return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
 	}
 	chains := b.layout()
+	err = t.retry(func(generation uint32) error {
+		err := t.verify(chains)
+		var edited *Edited
+		if errors.As(err, &edited) || errors.Is(err, ErrNoTable) {
+			return cmp.Or(t.still(generation), err)
+		}
+		return err
+	})
+	var edited *Edited
+	if err == nil || errors.As(err, &edited) || errors.Is(err, ErrNoTable) {
+		return err
+	}
+	return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
+}
+
+func (t *Table) verify(chains []chain) error {
 	for _, compare := range []func([]chain) error{t.verifyTable, t.verifySets, t.verifyChains, t.verifyRules} {
 		if err := compare(chains); err != nil {
-			var edited *Edited
-			if errors.As(err, &edited) || errors.Is(err, ErrNoTable) {
-				return err
-			}
-			return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
+			return err
 		}
 	}
 	return nil
@@ -85,7 +98,8 @@ func (s set) is(a []byte) bool {
 		number(unix.NFTA_SET_KEY_LEN) == s.keyLen &&
 		number(unix.NFTA_SET_DATA_LEN) == s.valLen &&
 		number(unix.NFTA_SET_KEY_TYPE) == s.keyType &&
-		number(unix.NFTA_SET_DATA_TYPE) == s.dataType
+		number(unix.NFTA_SET_DATA_TYPE) == s.dataType &&
+		net32(netlink.Attribute(netlink.Attribute(a, unix.NFTA_SET_DESC), unix.NFTA_SET_DESC_SIZE)) == s.size
 }
 
 func (t *Table) verifyChains(chains []chain) error {

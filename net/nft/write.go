@@ -91,6 +91,11 @@ func (t *Table) newSet(s set, id uint32) {
 		t.batch.Net32(unix.NFTA_SET_DATA_TYPE, s.dataType)
 		t.batch.Net32(unix.NFTA_SET_DATA_LEN, s.valLen)
 	}
+	if s.size != 0 {
+		desc := t.batch.Nest(unix.NFTA_SET_DESC)
+		t.batch.Net32(unix.NFTA_SET_DESC_SIZE, s.size)
+		t.batch.End(desc)
+	}
 	t.batch.Bytes(setUserdata, userdata(commentOfSet, s.comment))
 }
 
