@@ -71,6 +71,9 @@ func (t *task) add() ([]byte, error) {
 		return nil, configError(CodeUnsupported, "prevResult",
 			shown(string(t.prev))+" is not supported: tinylet-cni makes the interface itself, so write it first in the list of plugins")
 	}
+	if t.config.Refuse != "" {
+		return nil, &Error{Code: CodeConfig, Msg: "no container is attached to this network", Details: t.config.Refuse}
+	}
 	n, err := t.open(t.config)
 	if err != nil {
 		return nil, err

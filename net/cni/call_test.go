@@ -93,6 +93,9 @@ func TestErrorCodes(t *testing.T) {
 		"chained": {"COMMAND=ADD", sound + `,"prevResult":{"ips":[]}}`, CodeUnsupported, `prevResult: "{\"ips\":[]}" is not supported: tinylet-cni makes the interface itself`},
 		"ipam":    {"COMMAND=ADD", sound + `,"ipam":{"type":"host-local"}}`, CodeUnsupported, `ipam.type: "\"host-local\"" is not supported`},
 
+		"refused":   {"COMMAND=ADD", sound + `,"refuse":"use hostNetwork"}`, CodeConfig, `use hostNetwork`},
+		"no reason": {"COMMAND=ADD", sound + `,"refuse":["x"]}`, CodeDecode, `refuse`},
+
 		"no container":      {"COMMAND=ADD CONTAINERID=", sound + "}", CodeEnvironment, `CNI_CONTAINERID is missing`},
 		"a container path":  {"COMMAND=ADD CONTAINERID=../x", sound + "}", CodeEnvironment, `CNI_CONTAINERID is "../x"`},
 		"a long container":  {"COMMAND=DEL CONTAINERID=" + strings.Repeat("x", 201), sound + "}", CodeEnvironment, `CNI_CONTAINERID is "xxx`},

@@ -20,6 +20,7 @@ const (
 	minMTU    = 68 // RFC 791
 	maxMTU    = 65535
 	maxPath   = 4095 // PATH_MAX, without the zero byte
+	maxRefuse = 512
 )
 
 // Config is the configuration of a network, without what is of one attachment.
@@ -41,6 +42,11 @@ type Config struct {
 	// Ranges are where addresses come from: there is one at least, and no two
 	// overlap.
 	Ranges []Range
+	// Kept are networks that containers still have addresses of, and that give no
+	// more.
+	Kept []Range
+	// Refuse, unless it is "", is why no container is attached: ADD says it.
+	Refuse string
 	// Masquerade gives the containers the host's address outside of the network.
 	Masquerade bool
 	// Direct are networks that are spoken to without Masquerade.
@@ -89,6 +95,14 @@ func (c *Config) field(d *decoder, at *place, value []byte) {
 	case "ranges":
 		c.Ranges = nil
 		d.list(at, value, maxRanges, func(at *place, value []byte) { c.addRange(d, at, value) })
+	case "kept":
+		c.Kept = nil
+		d.list(at, value, maxRanges, func(at *place, value []byte) { c.addKept(d, at, value) })
+	case "refuse":
+		if c.Refuse = d.text(at, value); !isText(c.Refuse) || len(c.Refuse) > maxRefuse {
+			d.fail(at, CodeConfig, "%s is no reason: write a line of at most %d bytes", shown(c.Refuse), maxRefuse)
+			c.Refuse = ""
+		}
 	case "masquerade":
 		c.Masquerade = d.boolean(at, value, c.Masquerade)
 	case "direct":
@@ -143,7 +157,20 @@ func isText(text string) bool {
 }
 
 func (c *Config) addRange(d *decoder, at *place, value []byte) {
-	var r Range
+	if r := readRange(d, at, value); fits(d, at, r, c.Ranges) {
+		c.Ranges = append(c.Ranges, r)
+	}
+}
+
+// addKept reads one that may overlap those that give addresses: a network can
+// become larger.
+func (c *Config) addKept(d *decoder, at *place, value []byte) {
+	if r := readRange(d, at, value); fits(d, at, r, c.Kept) {
+		c.Kept = append(c.Kept, r)
+	}
+}
+
+func readRange(d *decoder, at *place, value []byte) (r Range) {
 	d.object(at, value, func(at *place, value []byte) {
 		switch string(at.key) {
 		case "subnet":
@@ -152,13 +179,11 @@ func (c *Config) addRange(d *decoder, at *place, value []byte) {
 			r.Gateway = d.address(at, value)
 		}
 	})
-	if c.fits(d, at, r) {
-		c.Ranges = append(c.Ranges, r)
-	}
+	return r
 }
 
 // fits is whether a range may stand beside those before it.
-func (c *Config) fits(d *decoder, at *place, r Range) bool {
+func fits(d *decoder, at *place, r Range, before []Range) bool {
 	s := r.Subnet
 	switch {
 	case !s.IsValid():
@@ -174,7 +199,7 @@ func (c *Config) fits(d *decoder, at *place, r Range) bool {
 		d.fail(at, CodeConfig, "gateway %v is no host in subnet %v: write an address from %v on", r.Gateway, s, s.Addr().Next())
 		return false
 	}
-	for _, other := range c.Ranges {
+	for _, other := range before {
 		if other.Subnet.Overlaps(s) {
 			d.fail(at, CodeConfig, "subnet %v overlaps subnet %v before it: write networks that have no address in common", s, other.Subnet)
 			return false
@@ -188,7 +213,7 @@ func (c *Config) complete(d *decoder, v verb) {
 	switch {
 	case c.Name == "":
 		d.fail(nil, CodeConfig, `name: is missing: write the name of the network, like "name": "tinylet"`)
-	case len(c.Ranges) == 0 && v != gc:
+	case len(c.Ranges) == 0 && c.Refuse == "" && v != gc:
 		d.fail(nil, CodeConfig, `ranges: are missing: write the networks that pods get addresses from, like "ranges": [{"subnet": "10.42.0.0/24"}]`)
 	}
 }

@@ -52,11 +52,13 @@ func (c *Config) appendFields(out []byte) []byte {
 		out = append(out, ",\n      \"mtu\": "...)
 		out = strconv.AppendInt(out, int64(c.MTU), 10)
 	}
-	out = append(out, ",\n      \"ranges\": ["...)
-	for i, r := range c.Ranges {
-		out = append(spaced(out, i), `{"subnet": "`...)
-		out = append(r.Subnet.AppendTo(out), '"')
-		out = append(appendAddress(out, `, "gateway": "`, r.Gateway), '}')
+	if c.Refuse != "" {
+		out = append(out, ",\n      \"refuse\": "...)
+		out = appendText(out, c.Refuse)
+	}
+	out = appendRanges(append(out, ",\n      \"ranges\": ["...), c.Ranges)
+	if len(c.Kept) > 0 {
+		out = appendRanges(append(out, "],\n      \"kept\": ["...), c.Kept)
 	}
 	out = append(out, "],\n      \"direct\": ["...)
 	for i, p := range c.Direct {
@@ -68,6 +70,15 @@ func (c *Config) appendFields(out []byte) []byte {
 	out = appendFlag(out, "promiscuous", c.Promiscuous)
 	out = append(out, `      "stateDir": `...)
 	return append(appendText(out, c.StateDir), ",\n"...)
+}
+
+func appendRanges(out []byte, ranges []Range) []byte {
+	for i, r := range ranges {
+		out = append(spaced(out, i), `{"subnet": "`...)
+		out = append(r.Subnet.AppendTo(out), '"')
+		out = append(appendAddress(out, `, "gateway": "`, r.Gateway), '}')
+	}
+	return out
 }
 
 func spaced(out []byte, i int) []byte {

@@ -22,7 +22,11 @@ func conflists() map[string]Config {
 		},
 		Direct: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 	}
-	return map[string]Config{"small": small, "large": large}
+	moved := Default()
+	moved.Ranges, moved.Kept = small.Ranges, []Range{{Subnet: netip.MustParsePrefix("10.42.0.0/16")}, {Subnet: netip.MustParsePrefix("10.7.0.0/24"), Gateway: netip.MustParseAddr("10.7.0.9")}}
+	refused := Default()
+	refused.Refuse = `pods have "hostNetwork: true" here`
+	return map[string]Config{"small": small, "large": large, "moved": moved, "refused": refused}
 }
 
 func TestConflist(t *testing.T) {
@@ -80,6 +84,8 @@ func TestConflistOfWhatIsWrong(t *testing.T) {
 		{c, "pods", `"`, "cniVersion: "},
 		{wrong(func(c *Config) { c.Ranges = nil }), "pods", "", "ranges: "},
 		{wrong(func(c *Config) { c.Ranges = []Range{{}} }), "pods", "", "plugins[0].ranges[0].subnet: "},
+		{wrong(func(c *Config) { c.Kept = []Range{{}} }), "pods", "", "plugins[0].kept[0].subnet: "},
+		{wrong(func(c *Config) { c.Refuse = "a\x00b" }), "pods", "", "plugins[0].refuse: "},
 		{wrong(func(c *Config) { c.Bridge = "" }), "pods", "", "plugins[0].bridge: "},
 		{wrong(func(c *Config) { c.StateDir = "x" }), "pods", "", "plugins[0].stateDir: "},
 		{wrong(func(c *Config) { c.StateDir = "/x\x00" }), "pods", "", "plugins[0].stateDir: "},

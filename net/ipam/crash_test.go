@@ -225,6 +225,22 @@ func TestReleaseKilledAndAddressGiven(t *testing.T) {
 	tidy(t, s)
 }
 
+// Nor does Collect.
+func TestCollectOfHalfReleased(t *testing.T) {
+	s := open(t, t.TempDir(), "a")
+	first := take(t, s, request("me", small, dual))
+	killed(s, 0, func(s *Store) { _, _, _ = s.Release("me") })
+	next := take(t, s, Request{Owner: "you", Ranges: []Range{small}, Wanted: first.Addresses[:1]})
+	gone, err := s.Collect(nil)
+	if err != nil || len(gone) != 1 || gone[0].Owner != "me" || !slices.Equal(gone[0].Addresses, first.Addresses[1:]) {
+		t.Errorf("gone %+v, %v", gone, err)
+	}
+	if got := all(t, s); len(got) != 1 || !got[0].same(next) {
+		t.Errorf("left %+v", got)
+	}
+	tidy(t, s)
+}
+
 // A lease that was half released does not come back when its owner claims the
 // same addresses and dies.
 func TestReleasedStaysReleased(t *testing.T) {

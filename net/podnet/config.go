@@ -18,7 +18,7 @@ type Config struct {
 	// pod is set up.
 	MTU int
 	// Ranges are where addresses come from, one of each: at most one of IPv4
-	// and one of IPv6.
+	// and one of IPv6. Without any, networks can be taken down alone.
 	Ranges []ipam.Range
 	// Kept are networks that pods still have addresses of, and that give no
 	// more.
@@ -51,12 +51,11 @@ func (c Config) complete() (Config, error) {
 	if c.Kept, err = completed(c.Kept); err != nil {
 		return c, err
 	}
-	if len(c.Ranges) == 0 {
-		return c, errors.New("there is no range of addresses for pods")
-	}
-	for i, r := range c.Ranges[1:] {
-		if r.Prefix.Addr().Is4() == c.Ranges[i].Prefix.Addr().Is4() {
-			return c, fmt.Errorf("%v and %v are of one family, and a pod has one address of each", c.Ranges[i].Prefix, r.Prefix)
+	for i, r := range c.Ranges {
+		for _, s := range c.Ranges[:i] {
+			if r.Prefix.Addr().Is4() == s.Prefix.Addr().Is4() {
+				return c, fmt.Errorf("%v and %v are of one family, and a pod has one address of each", s.Prefix, r.Prefix)
+			}
 		}
 	}
 	return c, nil
