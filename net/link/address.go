@@ -136,7 +136,7 @@ func validAddress(p netip.Prefix) error {
 // addresses are given out by one who knows.
 func addAddress(b *netlink.Builder, index int, p netip.Prefix, flags uint16) {
 	a := p.Addr()
-	b.Begin(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_ACK|flags)
+	b.Begin(unix.RTM_NEWADDR, unix.NLM_F_CREATE|flags)
 	if a.Is6() {
 		addressHeader(b, unix.AF_INET6, uint8(p.Bits()), unix.IFA_F_NODAD, index)
 		ip(b, unix.IFA_ADDRESS, a)
@@ -151,7 +151,7 @@ func addAddress(b *netlink.Builder, index int, p netip.Prefix, flags uint16) {
 }
 
 func deleteAddress(b *netlink.Builder, index int, p netip.Prefix) {
-	b.Begin(unix.RTM_DELADDR, unix.NLM_F_ACK)
+	b.Begin(unix.RTM_DELADDR, 0)
 	addressHeader(b, family(p.Addr()), uint8(p.Bits()), 0, index)
 	ip(b, unix.IFA_LOCAL, p.Addr())
 }

@@ -112,7 +112,7 @@ func (h *Handle) changed() error {
 
 func (h *Handle) createBridge(want Bridge) error {
 	h.b.Reset()
-	h.b.Begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	h.b.Begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	header(&h.b, 0, want.flags(), want.flags())
 	h.b.String(unix.IFLA_IFNAME, want.Name)
 	if want.MTU != 0 {
@@ -138,7 +138,7 @@ func (h *Handle) changeBridge(want Bridge, l Link) {
 	if l.Up && l.Promiscuous == want.Promiscuous && !mtu && !mac {
 		return
 	}
-	h.b.Begin(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+	h.b.Begin(unix.RTM_NEWLINK, 0)
 	header(&h.b, l.Index, want.flags(), unix.IFF_UP|unix.IFF_PROMISC)
 	if mtu {
 		h.b.Uint32(unix.IFLA_MTU, uint32(want.MTU))

@@ -47,8 +47,16 @@ func OpenIn(ns *os.File) (*Handle, error) {
 // Close closes the Handle.
 func (h *Handle) Close() error { return h.conn.Close() }
 
-// do sends what was built; a link that is missing is ErrNotFound.
-func (h *Handle) do() error { return missing(h.conn.Do(&h.b)) }
+// do sends what was built; a link that is missing is ErrNotFound. Only the last
+// message is acknowledged, so that one answer says that all went well: what the
+// kernel does not take it tells unasked.
+func (h *Handle) do() error {
+	if h.b.Len() == 0 {
+		return nil
+	}
+	h.b.Ack()
+	return missing(h.conn.Do(&h.b))
+}
 
 // list asks for what was built, and calls each for every message of a kind.
 func (h *Handle) list(kind uint16, begin func(), each func(payload []byte)) error {

@@ -113,7 +113,7 @@ func (in Inside) reaches(gateway netip.Addr) bool {
 func (h *Handle) fill(index int, addresses []netip.Prefix, routes []Route) error {
 	h.b.Reset()
 	for _, i := range []int{loopback, index} {
-		h.b.Begin(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+		h.b.Begin(unix.RTM_NEWLINK, 0)
 		header(&h.b, i, unix.IFF_UP, unix.IFF_UP)
 	}
 	for _, p := range addresses {

@@ -71,6 +71,23 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
+// Gateways that no prefix has, as where pods are routed rather than bridged.
+func TestConfigureOnLink(t *testing.T) {
+	_, h, _, ns := pod(t)
+	in := Inside{
+		Interface: "eth0",
+		Addresses: prefixes("10.1.0.7/32", "fd00:1::7/128"),
+		Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1%eth0")},
+	}
+	for range 2 {
+		if _, err := h.Configure(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has(t, asked(t, ns, "ip", "route"), "default via 169.254.1.1 dev eth0 onlink")
+	has(t, asked(t, ns, "ip", "-6", "route"), "default via fe80::1 dev eth0")
+}
+
 // reaches sends from one namespace to an address of another at once, and waits
 // for it.
 func reaches(t *testing.T, from, to *os.File, address string) {

@@ -185,7 +185,7 @@ func (h *Handle) DeleteLink(name string) error {
 		return err
 	}
 	h.b.Reset()
-	h.b.Begin(unix.RTM_DELLINK, unix.NLM_F_ACK)
+	h.b.Begin(unix.RTM_DELLINK, 0)
 	header(&h.b, 0, 0, 0)
 	h.b.String(unix.IFLA_IFNAME, name)
 	if err := h.do(); err != nil && !errors.Is(err, ErrNotFound) {

@@ -69,11 +69,14 @@ func (h *Handle) shape(index int, r Rate) error {
 	}
 	h.b.Reset()
 	if want == (bucket{}) {
-		h.b.Begin(unix.RTM_DELQDISC, unix.NLM_F_ACK)
+		h.b.Begin(unix.RTM_DELQDISC, 0)
 		rootHeader(&h.b, index)
-		return h.do()
+		if err := h.do(); !errors.Is(err, unix.ENOENT) { // gone since
+			return err
+		}
+		return nil
 	}
-	h.b.Begin(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
+	h.b.Begin(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	rootHeader(&h.b, index)
 	want.put(&h.b)
 	return h.do()

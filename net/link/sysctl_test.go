@@ -50,7 +50,7 @@ func TestSysctl(t *testing.T) {
 func TestSysctlRefuses(t *testing.T) {
 	for _, key := range []string{
 		"", "net", "net.", "net/", "kernel.hostname", "/net/ipv4/ip_forward", "net/../kernel/hostname", "net/../../1/comm",
-		"net//../../kernel/hostname", "net.ipv4", "net/ipv4/\x00",
+		"net//../../kernel/hostname", "net.ipv4", "net/ipv4/\x00", "ipv4.ip_forward",
 	} {
 		if v, err := Sysctl(key); err == nil {
 			t.Errorf("%q is %q", key, v)

@@ -87,7 +87,7 @@ func (v Veth) check() error {
 }
 
 func (h *Handle) create(v Veth) {
-	h.b.Begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	h.b.Begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	header(&h.b, 0, 0, 0)
 	h.end(v.Name, v.MTU, v.MAC)
 	if v.Bridge != 0 {
@@ -144,7 +144,7 @@ func (h *Handle) equip(v Veth) error {
 }
 
 func (h *Handle) equipment(v Veth) {
-	h.b.Begin(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+	h.b.Begin(unix.RTM_NEWLINK, 0)
 	header(&h.b, 0, unix.IFF_UP, unix.IFF_UP)
 	h.b.String(unix.IFLA_IFNAME, v.Name)
 	if v.Alias != "" {
