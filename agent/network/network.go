@@ -15,10 +15,17 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/podnet"
 )
 
 // slowLook is how long nothing has to be told before all is looked at again.
 const slowLook = 10 * time.Minute
+
+// young is how long a pod's network is left alone: the runtime lists a
+// container only when its network is there, which takes a while on a slow
+// board.
+const young = 10 * time.Minute
 
 // retryLimit is the longest wait after something failed.
 const retryLimit = 30 * time.Second
@@ -27,15 +34,11 @@ const retryLimit = 30 * time.Second
 type Pods interface {
 	// Ensure makes it, or mends what somebody has changed.
 	Ensure() error
-	// Collect takes away what belongs to containers that are no more.
-	Collect(lives func(container string) bool) (gone int, err error)
-}
-
-// Shared is what the pods' network is made by.
-type Shared struct {
-	Mode     string
-	Networks []netip.Prefix // of the node's pods
-	Direct   []netip.Prefix // destinations that see the pods' own addresses
+	// Collect takes away what belongs to pods that do not live.
+	Collect(lives func(podnet.Entry) bool) (gone int, err error)
+	// Uses says whether a pod has an address of a network.
+	Uses(network netip.Prefix) (bool, error)
+	Close() error
 }
 
 // Config is what a Network needs.
@@ -44,24 +47,22 @@ type Config struct {
 	// Networks are those of the node's pods as configured; nil leaves them to
 	// the API server.
 	Networks []netip.Prefix
-	// Joined says that there is an API server.
-	Joined bool
 	// Binary is what the runtime is to call: the path of this program.
 	Binary string
-	// Pods makes what Ensure and Collect are called on. It is called anew when
-	// what is shared has changed.
-	Pods func(Shared) (Pods, error)
-	// Conflist is the configuration for the runtime.
-	Conflist func(Shared) ([]byte, error)
-	// Recall reads the networks out of such a configuration; ok says that it
-	// is one of Conflist's.
-	Recall func(data []byte) (networks []netip.Prefix, ok bool)
+	// Pods opens the pods' network of a configuration. It is closed and opened
+	// anew when that changes.
+	Pods func(cni.Config) (Pods, error)
 	// Containers are those of the sandboxes that the runtime has; ok is false
 	// while it does not tell.
 	Containers func(ctx context.Context) (ids []string, ok bool)
 	// Refresh has the API server tell of the node again (Assigned). nil on a
 	// board alone.
 	Refresh func(ctx context.Context) error
+	// Watches call told when a part of what the host has may have changed,
+	// until their context ends. Moved is called for each, too: the node's
+	// addresses may be others. Both may be nil.
+	Watches []func(ctx context.Context, told func()) error
+	Moved   func()
 	Events  *event.Recorder
 	Log     *slog.Logger
 }
@@ -79,7 +80,7 @@ type Network struct {
 	problem  string // what keeps pods from their network; "" is nothing
 
 	// Of Run alone.
-	shared  Shared
+	opened  cni.Config // what pods is of
 	pods    Pods
 	said    string // the mode that the log has told
 	backoff apiclient.Backoff
@@ -87,8 +88,8 @@ type Network struct {
 
 // New makes a Network; nothing is read or changed yet.
 func New(cfg Config) (*Network, error) {
-	if cfg.Pods == nil || cfg.Conflist == nil || cfg.Recall == nil || cfg.Log == nil || cfg.Events == nil || cfg.Containers == nil {
-		return nil, errors.New("network: the pods' network, its configuration, the runtime, a recorder of events and a log are needed")
+	if cfg.Pods == nil || cfg.Log == nil || cfg.Events == nil || cfg.Containers == nil {
+		return nil, errors.New("network: the pods' network, the runtime's containers, a recorder of events and a log are needed")
 	}
 	return &Network{cfg: cfg, folder: folder{cfg.Settings.ConfigFolder}, news: make(chan struct{}, 1)}, nil
 }
@@ -143,14 +144,22 @@ func (n *Network) Problem() string {
 
 // Run keeps everything up to date until ctx ends; its error is ctx's cause.
 func (n *Network) Run(ctx context.Context) error {
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	for _, watch := range n.cfg.Watches {
+		watches.Go(func() { n.watch(ctx, watch) })
+	}
+	defer n.close()
 	for {
 		wait := slowLook
-		if err := n.look(ctx); err != nil {
+		err := n.look(ctx)
+		if err != nil {
 			wait = min(n.backoff.Next(), retryLimit)
-			n.tell(err)
 		} else {
 			n.backoff.Reset()
-			n.tell(nil)
+		}
+		if ctx.Err() == nil {
+			n.tell(err)
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -161,6 +170,27 @@ func (n *Network) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		timer.Stop()
+	}
+}
+
+// watch runs one watch, which ends early only where the kernel cannot tell:
+// the slow look is left then.
+func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error) {
+	err := watch(ctx, func() {
+		n.Look()
+		if n.cfg.Moved != nil {
+			n.cfg.Moved()
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		n.cfg.Log.Warn("changes of the host's network are noticed late", "error", err)
+	}
+}
+
+func (n *Network) close() {
+	if n.pods != nil {
+		_ = n.pods.Close() // what it holds is read anew by the next
+		n.pods = nil
 	}
 }
 
@@ -190,11 +220,11 @@ func (n *Network) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own, err := n.folder.read()
+	data, err := n.folder.read()
 	if err != nil {
 		return err
 	}
-	kept, ours := n.cfg.Recall(own)
+	was, ours := recall(data)
 	others := foreign(names, func() bool { return ours })
 	mode := Decide(n.cfg.Settings.Mode, others)
 	n.announce(mode, others)
@@ -205,19 +235,20 @@ func (n *Network) look(ctx context.Context) error {
 		}
 		return err
 	case config.NetworkHost:
-		return n.configure(Shared{Mode: mode})
+		return n.configure(refusing(n.cfg.Settings))
 	}
-	shared := Shared{Mode: mode}
-	if shared.Networks, err = n.networks(ctx, kept); err != nil {
+	networks, err := n.networks(ctx, was)
+	if err != nil {
 		return err
 	}
 	n.mu.Lock()
-	shared.Direct = n.direct
+	direct := n.direct
 	n.mu.Unlock()
-	if err := n.share(ctx, shared); err != nil {
+	wanted := wanted(n.cfg.Settings, networks, direct)
+	if err := n.share(ctx, &wanted, was); err != nil {
 		return err
 	}
-	return n.configure(shared)
+	return n.configure(wanted)
 }
 
 // announce says which mode it is, once.
@@ -243,18 +274,15 @@ var errNoNetworks = errors.New("the node has no podCIDR: start kube-controller-m
 
 // networks are those of the node's pods: the configured ones, those of the API
 // server, or, as long as it has told none, those of the last time.
-func (n *Network) networks(ctx context.Context, kept []netip.Prefix) ([]netip.Prefix, error) {
+func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
 	if n.cfg.Networks != nil {
 		return n.cfg.Networks, nil
 	}
-	n.mu.Lock()
-	assigned := n.assigned
-	n.mu.Unlock()
-	switch {
-	case len(assigned) > 0:
+	if assigned := n.told(); len(assigned) > 0 {
 		return assigned, nil
-	case len(kept) > 0:
-		return kept, nil
+	}
+	if len(was.Ranges) > 0 {
+		return subnets(was.Ranges), nil
 	}
 	// A controller assigns them a moment after the node was made, and nothing
 	// tells of it: the node is not watched.
@@ -262,29 +290,60 @@ func (n *Network) networks(ctx context.Context, kept []netip.Prefix) ([]netip.Pr
 		if err := n.cfg.Refresh(ctx); err != nil {
 			return nil, fmt.Errorf("ask the API server for the node's podCIDRs: %w", err)
 		}
-		n.mu.Lock()
-		assigned = n.assigned
-		n.mu.Unlock()
 	}
-	if len(assigned) == 0 {
-		return nil, errNoNetworks
+	if assigned := n.told(); len(assigned) > 0 {
+		return assigned, nil
 	}
-	return assigned, nil
+	return nil, errNoNetworks
+}
+
+func (n *Network) told() []netip.Prefix {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.assigned
 }
 
 // share makes what all pods share, and takes away what belongs to none.
-func (n *Network) share(ctx context.Context, s Shared) error {
-	if n.pods == nil || !equal(n.shared, s) {
-		pods, err := n.cfg.Pods(s)
-		if err != nil {
+// Networks of the last time in which pods still live are kept.
+func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config) error {
+	wanted.Kept = former(was, wanted.Ranges)
+	if len(wanted.Kept) > 0 {
+		if err := n.open(*wanted); err != nil {
 			return err
 		}
-		n.pods, n.shared = pods, s
+		used := wanted.Kept[:0:0]
+		for _, r := range wanted.Kept {
+			uses, err := n.pods.Uses(r.Subnet)
+			if err != nil {
+				return err
+			}
+			if uses {
+				used = append(used, r)
+			}
+		}
+		wanted.Kept = used
+	}
+	if err := n.open(*wanted); err != nil {
+		return err
 	}
 	if err := n.pods.Ensure(); err != nil {
 		return err
 	}
 	return n.collect(ctx)
+}
+
+// open has pods be of a configuration.
+func (n *Network) open(c cni.Config) error {
+	if n.pods != nil && same(n.opened, c) {
+		return nil
+	}
+	n.close()
+	pods, err := n.cfg.Pods(c)
+	if err != nil {
+		return err
+	}
+	n.pods, n.opened = pods, c
+	return nil
 }
 
 // collect takes away what belongs to no container. While the runtime is away,
@@ -294,30 +353,28 @@ func (n *Network) collect(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	gone, err := n.pods.Collect(func(container string) bool { return slices.Contains(containers, container) })
+	gone, err := n.pods.Collect(func(e podnet.Entry) bool {
+		return slices.Contains(containers, e.ID.Container) || time.Since(e.Since).Abs() < young
+	})
 	if gone > 0 {
-		n.cfg.Log.Info("networks of containers that are no more were taken away", "count", gone)
+		n.cfg.Log.Info("networks of pods that are no more were taken away", "count", gone)
 	}
 	return err
 }
 
-func equal(a, b Shared) bool {
-	return a.Mode == b.Mode && slices.Equal(a.Networks, b.Networks) && slices.Equal(a.Direct, b.Direct)
-}
-
 // configure has the runtime call the plugin.
-func (n *Network) configure(s Shared) error {
+func (n *Network) configure(c cni.Config) error {
 	if err := linkPlugin(n.cfg.Settings.PluginFolder, n.cfg.Binary); err != nil {
 		return err
 	}
-	data, err := n.cfg.Conflist(s)
+	data, err := cni.Conflist(c, networkName, "")
 	if err != nil {
 		return err
 	}
 	changed, err := n.folder.write(data)
 	if changed {
-		n.cfg.Log.Info("network configuration is written", "file", filepath.Join(n.folder.path, FileName), "mode", s.Mode, "networks", s.Networks)
-		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", fmt.Sprintf("pods have addresses of %v", s.Networks))
+		n.cfg.Log.Info("network configuration is written", "file", filepath.Join(n.folder.path, FileName), "networks", subnets(c.Ranges))
+		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", fmt.Sprintf("pods have addresses of %v", subnets(c.Ranges)))
 	}
 	return err
 }

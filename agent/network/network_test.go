@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -18,15 +17,18 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/podnet"
 )
 
 // shelf is a pods' network that remembers what it was asked.
 type shelf struct {
 	mu      sync.Mutex
-	made    []Shared
+	made    []cni.Config
 	ensured int
+	closed  int
 	fail    error
-	has     []string // containers
+	has     []podnet.Entry
 }
 
 func (s *shelf) Ensure() error {
@@ -36,6 +38,12 @@ func (s *shelf) Ensure() error {
 	return s.fail
 }
 
+func (s *shelf) Close() error { s.closed++; return nil }
+
+func (s *shelf) Uses(p netip.Prefix) (bool, error) {
+	return slices.ContainsFunc(s.has, func(e podnet.Entry) bool { return slices.ContainsFunc(e.Addresses, p.Contains) }), nil
+}
+
 // looks is how often it was ensured.
 func (s *shelf) looks() int {
 	s.mu.Lock()
@@ -43,10 +51,17 @@ func (s *shelf) looks() int {
 	return s.ensured
 }
 
-func (s *shelf) Collect(lives func(string) bool) (int, error) {
+func (s *shelf) Collect(lives func(podnet.Entry) bool) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	before := len(s.has)
-	s.has = slices.DeleteFunc(s.has, func(c string) bool { return !lives(c) })
+	s.has = slices.DeleteFunc(s.has, func(e podnet.Entry) bool { return !lives(e) })
 	return before - len(s.has), nil
+}
+
+// entry is a pod's, of a container that began a while ago.
+func entry(container, address string, age time.Duration) podnet.Entry {
+	return podnet.Entry{ID: podnet.ID{Container: container}, Addresses: []netip.Addr{netip.MustParseAddr(address)}, Since: time.Now().Add(-age)}
 }
 
 // lab is a Network over a folder and a shelf.
@@ -57,30 +72,15 @@ type lab struct {
 	log    *bytes.Buffer
 }
 
-const mark = "tinylet "
-
 func newLab(t *testing.T, change func(*Config)) *lab {
 	t.Helper()
 	root := t.TempDir()
 	l := &lab{shelf: &shelf{}, folder: filepath.Join(root, "net.d"), log: &bytes.Buffer{}}
 	log := slog.New(slog.NewTextHandler(l.log, nil))
 	cfg := Config{
-		Settings: config.Network{ConfigFolder: l.folder, PluginFolder: filepath.Join(root, "bin")},
-		Joined:   true, Binary: "/usr/bin/tinylet",
-		Pods: func(s Shared) (Pods, error) { l.shelf.made = append(l.shelf.made, s); return l.shelf, nil },
-		Conflist: func(s Shared) ([]byte, error) {
-			return fmt.Appendf(nil, "%s%s %v", mark, s.Mode, s.Networks), nil
-		},
-		Recall: func(data []byte) ([]netip.Prefix, bool) {
-			text, ok := strings.CutPrefix(string(data), mark)
-			var networks []netip.Prefix
-			for field := range strings.FieldsSeq(strings.NewReplacer("[", " ", "]", " ").Replace(text)) {
-				if p, err := netip.ParsePrefix(field); err == nil {
-					networks = append(networks, p)
-				}
-			}
-			return networks, ok
-		},
+		Settings:   config.Network{ConfigFolder: l.folder, PluginFolder: filepath.Join(root, "bin"), Bridge: "pods0"},
+		Binary:     "/usr/bin/tinylet",
+		Pods:       func(c cni.Config) (Pods, error) { l.shelf.made = append(l.shelf.made, c); return l.shelf, nil },
 		Containers: func(context.Context) ([]string, bool) { return []string{"alive"}, true },
 		Events:     event.NewRecorder(log), Log: log,
 	}
@@ -94,13 +94,28 @@ func newLab(t *testing.T, change func(*Config)) *lab {
 	return l
 }
 
+// written is what our file says, in short.
 func (l *lab) written(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(l.folder, FileName))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	return string(data)
+	c, err := cni.ParseConflist(data)
+	if err != nil {
+		return string(data)
+	}
+	text := []string{c.Bridge}
+	for _, r := range c.Ranges {
+		text = append(text, r.Subnet.String())
+	}
+	for _, r := range c.Kept {
+		text = append(text, "kept", r.Subnet.String())
+	}
+	if c.Refuse != "" {
+		text = append(text, "refuses")
+	}
+	return strings.Join(text, " ")
 }
 
 // run runs it in virtual time, and do beside it.
@@ -120,12 +135,12 @@ func (l *lab) run(t *testing.T, do func()) {
 func TestConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
-		l.shelf.has = []string{"alive", "dead"}
+		l.shelf.has = []podnet.Entry{entry("alive", "10.1.0.2", time.Hour), entry("dead", "10.1.0.3", time.Hour), entry("new", "10.1.0.4", time.Minute)}
 		l.run(t, func() {
-			if got := l.written(t); got != mark+"bridge [10.1.0.0/24]" || l.Problem() != "" {
+			if got := l.written(t); got != "pods0 10.1.0.0/24" || l.Problem() != "" {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
 			}
-			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || !slices.Equal(l.shelf.has, []string{"alive"}) {
+			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || len(l.shelf.has) != 2 {
 				t.Errorf("%+v", l.shelf)
 			}
 			l.Look()
@@ -163,23 +178,26 @@ func TestAssigned(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			if got := l.written(t); got != mark+"bridge [10.244.1.0/24]" || l.Problem() != "" || asked != 3 {
+			if got := l.written(t); got != "pods0 10.244.1.0/24" || l.Problem() != "" || asked != 3 {
 				t.Errorf("configuration %q, problem %q, asked %d times", got, l.Problem(), asked)
 			}
+			l.shelf.has = []podnet.Entry{entry("alive", "10.244.1.9", time.Hour)}
 			l.Assigned([]string{"10.244.7.0/24", "fd00:7::/64"})
 			l.Direct([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
 			synctest.Wait()
-			if got := l.written(t); got != mark+"bridge [10.244.7.0/24 fd00:7::/64]" {
+			if got := l.written(t); got != "pods0 10.244.7.0/24 fd00:7::/64 kept 10.244.1.0/24" {
 				t.Errorf("configuration %q", got)
 			}
 			last := l.shelf.made[len(l.shelf.made)-1]
-			if len(last.Networks) != 2 || len(last.Direct) != 1 {
+			if len(last.Ranges) != 2 || len(last.Direct) != 1 {
 				t.Errorf("made of %+v", last)
 			}
+			l.shelf.has = nil
 			l.Assigned(nil)
+			l.Look()
 			synctest.Wait()
-			if asked != 3 {
-				t.Errorf("asked %d times", asked)
+			if got := l.written(t); asked != 3 || got != "pods0 10.244.7.0/24 fd00:7::/64" {
+				t.Errorf("asked %d times, configuration %q", asked, got)
 			}
 		})
 		again := newLab(t, func(c *Config) {
@@ -187,8 +205,13 @@ func TestAssigned(t *testing.T) {
 			c.Refresh = func(context.Context) error { t.Error("the server was asked"); return nil }
 		})
 		again.folder = l.folder
+		defer func() {
+			if l.shelf.closed == 0 {
+				t.Error("nothing was closed")
+			}
+		}()
 		again.run(t, func() {
-			if got := again.written(t); got != mark+"bridge [10.244.7.0/24 fd00:7::/64]" || again.Problem() != "" {
+			if got := again.written(t); got != "pods0 10.244.7.0/24 fd00:7::/64" || again.Problem() != "" {
 				t.Errorf("without a server: configuration %q, problem %q", got, again.Problem())
 			}
 		})
@@ -232,10 +255,10 @@ func TestModes(t *testing.T) {
 		ensured     int
 		log         string
 	}{
-		{"host", "host", false, false, mark + "host []", 0, "mode=host"},
+		{"host", "host", false, false, "pods0 refuses", 0, "mode=host"},
 		{"left alone", "", false, true, "", 0, "mode=cni"},
 		{"given up", "cni", true, true, "", 0, "mode=cni"},
-		{"meant, but shadowed", "bridge", false, true, mark + "bridge [10.1.0.0/24]", 1, "its name comes first"},
+		{"meant, but shadowed", "bridge", false, true, "pods0 10.1.0.0/24", 1, "its name comes first"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -243,14 +266,21 @@ func TestModes(t *testing.T) {
 					c.Settings.Mode = row.mode
 					c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 				})
-				for name, there := range map[string]bool{FileName: row.ours, theirs: row.other} {
-					if there {
-						if err := os.MkdirAll(l.folder, 0o755); err != nil {
-							t.Fatal(err)
-						}
-						if err := os.WriteFile(filepath.Join(l.folder, name), []byte(mark), 0o600); err != nil {
-							t.Fatal(err)
-						}
+				if err := os.MkdirAll(l.folder, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if row.ours {
+					data, err := cni.Conflist(refusing(l.cfg.Settings), networkName, "")
+					if err == nil {
+						_, err = folder{l.folder}.write(data)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if row.other {
+					if err := os.WriteFile(filepath.Join(l.folder, theirs), []byte("{}"), 0o600); err != nil {
+						t.Fatal(err)
 					}
 				}
 				l.run(t, func() {

@@ -70,7 +70,7 @@ var layers = [][]string{
 		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/lost", "agent/oom", "agent/protect", "agent/preload", "agent/userns", "agent/nodestatus",
 		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
-		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus",
+		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus", "agent/network",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podsync", "agent/pressure", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},
@@ -106,7 +106,7 @@ func sibling(a, b string) bool {
 }
 
 func TestImportsGoStrictlyDown(t *testing.T) {
-	for _, p := range goList(t, "./agent/...", "./cmd/...", "./cgroups/...", "./board/...") {
+	for _, p := range goList(t, "./agent/...", "./cmd/...", "./cgroups/...", "./board/...", "./net/...") {
 		path := strings.TrimPrefix(p.ImportPath, module)
 		from := layerOf(path)
 		if from < 0 {
