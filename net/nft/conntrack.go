@@ -36,8 +36,10 @@ func (t *Table) forget(gone, fresh []Port) error {
 	return nil
 }
 
+// noConntrack says that nobody answers; one who does knows our questions, so
+// that no other message is invalid.
 func noConntrack(err error) bool {
-	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT)
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
 
 func portsOf(ports []Port, f family, protocol Protocol) map[uint16][]Port {

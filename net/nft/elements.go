@@ -22,17 +22,19 @@ func (t *Table) Ports() ([]Port, error) {
 		}
 		return t.still(generation)
 	})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if err != nil {
 		return nil, fmt.Errorf("list host ports: %w", err)
 	}
 	return all, nil
 }
 
+// allPorts lists what there is, which may be of two generations. A map that is
+// missing has none.
 func (t *Table) allPorts() ([]Port, error) {
 	var all []Port
 	for _, m := range portMaps {
 		ports, err := t.portsIn(m)
-		if err != nil {
+		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}
 		all = append(all, ports...)
@@ -49,7 +51,7 @@ func (t *Table) portsIn(m portMap) (all []Port, err error) {
 		all = m.read(payload, all)
 		return nil
 	})
-	return all, t.explain(err)
+	return all, unasked(err)
 }
 
 // read appends the ports in a message of elements.
@@ -83,7 +85,7 @@ func (t *Table) port(p Port) (*Port, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for host port %s: %w", p, t.explain(err))
+		return nil, fmt.Errorf("look for host port %s: %w", p, unasked(err))
 	}
 	return &found[0], nil
 }

@@ -66,7 +66,7 @@ func choosing() []*rule {
 	return rules
 }
 
-// rejecting refuses what nobody answers.
+// rejecting refuses what nobody answers, before it is routed (Linux 5.9).
 func rejecting() []*rule {
 	return []*rule{
 		when("no endpoints").meta(unix.NFT_META_L4PROTO, 0).equal([]byte{unix.IPPROTO_TCP}).reject(unix.NFT_REJECT_TCP_RST),

@@ -109,7 +109,7 @@ func (t *Table) generation() (uint32, error) {
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("ask for the generation of nftables: %w", t.explain(err))
+		return 0, fmt.Errorf("ask for the generation of nftables: %w", unasked(err))
 	}
 	return generation, nil
 }

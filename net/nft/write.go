@@ -45,7 +45,7 @@ func (t *Table) rebuild(chains []chain) error {
 	t.services = nil
 	return t.retry(func(generation uint32) error {
 		ports, err := t.allPorts()
-		if err != nil && !errors.Is(err, unix.ENOENT) {
+		if err != nil {
 			return err
 		}
 		t.begin(generation)
