@@ -17,14 +17,14 @@ const deletions = 128
 
 // forget deletes connections of UDP and SCTP that were made before ports were
 // removed or added, and would go on as if they had not been: those that lead to
-// the pods of gone, and those to ports of fresh that lead to no pod. The rules
+// the pods of gone, and those to ports of fresh that lead elsewhere. The rules
 // are asked only for the first packet of a connection, and one without a
 // handshake begins anew with any packet. A kernel that does not let its
 // connections be deleted (nf_conntrack_netlink) keeps them until they end.
 func (t *Table) forget(gone, fresh []Port) error {
 	for _, f := range []family{ipv4, ipv6} {
 		for _, protocol := range []Protocol{UDP, SCTP} {
-			s := stale{gone: pick(gone, f, protocol), fresh: pick(fresh, f, protocol)}
+			s := stale{gone: portsOf(gone, f, protocol), fresh: portsOf(fresh, f, protocol)}
 			if len(s.gone)+len(s.fresh) == 0 {
 				continue
 			}
@@ -36,11 +36,13 @@ func (t *Table) forget(gone, fresh []Port) error {
 	return nil
 }
 
+// noConntrack says that nobody answers; one who does knows our questions, so
+// that no other message is invalid.
 func noConntrack(err error) bool {
-	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT)
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
 
-func pick(ports []Port, f family, protocol Protocol) map[uint16][]Port {
+func portsOf(ports []Port, f family, protocol Protocol) map[uint16][]Port {
 	var some map[uint16][]Port
 	for _, p := range ports {
 		if p.Protocol == protocol && familyOf(p.Pod) == f {
@@ -63,15 +65,19 @@ func (s stale) is(c connection) bool {
 			return true
 		}
 	}
-	if c.status&(ipsSrcNAT|ipsDstNAT) != 0 {
-		return false // it leads elsewhere on purpose, or leaves this machine
-	}
+	on := false
 	for _, p := range s.fresh[c.orig.dst.Port()] {
-		if p.on(c) {
-			return true
+		switch {
+		case !p.on(c):
+		case c.reply.src == netip.AddrPortFrom(p.Pod, p.Target):
+			return false
+		case p.HostIP.IsValid(), c.status&(ipsSrcNAT|ipsDstNAT) == 0:
+			// To any address may be past this machine, if it leads elsewhere or
+			// is masqueraded.
+			on = true
 		}
 	}
-	return false
+	return on
 }
 
 // on says that the connection is to an address that the port is on.

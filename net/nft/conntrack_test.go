@@ -2,7 +2,6 @@ package nft
 
 import (
 	"encoding/binary"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -30,14 +29,7 @@ func TestStaleDatagrams(t *testing.T) {
 		{"one address", "192.0.2.9:8081", port(t, "192.0.2.9", UDP, 8081, "10.244.1.2:80", "a"), port(t, "192.0.2.9", UDP, 8081, "10.244.1.3:80", "b")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var socket net.Conn
-			if err := netlink.In(n.outside, func() (err error) {
-				socket, err = net.Dial("udp", c.addr)
-				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
-			defer socket.Close()
+			socket := n.dial(n.outside, "udp", c.addr)
 			hears := func(want string) {
 				t.Helper()
 				if got := n.hear(socket, patience); !strings.HasPrefix(got, want) {

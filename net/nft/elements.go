@@ -22,17 +22,19 @@ func (t *Table) Ports() ([]Port, error) {
 		}
 		return t.still(generation)
 	})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if err != nil {
 		return nil, fmt.Errorf("list host ports: %w", err)
 	}
 	return all, nil
 }
 
+// allPorts lists what there is, which may be of two generations. A map that is
+// missing has none.
 func (t *Table) allPorts() ([]Port, error) {
 	var all []Port
 	for _, m := range portMaps {
 		ports, err := t.portsIn(m)
-		if err != nil {
+		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}
 		all = append(all, ports...)
@@ -49,7 +51,7 @@ func (t *Table) portsIn(m portMap) (all []Port, err error) {
 		all = m.read(payload, all)
 		return nil
 	})
-	return all, t.explain(err)
+	return all, unasked(err)
 }
 
 // read appends the ports in a message of elements.
@@ -83,27 +85,28 @@ func (t *Table) port(p Port) (*Port, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for host port %s: %w", p, t.explain(err))
+		return nil, fmt.Errorf("look for host port %s: %w", p, unasked(err))
 	}
 	return &found[0], nil
 }
 
+// putData writes a key or a value.
+func putData(b *netlink.Builder, kind uint16, value []byte) {
+	at := b.Nest(kind)
+	b.Bytes(unix.NFTA_DATA_VALUE, value)
+	b.End(at)
+}
+
 func putKey(b *netlink.Builder, m portMap, p Port) {
 	element := b.Nest(unix.NFTA_LIST_ELEM)
-	key := b.Nest(unix.NFTA_SET_ELEM_KEY)
-	b.Bytes(unix.NFTA_DATA_VALUE, m.key(p))
-	b.End(key)
+	putData(b, unix.NFTA_SET_ELEM_KEY, m.key(p))
 	b.End(element)
 }
 
 func putElement(b *netlink.Builder, m portMap, p Port) {
 	element := b.Nest(unix.NFTA_LIST_ELEM)
-	key := b.Nest(unix.NFTA_SET_ELEM_KEY)
-	b.Bytes(unix.NFTA_DATA_VALUE, m.key(p))
-	b.End(key)
-	data := b.Nest(unix.NFTA_SET_ELEM_DATA)
-	b.Bytes(unix.NFTA_DATA_VALUE, m.value(p))
-	b.End(data)
+	putData(b, unix.NFTA_SET_ELEM_KEY, m.key(p))
+	putData(b, unix.NFTA_SET_ELEM_DATA, m.value(p))
 	b.Bytes(unix.NFTA_SET_ELEM_USERDATA, userdata(commentOfElement, p.Owner))
 	b.End(element)
 }
@@ -118,29 +121,52 @@ func (t *Table) takePorts(ports []Port) {
 	t.elements(unix.NFT_MSG_DELSETELEM, 0, ports, putKey)
 }
 
-// elements writes ports into as few commands as hold them.
 func (t *Table) elements(kind, flags uint16, ports []Port, put func(*netlink.Builder, portMap, Port)) {
 	for _, m := range portMaps {
-		var list netlink.Nest
-		open := false
+		list := elementList{table: t, kind: kind, flags: flags, set: m.name}
 		for _, p := range ports {
-			if mapOf(p) != m {
-				continue
+			if mapOf(p) == m {
+				list.next()
+				put(&t.batch, m, p)
 			}
-			if open && t.batch.Nested(list) > elementsLen {
-				t.batch.End(list)
-				open = false
-			}
-			if !open {
-				t.command(kind, flags)
-				t.batch.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
-				t.batch.String(unix.NFTA_SET_ELEM_LIST_SET, m.name)
-				list, open = t.batch.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS), true
-			}
-			put(&t.batch, m, p)
 		}
-		if open {
-			t.batch.End(list)
-		}
+		list.end()
 	}
+}
+
+// elementList writes the elements of one set into as few commands as hold them.
+type elementList struct {
+	table       *Table
+	kind, flags uint16
+	set         string
+	id          uint32 // of an anonymous set
+
+	at   netlink.Nest
+	open bool
+}
+
+// next makes room for one element.
+func (l *elementList) next() {
+	b := &l.table.batch
+	if l.open && b.Nested(l.at) > elementsLen {
+		l.end()
+	}
+	if l.open {
+		return
+	}
+	l.table.command(l.kind, l.flags)
+	b.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
+	b.String(unix.NFTA_SET_ELEM_LIST_SET, l.set)
+	if l.id != 0 {
+		b.Net32(unix.NFTA_SET_ELEM_LIST_SET_ID, l.id)
+	}
+	l.at, l.open = b.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS), true
+}
+
+// end closes the last command.
+func (l *elementList) end() {
+	if l.open {
+		l.table.batch.End(l.at)
+	}
+	l.open = false
 }

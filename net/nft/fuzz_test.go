@@ -102,7 +102,7 @@ func FuzzConnections(f *testing.F) {
 	}
 	f.Add(e.code)
 	p := port(f, "", UDP, 53, "10.244.1.2:53", "a")
-	s := stale{gone: pick([]Port{p}, ipv4, UDP), fresh: pick([]Port{p}, ipv4, UDP)}
+	s := stale{gone: portsOf([]Port{p}, ipv4, UDP), fresh: portsOf([]Port{p}, ipv4, UDP)}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, ok := readConnection(data)
 		if !ok {

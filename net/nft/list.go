@@ -2,6 +2,7 @@ package nft
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,11 @@ func (t *Table) list(kind, flags, of uint16, chain string, each func(attributes 
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("list by nftables: %w", t.explain(err))
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil // no table
+	case err != nil:
+		return fmt.Errorf("list by nftables: %w", unasked(err))
 	}
 	for _, a := range held {
 		each(a)

@@ -45,6 +45,19 @@ func (r *rule) destination(p netip.Prefix) *rule {
 	return r.ip(f).within(f.dst, f.length, p)
 }
 
+// notTo matches packets to anywhere but a network whose prefix is of whole bytes.
+func (r *rule) notTo(p netip.Prefix) *rule {
+	f, bytes := familyOf(p.Addr()), p.Bits()/8
+	r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, f.dst, bytes, 0)
+	return r.compare(unix.NFT_CMP_NEQ, p.Addr().AsSlice()[:bytes])
+}
+
+// portKey loads the protocol and the destination's port, as maps have them.
+func (r *rule) portKey(word int) *rule {
+	r.meta(unix.NFT_META_L4PROTO, word)
+	return r.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, word+1)
+}
+
 // within matches an address in a header. As many bytes as the prefix has are
 // compared where these are whole.
 func (r *rule) within(offset, length int, p netip.Prefix) *rule {

@@ -147,6 +147,19 @@ func (n *network) ask(ns *os.File, protocol, addr string, wait time.Duration) st
 	return n.hear(c, wait)
 }
 
+// dial opens a socket in a namespace, for the test.
+func (n *network) dial(ns *os.File, protocol, addr string) (c net.Conn) {
+	n.Helper()
+	if err := netlink.In(ns, func() (err error) {
+		c, err = net.Dial(protocol, addr)
+		return err
+	}); err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { c.Close() })
+	return c
+}
+
 // hear sends a datagram on an open socket, and is what is answered.
 func (n *network) hear(c net.Conn, wait time.Duration) string {
 	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {

@@ -100,12 +100,16 @@ func (m portMap) key(p Port) []byte {
 	if m.at {
 		key = p.HostIP.AsSlice()
 	}
-	return append(key, byte(p.Protocol), 0, 0, 0, byte(p.Host>>8), byte(p.Host), 0, 0)
+	return appendPort(key, p.Protocol, p.Host)
+}
+
+func appendPort(key []byte, protocol Protocol, port uint16) []byte {
+	return append(key, byte(protocol), 0, 0, 0, byte(port>>8), byte(port), 0, 0)
 }
 
 // value is where a port leads.
 func (m portMap) value(p Port) []byte {
-	return append(p.Pod.AsSlice(), byte(p.Target>>8), byte(p.Target), 0, 0)
+	return endpointValue(netip.AddrPortFrom(p.Pod, p.Target))
 }
 
 // port reads an element of the map; ok is false for what is none of ours.
@@ -137,7 +141,5 @@ func (m portMap) chosen() *rule {
 		r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, m.dst, m.length, 0)
 		word = m.words()
 	}
-	r.meta(unix.NFT_META_L4PROTO, word)
-	r.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, word+1)
-	return r.lookup(m.name).redirect(m.family)
+	return r.portKey(word).lookup(m.name).redirect(m.family)
 }

@@ -1,11 +1,8 @@
 package nft
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-
-	"golang.org/x/sys/unix"
 )
 
 // RemovePorts removes host ports by HostIP, Protocol, Host and the family of
@@ -102,9 +99,6 @@ func (t *Table) RemoveOwners(gone func(owner string) bool) (removed []Port, err 
 		}
 		return t.remove(generation, removed)
 	})
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("remove host ports of owners that are gone: %w", err)
 	}

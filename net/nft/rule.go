@@ -63,13 +63,16 @@ func (r *rule) compare(op uint32, value []byte) *rule {
 func (r *rule) equal(value []byte) *rule { return r.compare(unix.NFT_CMP_EQ, value) }
 
 // mask keeps these bits of the first register.
-func (r *rule) mask(bits []byte) *rule {
+func (r *rule) mask(bits []byte) *rule { return r.bits(bits, make([]byte, len(bits))) }
+
+// bits keeps bits of the first register, and turns others over.
+func (r *rule) bits(keep, turn []byte) *rule {
 	r.begin("bitwise")
 	r.number(unix.NFTA_BITWISE_SREG, register(0))
 	r.number(unix.NFTA_BITWISE_DREG, register(0))
-	r.number(unix.NFTA_BITWISE_LEN, uint32(len(bits)))
-	r.value(unix.NFTA_BITWISE_MASK, bits)
-	r.value(unix.NFTA_BITWISE_XOR, make([]byte, len(bits)))
+	r.number(unix.NFTA_BITWISE_LEN, uint32(len(keep)))
+	r.value(unix.NFTA_BITWISE_MASK, keep)
+	r.value(unix.NFTA_BITWISE_XOR, turn)
 	return r.end()
 }
 
@@ -94,6 +97,10 @@ func (r *rule) payload(base uint32, offset, length, word int) *rule {
 // lookup takes the key that begins at the first register to what the map has
 // for it, which is put there too. The rule ends where the map has nothing.
 func (r *rule) lookup(name string) *rule { return r.lookupInto(name, register(0)) }
+
+// choose goes on where the verdict map says for the key that begins at the first
+// register.
+func (r *rule) choose(name string) *rule { return r.lookupInto(name, unix.NFT_REG_VERDICT) }
 
 func (r *rule) lookupInto(name string, into uint32) *rule {
 	r.begin("lookup")

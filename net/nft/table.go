@@ -27,7 +27,8 @@ type Table struct {
 	conn     *netlink.Conn
 	batch    netlink.Builder
 	commands []command
-	services *wroteServices
+	sets     uint32    // made in the transaction, each with its number
+	services *services // as they were written last, nil if that is not known
 }
 
 // Open opens the table in the network namespace of the calling thread. It says

@@ -38,6 +38,7 @@ func header(family uint8, resource uint16) []byte {
 // (ERESTART) once the rules are those of another.
 func (t *Table) begin(generation uint32) {
 	t.batch.Reset()
+	t.sets = 0
 	t.commands = append(t.commands[:0], command{})
 	t.batch.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0)
 	t.batch.Raw(header(unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
@@ -108,7 +109,7 @@ func (t *Table) generation() (uint32, error) {
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("ask for the generation of nftables: %w", t.explain(err))
+		return 0, fmt.Errorf("ask for the generation of nftables: %w", unasked(err))
 	}
 	return generation, nil
 }

@@ -44,12 +44,22 @@ func (t *Table) explain(err error) error {
 	if !errors.As(err, &said) {
 		return err
 	}
-	what := command{}
+	what := command{kind: unix.NFT_MSG_NEWTABLE} // nothing at all is understood
 	if said.Index < len(t.commands) {
 		what = t.commands[said.Index]
 	}
 	if missing := missing(what, said.Errno); missing != "" {
 		return &Unsupported{What: missing, Err: err}
+	}
+	return err
+}
+
+// unasked makes *Unsupported of what the kernel says to a question where there
+// is nobody to answer it: to one of a subsystem that it does not know it says
+// that the message is invalid (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c).
+func unasked(err error) error {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return &Unsupported{What: "nf_tables", Err: err}
 	}
 	return err
 }

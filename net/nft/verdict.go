@@ -39,6 +39,20 @@ func (r *rule) back() *rule { return r.verdict(verdictReturn, "") }
 // jump goes on in a chain, and comes back.
 func (r *rule) jump(chain string) *rule { return r.verdict(verdictJump, chain) }
 
+// on goes on in a chain, and does not come back.
+func (r *rule) on(chain string) *rule { return r.verdict(verdictGoto, chain) }
+
+// reject refuses the packet with an answer: a reset, or that nobody is at the
+// port.
+func (r *rule) reject(kind uint32) *rule {
+	r.begin("reject")
+	r.number(unix.NFTA_REJECT_TYPE, kind)
+	if kind == unix.NFT_REJECT_ICMPX_UNREACH {
+		r.attribute(unix.NFTA_REJECT_ICMP_CODE, []byte{unix.NFT_REJECT_ICMPX_PORT_UNREACH})
+	}
+	return r.end()
+}
+
 // The bits of include/uapi/linux/netfilter/nf_nat.h.
 const (
 	natAddresses   = 1 << 0 // NF_NAT_RANGE_MAP_IPS

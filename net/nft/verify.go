@@ -66,10 +66,10 @@ func (t *Table) verifyTable([]chain) error {
 		flags = net32(netlink.Attribute(a, unix.NFTA_TABLE_FLAGS))
 	})
 	switch {
-	case errors.Is(err, unix.ENOENT), err == nil && !found:
-		return ErrNoTable
 	case err != nil:
 		return err
+	case !found:
+		return ErrNoTable
 	case flags != 0:
 		return &Edited{What: "the table has flags (dormant, say)"}
 	}

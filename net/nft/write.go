@@ -45,7 +45,7 @@ func (t *Table) rebuild(chains []chain) error {
 	t.services = nil
 	return t.retry(func(generation uint32) error {
 		ports, err := t.allPorts()
-		if err != nil && !errors.Is(err, unix.ENOENT) {
+		if err != nil {
 			return err
 		}
 		t.begin(generation)
@@ -73,17 +73,18 @@ func (t *Table) deleteTable() {
 }
 
 func (t *Table) newSets() {
-	for i, m := range portMaps {
-		t.newSet(m.set(), uint32(i)+1)
+	for _, m := range portMaps {
+		t.newSet(m.set())
 	}
 }
 
-// newSet makes a set or map. The number is its own within the transaction.
-func (t *Table) newSet(s set, id uint32) {
+// newSet makes a set or map.
+func (t *Table) newSet(s set) {
+	t.sets++
 	t.command(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
 	t.batch.String(unix.NFTA_SET_TABLE, tableName)
 	t.batch.String(unix.NFTA_SET_NAME, s.name)
-	t.batch.Net32(unix.NFTA_SET_ID, id)
+	t.batch.Net32(unix.NFTA_SET_ID, t.sets)
 	t.batch.Net32(unix.NFTA_SET_FLAGS, s.flags)
 	t.batch.Net32(unix.NFTA_SET_KEY_TYPE, s.keyType)
 	t.batch.Net32(unix.NFTA_SET_KEY_LEN, s.keyLen)
