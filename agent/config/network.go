@@ -80,12 +80,12 @@ func setNetworkDefaults(n *Network) {
 // PodNetworks are the networks of the node's pods as far as they are
 // configured: nil leaves them to the API server. The configuration must have
 // been validated.
-func (c *Config) PodNetworks() []netip.Prefix {
-	texts := c.Tinylet.Network.PodCIDRs
-	if len(texts) == 0 && c.Kubeconfig == "" {
+func (cfg *Config) PodNetworks() []netip.Prefix {
+	texts := cfg.Tinylet.Network.PodCIDRs
+	if len(texts) == 0 && cfg.Kubeconfig == "" {
 		texts = []string{DefaultPodCIDR}
-		if c.Kubelet.PodCIDR != "" {
-			texts = strings.Split(c.Kubelet.PodCIDR, ",")
+		if cfg.Kubelet.PodCIDR != "" {
+			texts = strings.Split(cfg.Kubelet.PodCIDR, ",")
 		}
 	}
 	var all []netip.Prefix

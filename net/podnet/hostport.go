@@ -36,6 +36,7 @@ func checkFree(ports []nft.Port) error {
 func bind(p *nft.Port) error {
 	kind, protocol, domain := unix.SOCK_STREAM, unix.IPPROTO_TCP, unix.AF_INET
 	switch p.Protocol {
+	case nft.TCP:
 	case nft.UDP:
 		kind, protocol = unix.SOCK_DGRAM, unix.IPPROTO_UDP
 	case nft.SCTP:

@@ -87,7 +87,7 @@ func TestNetwork(t *testing.T) {
 		n := n.with(t)
 		n.sh("/etc/init.d/S50tinylet restart")
 		n.eventually(patience, "they run on", func(pods map[string]cli.PodDocument) string {
-			return statuses(map[string]string{"one": "Running", "two": "Running"})(pods)
+			return statuses(map[string]string{"one": "Running", "two": "Running", "host": "Running"})(pods)
 		})
 		if got := n.sh("wget -T 10 -q -O - http://127.0.0.1:8080/who"); got == "" {
 			t.Error("the port is gone with a restart of the agent")
@@ -102,5 +102,5 @@ func TestNetwork(t *testing.T) {
 // netState is what pods' networks leave: links, leases and pinned namespaces.
 func (n node) netState() string {
 	n.Helper()
-	return n.sh("ls /sys/class/net | grep veth; ls -A /run/tinylet/cni/*/owners /run/tinylet/cni/*/addresses /run/netns /var/run/netns 2>/dev/null; true")
+	return n.sh("ls /sys/class/net | grep veth; find /run/tinylet/cni /run/netns -type f -o -type l 2>/dev/null; true")
 }
