@@ -100,7 +100,7 @@ func inside(t testing.TB, c *container) (s seen) {
 	h := handle(t, c.ns)
 	defer h.Close()
 	l, err := h.LinkByName("eth0")
-	if _, none := err.(netlink.LinkNotFoundError); none {
+	if none := (netlink.LinkNotFoundError{}); errors.As(err, &none) {
 		return s
 	}
 	if err != nil {
