@@ -1,6 +1,7 @@
 package podnet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -133,16 +134,39 @@ func (n *Network) checkRoutes(inside *link.Handle, index int, addresses []netip.
 }
 
 // Ready says why no pod could be set up now: nil if one could. It makes
-// nothing.
+// nothing. What is missing of that which all pods share is made with the next.
 func (n *Network) Ready() error {
+	if err := n.canBeMade(); err != nil {
+		return fmt.Errorf("pods' network: %w", err)
+	}
+	return nil
+}
+
+func (n *Network) canBeMade() error {
 	host, err := link.Open()
 	if err != nil {
 		return err
 	}
 	defer host.Close()
+	l, err := host.Link(n.cfg.Bridge)
+	switch {
+	case errors.Is(err, link.ErrNotFound):
+	case err != nil:
+		return err
+	case l.Kind != "bridge":
+		return fmt.Errorf("%s is to be the pods' bridge: %w (%s)", n.cfg.Bridge, link.ErrOtherKind, cmp.Or(l.Kind, "a device"))
+	}
+	if len(n.cfg.Ranges) == 0 {
+		return errors.New("there is no range of addresses for pods")
+	}
 	table, err := nft.Open()
 	if err != nil {
 		return err
 	}
-	return table.Close()
+	defer table.Close()
+	var edited *nft.Edited
+	if err := table.Verify(n.cfg.base()); err != nil && !errors.As(err, &edited) && !errors.Is(err, nft.ErrNoTable) {
+		return err
+	}
+	return nil
 }

@@ -1,10 +1,12 @@
 package podnet
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/tinylet/tinylet/net/ipam"
+	"github.com/tinylet/tinylet/net/link"
 )
 
 func TestConfigRefused(t *testing.T) {
@@ -44,8 +46,27 @@ func TestWithoutRanges(t *testing.T) {
 	if err := l.on(func() error { _, err := n.Setup(l.newPod().Pod); return err }); err == nil {
 		t.Error("a pod was set up")
 	}
+	if err := l.on(n.Ready); err == nil || !strings.Contains(err.Error(), "no range") {
+		t.Errorf("ready without a range: %v", err)
+	}
 	l.must(func() error { return n.Teardown(p.ID) })
 	if left := l.state(); left != "" {
 		t.Errorf("left:\n%s", left)
 	}
+}
+
+func TestReady(t *testing.T) {
+	l := newLab(t, nil)
+	l.must(l.net.Ready)
+	if left := l.state(); left != "" {
+		t.Errorf("it made:\n%s", left)
+	}
+	l.run("ip", "link", "add", "pods0", "type", "veth", "peer", "name", "x")
+	if err := l.on(l.net.Ready); !errors.Is(err, link.ErrOtherKind) {
+		t.Errorf("a veth has the bridge's name: %v", err)
+	}
+	l.run("ip", "link", "del", "pods0")
+	l.start(nil)
+	l.run("nft", "flush", "chain", "inet", "tinylet", "guard")
+	l.must(l.net.Ready)
 }
