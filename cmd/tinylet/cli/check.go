@@ -85,14 +85,7 @@ func (s *system) check() *cobra.Command {
 // be read, the usual places are looked at.
 func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Options {
 	o := check.Options{Root: s.root, Now: s.now(), Built: version.Built()}
-	if !set.Changed("config") {
-		for _, name := range configFiles {
-			if path := filepath.Join(s.root, name); exists(path) {
-				_ = set.Set("config", path) // any text is taken
-				break
-			}
-		}
-	}
+	s.findConfig(set)
 	o.ConfigFile, _ = set.GetString("config") // the flag exists
 	total := machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")})
 	cfg, loaded, err := flags.Load(total)
@@ -116,6 +109,20 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 	}
 	o.Config = func() ([]string, error) { return warnings, err }
 	return o
+}
+
+// findConfig has the flags name the board's configuration, unless they name
+// one.
+func (s *system) findConfig(set *pflag.FlagSet) {
+	if set.Changed("config") {
+		return
+	}
+	for _, name := range configFiles {
+		if path := filepath.Join(s.root, name); exists(path) {
+			_ = set.Set("config", path) // any text is taken
+			return
+		}
+	}
 }
 
 // kept is what a valid configuration keeps of a machine's memory.
