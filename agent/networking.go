@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/network"
+	"github.com/tinylet/tinylet/agent/routes"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/cni/plugin"
 	"github.com/tinylet/tinylet/net/link"
@@ -39,8 +41,50 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 	if p.cluster != nil {
 		c.Refresh, c.Moved = p.cluster.registrar.Refresh, p.cluster.moved
 	}
+	if err := p.assembleRoutes(cfg, &c, log); err != nil {
+		return err
+	}
 	p.network, err = network.New(c)
 	return err
+}
+
+// assembleRoutes adds what keeps the routes to other nodes' pods. In other modes
+// those that an earlier agent has left are taken away.
+func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.Logger) error {
+	open := func() (routes.Kernel, error) { return link.Open() }
+	if cfg.Tinylet.Network.Mode != config.NetworkRouted || p.cluster == nil {
+		c.Beside = append(c.Beside, func(context.Context) error {
+			if err := routes.Clear(open); err != nil {
+				log.Warn("routes to other nodes' pods that an earlier agent has made are left", "error", err)
+			}
+			return nil
+		})
+		return nil
+	}
+	router, err := routes.New(routes.Config{
+		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
+		Direct:    func(networks []netip.Prefix) { p.network.Direct(networks) },
+		Recovered: p.cluster.recovered, Events: p.events, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	c.Beside = append(c.Beside, router.Run)
+	c.Problems = append(c.Problems, router.Problem)
+	c.Ensured = afterwards(c.Ensured, router.Look)
+	c.Moved = afterwards(c.Moved, router.Look)
+	return nil
+}
+
+// afterwards calls two functions, of which the first may be nil.
+func afterwards(first, second func()) func() {
+	if first == nil {
+		return second
+	}
+	return func() {
+		first()
+		second()
+	}
 }
 
 // sandboxes are the IDs of those that the runtime has.

@@ -8,12 +8,11 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tinylet/tinylet/agent/apiclient"
 )
@@ -29,10 +28,7 @@ const (
 	refusedMax   = 2 * time.Minute
 )
 
-var (
-	errVersion = errors.New("the server's list has no resource version")
-	errExpired = errors.New("the server no longer knows where the watch was")
-)
+var errVersion = errors.New("the server's list has no resource version")
 
 // API is what a Follower asks of an API server, as *apiclient.Client does it.
 type API interface {
@@ -83,6 +79,7 @@ type Follower[T any] struct {
 
 	// Of Run alone.
 	version     string // to go on from; "" is nowhere
+	torn        string // where a watch broke off in the middle of an event
 	wait, await apiclient.Backoff
 }
 
@@ -148,9 +145,8 @@ func (f *Follower[T]) round(ctx context.Context) error {
 		}
 	}
 	err := f.watch(ctx)
-	if errors.Is(err, errExpired) {
-		// So do watches go on after an outage.
-		f.version, err = "", errOver
+	if expired(err) {
+		return errOver // so do watches go on after an outage
 	}
 	return err
 }
@@ -237,6 +233,7 @@ func (f *Follower[T]) trouble(err error) {
 func (f *Follower[T]) well() {
 	f.wait.Reset()
 	f.await.Reset()
+	f.torn = ""
 	f.outage.Note(nil)
 	if f.said("") {
 		f.cfg.Log.Info("the API server no longer refuses what this node is to follow", "resource", f.cfg.Resource.String())

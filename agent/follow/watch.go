@@ -42,7 +42,8 @@ func (f *Follower[T]) watch(ctx context.Context) error {
 	defer cancel()
 	w, err := f.cfg.API.Watch(ctx, f.cfg.Resource, metav1.NamespaceAll, options)
 	if err != nil {
-		return expired(err)
+		f.broken(err)
+		return err
 	}
 	defer w.Stop()
 	stands := time.NewTimer(standing)
@@ -60,9 +61,8 @@ func (f *Follower[T]) watch(ctx context.Context) error {
 				return end
 			}
 			if err := f.event(event); err != nil {
-				if errors.Is(end, errOver) && !errors.Is(err, errExpired) {
-					// That a watch breaks off is no trouble, if the next does not.
-					err = errOver
+				if !f.broken(err) && errors.Is(end, errOver) {
+					err = errOver // that a watch breaks off is no trouble, if the next does not
 				}
 				return err
 			}
@@ -73,13 +73,7 @@ func (f *Follower[T]) watch(ctx context.Context) error {
 // event takes one event of the watch.
 func (f *Follower[T]) event(event watch.Event) error {
 	if event.Type == watch.Error {
-		err := apierrors.FromObject(event.Object)
-		if !apierrors.HasStatusCause(err, "ClientWatchDecoding") && !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err) {
-			// What the server says of a watch that stood is that it cannot go
-			// on from there.
-			return errors.Join(errExpired, err)
-		}
-		return fmt.Errorf("watch %s: %w", f.cfg.Resource, err)
+		return fmt.Errorf("watch %s: %w", f.cfg.Resource, apierrors.FromObject(event.Object))
 	}
 	o, err := meta.Accessor(event.Object)
 	if err != nil {
@@ -90,25 +84,17 @@ func (f *Follower[T]) event(event watch.Event) error {
 		return nil
 	}
 	order, err := resourceversion.CompareResourceVersion(version, f.version)
-	switch {
-	case err == nil && order < 0 && event.Type == watch.Bookmark:
-		return errors.Join(errExpired, errBackwards)
-	case err == nil && order <= 0 && event.Type != watch.Deleted, event.Type == watch.Bookmark:
-		f.version = later(order, err, version, f.version)
+	if err == nil && order <= 0 { // what cannot be compared is new
+		if order < 0 && event.Type == watch.Bookmark {
+			return fmt.Errorf("watch %s: %w", f.cfg.Resource, errBackwards)
+		}
 		return nil
 	}
-	f.version = later(order, err, version, f.version)
-	f.apply(event)
-	return nil
-}
-
-// later is the one of two versions that is to be gone on from. What cannot be
-// compared is new.
-func later(order int, err error, version, known string) string {
-	if err == nil && order <= 0 {
-		return known
+	f.version = version
+	if event.Type != watch.Bookmark {
+		f.apply(event)
 	}
-	return version
+	return nil
 }
 
 // apply makes a change known.
@@ -137,12 +123,27 @@ func (f *Follower[T]) apply(event watch.Event) {
 	}
 }
 
-// expired makes errExpired of what a server says that cannot go on from the
-// version.
-func expired(err error) error {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) ||
-		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-		return errors.Join(errExpired, err)
+// causeDecoding is what client-go gives as the cause where a stream of events
+// breaks (rest/request.go).
+const causeDecoding = "ClientWatchDecoding"
+
+// broken notes how a watch failed, and says whether there is no going on from
+// its version, so that a list is next.
+func (f *Follower[T]) broken(err error) (stale bool) {
+	if apierrors.HasStatusCause(err, causeDecoding) {
+		// A link that broke, or an event that cannot be decoded, which the next
+		// watch would begin with as well.
+		stale = f.torn == f.version
+		f.torn = f.version
+	} else {
+		stale = expired(err) || errors.Is(err, errBackwards) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) ||
+			apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 	}
-	return err
+	if stale {
+		f.version, f.torn = "", ""
+	}
+	return stale
 }
+
+// expired says that the server no longer knows the version.
+func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }

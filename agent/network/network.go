@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,8 +64,16 @@ type Config struct {
 	// addresses may be others. Both may be nil.
 	Watches []func(ctx context.Context, told func()) error
 	Moved   func()
-	Events  *event.Recorder
-	Log     *slog.Logger
+	// Beside is what runs as long as Run does and ends with its context, such
+	// as what keeps the routes to other nodes.
+	Beside []func(ctx context.Context) error
+	// Ensured is called after each look that has found or made what pods share
+	// as it should be, if there is such. It may be nil and must not block.
+	Ensured func()
+	// Problems are what else keeps pods from the network, "" for nothing.
+	Problems []func() string
+	Events   *event.Recorder
+	Log      *slog.Logger
 }
 
 // Network keeps the pods' network as it should be. Its methods never block
@@ -77,6 +86,7 @@ type Network struct {
 	mu       sync.Mutex
 	assigned []netip.Prefix // by the API server
 	direct   []netip.Prefix
+	directed bool   // direct was told
 	problem  string // what keeps pods from their network; "" is nothing
 
 	// Of Run alone.
@@ -123,11 +133,12 @@ func (n *Network) Assigned(texts []string) {
 }
 
 // Direct takes the networks of other nodes' pods that are reached without this
-// node's address.
+// node's address. In the mode routed those of the last time are taken until it
+// is called.
 func (n *Network) Direct(networks []netip.Prefix) {
 	n.mu.Lock()
-	changed := !slices.Equal(networks, n.direct)
-	n.direct = networks
+	changed := !n.directed || !slices.Equal(networks, n.direct)
+	n.direct, n.directed = networks, true
 	n.mu.Unlock()
 	if changed {
 		n.Look()
@@ -138,16 +149,23 @@ func (n *Network) Direct(networks []netip.Prefix) {
 // nothing.
 func (n *Network) Problem() string {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.problem
+	all := []string{n.problem}
+	n.mu.Unlock()
+	for _, problem := range n.cfg.Problems {
+		all = append(all, problem())
+	}
+	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "; ")
 }
 
 // Run keeps everything up to date until ctx ends; its error is ctx's cause.
 func (n *Network) Run(ctx context.Context) error {
-	var watches sync.WaitGroup
-	defer watches.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	for _, watch := range n.cfg.Watches {
-		watches.Go(func() { n.watch(ctx, watch) })
+		beside.Go(func() { n.watch(ctx, watch) })
+	}
+	for _, run := range n.cfg.Beside {
+		beside.Go(func() { _ = run(ctx) }) // it ends with ctx alone
 	}
 	defer n.close()
 	for {
@@ -241,14 +259,25 @@ func (n *Network) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	direct := n.direct
-	n.mu.Unlock()
-	wanted := wanted(n.cfg.Settings, networks, direct)
+	wanted := wanted(n.cfg.Settings, networks, n.directly(was))
 	if err := n.share(ctx, &wanted, was); err != nil {
 		return err
 	}
+	if n.cfg.Ensured != nil {
+		n.cfg.Ensured()
+	}
 	return n.configure(wanted)
+}
+
+// directly are the networks of other nodes' pods that are reached without this
+// node's address.
+func (n *Network) directly(was cni.Config) []netip.Prefix {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cfg.Settings.Mode == config.NetworkRouted && !n.directed {
+		return was.Direct
+	}
+	return n.direct
 }
 
 // announce says which mode it is, once.
