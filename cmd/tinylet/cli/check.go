@@ -100,6 +100,7 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 	if err == nil {
 		if err = config.Validate(cfg); err == nil {
 			o.Eviction = kept(&cfg.Kubelet, total)
+			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodNetworks()
 		}
 		o.Endpoint = cfg.Kubelet.ContainerRuntimeEndpoint
 		o.RootDir, o.LogDir = cfg.Paths.Root, cfg.Paths.PodLogs
