@@ -131,6 +131,10 @@ func (r *Router) Run(ctx context.Context) error {
 		if !pause(ctx, gather) {
 			return context.Cause(ctx)
 		}
+		select {
+		case <-r.news: // gathered meanwhile
+		default:
+		}
 		err := r.look()
 		r.note(err)
 		if err != nil && !r.retry(ctx) {
