@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -13,9 +14,11 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/routes"
+	"github.com/tinylet/tinylet/agent/services"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/cni/plugin"
 	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
@@ -42,6 +45,9 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 		c.Refresh, c.Moved = p.cluster.registrar.Refresh, p.cluster.moved
 	}
 	if err := p.assembleRoutes(cfg, &c, log); err != nil {
+		return err
+	}
+	if err := p.assembleServices(cfg, &c, log); err != nil {
 		return err
 	}
 	p.network, err = network.New(c)
@@ -74,6 +80,45 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 	c.Ensured = afterwards(c.Ensured, router.Look)
 	c.Moved = afterwards(c.Moved, router.Look)
 	return nil
+}
+
+// assembleServices adds what keeps the addresses of Services. Where that is not
+// wanted, those that an earlier agent has left are taken away.
+func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slog.Logger) error {
+	if !cfg.Tinylet.Network.Services || p.cluster == nil {
+		c.Beside = append(c.Beside, func(context.Context) error {
+			if err := clearServices(); err != nil {
+				log.Warn("addresses of services that an earlier agent has made are left", "error", err)
+			}
+			return nil
+		})
+		return nil
+	}
+	proxy, err := services.New(services.Config{
+		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName,
+		Open:      func() (services.Table, error) { return nft.Open() },
+		Recovered: p.cluster.recovered, Events: p.events, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	c.Beside = append(c.Beside, proxy.Run)
+	c.Problems = append(c.Problems, proxy.Problem)
+	c.Ensured = afterwards(c.Ensured, proxy.Look)
+	return nil
+}
+
+// clearServices needs nothing of a kernel without nftables.
+func clearServices() error {
+	table, err := nft.Open()
+	if err == nil {
+		err = errors.Join(table.ClearServices(), table.Close())
+	}
+	var missing *nft.Unsupported
+	if errors.As(err, &missing) {
+		return nil
+	}
+	return err
 }
 
 // afterwards calls two functions, of which the first may be nil.

@@ -67,6 +67,28 @@ func TestServicesGolden(t *testing.T) {
 	}
 }
 
+func TestClearServices(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	clear := func() {
+		t.Helper()
+		if err := open(t, ns).ClearServices(); err != nil { // one that has written nothing
+			t.Error(err)
+		}
+	}
+	clear()
+	ensure(t, table, both, true)
+	before := list(t, ns)
+	clear()
+	syncs(t, table, someServices()...)
+	clear()
+	if got := list(t, ns); got != before {
+		t.Errorf("left:\n%s\nwant:\n%s", got, before)
+	}
+	syncs(t, table, someServices()...)
+	golden(t, ns, "services.nft")
+}
+
 func list(t testing.TB, ns *os.File) string {
 	t.Helper()
 	return run(t, ns, "nft", "list", "table", "inet", tableName)

@@ -73,15 +73,7 @@ func (t *Table) renew(want *services) error {
 			return err
 		}
 		t.begin(generation)
-		for _, name := range chains {
-			t.flush(name)
-		}
-		for _, name := range sets {
-			t.deleteSet(name)
-		}
-		for _, name := range chains {
-			t.deleteChain(name)
-		}
+		t.drop(chains, sets)
 		for _, f := range []family{ipv4, ipv6} {
 			t.newSet(vipMap(f))
 			t.newSet(nodePortMap(f))
