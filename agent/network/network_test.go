@@ -218,6 +218,59 @@ func TestAssigned(t *testing.T) {
 	})
 }
 
+// TestRouted is what runs beside, and which networks need no masquerade while
+// nobody has told.
+func TestRouted(t *testing.T) {
+	remote := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")}
+	synctest.Test(t, func(t *testing.T) {
+		var ended, ensured int
+		change := func(c *Config) {
+			c.Settings.Mode = config.NetworkRouted
+			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+			c.Ensured = func() { ensured++ }
+			c.Beside = append(c.Beside, func(ctx context.Context) error {
+				<-ctx.Done()
+				ended++
+				return context.Cause(ctx)
+			})
+			c.Problems = append(c.Problems, func() string { return "" }, func() string { return "refused" })
+		}
+		l := newLab(t, change)
+		l.run(t, func() {
+			l.Direct(remote)
+			synctest.Wait()
+			if last := l.shelf.made[len(l.shelf.made)-1]; !slices.Equal(last.Direct, remote) || ensured != 2 {
+				t.Errorf("made of %+v, ensured %d times", last, ensured)
+			}
+			if l.Problem() != "refused" {
+				t.Errorf("problem %q", l.Problem())
+			}
+		})
+		if ended != 1 {
+			t.Error("what runs beside goes on")
+		}
+		again := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder = l.folder })
+		again.folder = l.folder
+		again.run(t, func() {
+			if last := again.shelf.made[0]; !slices.Equal(last.Direct, remote) {
+				t.Errorf("made of %+v", last)
+			}
+			again.Direct(nil)
+			synctest.Wait()
+			if last := again.shelf.made[len(again.shelf.made)-1]; len(last.Direct) != 0 {
+				t.Errorf("made of %+v", last)
+			}
+		})
+		bridge := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder, c.Settings.Mode = l.folder, "" })
+		bridge.Network.folder = folder{l.folder}
+		bridge.run(t, func() {
+			if last := bridge.shelf.made[0]; len(last.Direct) != 0 {
+				t.Errorf("made of %+v", last)
+			}
+		})
+	})
+}
+
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
