@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -70,6 +71,7 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 	router, err := routes.New(routes.Config{
 		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
 		Direct:    func(networks []netip.Prefix) { p.network.Direct(networks) },
+		File:      filepath.Join(cfg.Paths.State, "nodes.json"),
 		Recovered: p.cluster.recovered, Events: p.events, Log: log,
 	})
 	if err != nil {

@@ -49,8 +49,7 @@ type wanted struct {
 // overlap, the first by the node's name has it.
 func plan(h host, peers map[follow.Key]peer) wanted {
 	var w wanted
-	names := slices.SortedFunc(maps.Keys(peers), func(a, b follow.Key) int { return cmp.Compare(a.Name, b.Name) })
-	for _, name := range names {
+	for _, name := range slices.SortedFunc(maps.Keys(peers), byName) {
 		near := false
 		for _, network := range peers[name].networks {
 			r, ok := h.route(network, peers[name].addresses)
@@ -71,6 +70,8 @@ func plan(h host, peers map[follow.Key]peer) wanted {
 	slices.SortFunc(w.routes, func(a, b link.Route) int { return compare(a.Dst, b.Dst) })
 	return w
 }
+
+func byName(a, b follow.Key) int { return cmp.Compare(a.Name, b.Name) }
 
 func compare(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))

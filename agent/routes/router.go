@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	gosync "sync"
@@ -41,7 +42,10 @@ type Config struct {
 	Open func() (Kernel, error)
 	// Direct takes the networks that other nodes' pods are reached in by their
 	// own addresses. It must not block.
-	Direct    func([]netip.Prefix)
+	Direct func([]netip.Prefix)
+	// File is where the nodes are remembered as they were known last; "" is
+	// nowhere.
+	File      string
 	Recovered apiclient.Recoveries
 	Events    *event.Recorder
 	Log       *slog.Logger
@@ -61,6 +65,9 @@ type Router struct {
 	outage  *apiclient.Outage
 	backoff apiclient.Backoff
 	said    string // what the log has told
+	stored  map[follow.Key]peer
+	begun   bool   // the file was read
+	fault   string // of the file, as the log has told
 }
 
 // New makes a Router; nothing is asked or changed yet.
@@ -168,30 +175,68 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// look brings the routes up to date. Until the server has told, those that are
-// there are believed.
+// look brings the routes up to date.
 func (r *Router) look() error {
 	k, err := r.cfg.Open()
 	if err != nil {
 		return err
 	}
 	defer k.Close()
-	h, err := read(k, r.cfg.Bridge)
-	if err != nil {
-		return err
-	}
-	var w wanted
-	if !r.nodes.View(func(peers map[follow.Key]peer) { w = plan(h, peers) }) {
+	peers := r.peers()
+	if peers == nil {
+		// Nothing is known: what is there is believed.
 		have, err := own(k)
 		if err == nil {
 			r.cfg.Direct(networks(have))
 		}
 		return err
 	}
+	h, err := read(k, r.cfg.Bridge)
+	if err != nil {
+		return err
+	}
+	w := plan(h, peers)
 	there, err := sync(k, w.routes)
 	r.cfg.Direct(networks(there))
 	r.say(w, there)
 	return err
+}
+
+// peers are the other nodes: as the server tells, or, until it has, as they
+// were known last; nil is unknown.
+func (r *Router) peers() map[follow.Key]peer {
+	var peers map[follow.Key]peer
+	known := r.nodes.View(func(all map[follow.Key]peer) { peers = maps.Clone(all) })
+	file := memory(r.cfg.File)
+	if !r.begun {
+		var err error
+		r.stored, err = file.load()
+		r.begun = true
+		r.doubt(err)
+	}
+	if !known {
+		return r.stored
+	}
+	if r.stored == nil || !maps.EqualFunc(r.stored, peers, same) {
+		err := file.store(peers)
+		if err == nil {
+			r.stored = peers
+		}
+		r.doubt(err)
+	}
+	return peers
+}
+
+// doubt says once that the file is of no use.
+func (r *Router) doubt(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != r.fault {
+		r.cfg.Log.Warn("a restart without the API server will not find other nodes' pods", "error", err)
+	}
+	r.fault = text
 }
 
 // say tells what has changed.

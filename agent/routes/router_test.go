@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	gosync "sync"
@@ -23,11 +25,11 @@ import (
 
 // table is a kernel with one link.
 type table struct {
-	mu     gosync.Mutex
-	prefix string
-	routes []link.Route
-	fail   error
-	looks  int
+	mu              gosync.Mutex
+	prefix, prefix6 string
+	routes          []link.Route
+	fail            error
+	looks           int
 }
 
 func (k *table) Links() ([]link.Link, error) {
@@ -38,7 +40,11 @@ func (k *table) Addresses(int) ([]link.Address, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.looks++
-	return []link.Address{{Index: 1, Prefix: netip.MustParsePrefix("127.0.0.1/8"), Scope: 254}, {Index: 2, Prefix: netip.MustParsePrefix(k.prefix)}}, nil
+	all := []link.Address{{Index: 1, Prefix: netip.MustParsePrefix("127.0.0.1/8"), Scope: 254}, {Index: 2, Prefix: netip.MustParsePrefix(k.prefix)}}
+	if k.prefix6 != "" {
+		all = append(all, link.Address{Index: 2, Prefix: netip.MustParsePrefix(k.prefix6)})
+	}
+	return all, nil
 }
 
 func (k *table) Routes(f link.RouteFilter) ([]link.Route, error) {
@@ -181,6 +187,60 @@ func TestWithoutServer(t *testing.T) {
 		l.Fail(nil)
 		time.Sleep(time.Minute)
 		l.expect("10.0.0.0/8 via 192.168.0.5, 10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]")
+	})
+}
+
+// TestReboot is a board that starts again while the server is away.
+func TestReboot(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state", "nodes.json")
+	const routes, direct = "10.244.1.0/24 via 192.168.0.2, fd00:1::/64 via fd00::2", "[10.244.1.0/24 fd00:1::/64]"
+	with := func(l *lab) { l.cfg.File, l.kernel.prefix6 = file, "fd00::1/64" }
+	inLab(t, func(l *lab) {
+		with(l)
+		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
+	}, func(l *lab) {
+		l.expect(routes, direct)
+		before, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
+		l.Look()
+		l.expect(routes, direct)
+		if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
+			t.Errorf("the file was written for nothing: %v", err)
+		}
+	})
+	away := func(l *lab) { with(l); l.Fail(func(string) error { return errors.New("no route to host") }) }
+	inLab(t, away, func(l *lab) { l.expect(routes, direct) })
+	if err := os.WriteFile(file, []byte("[{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inLab(t, away, func(l *lab) {
+		l.expect("", "[]")
+		if !strings.Contains(l.log.String(), "will not find") {
+			t.Errorf("log %s", l.log.String())
+		}
+		l.Fail(nil)
+		l.Put(apiclient.Nodes, node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
+		time.Sleep(time.Minute)
+		l.expect("10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]")
+	})
+	inLab(t, away, func(l *lab) { l.expect("10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]") })
+}
+
+func FuzzRecall(f *testing.F) {
+	f.Add([]byte(`[{"name":"a","podCIDRs":["10.244.1.0/24","::ffff:1.2.3.4/104"],"addresses":["192.168.0.2","fe80::1%eth0",""]},{}]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		peers, err := recall(data)
+		if err != nil {
+			return
+		}
+		for _, r := range plan(board(), peers).routes {
+			if r.Dst != r.Dst.Masked() || r.Dst.Addr().Is4() != r.Gateway.Is4() || r.Link == 0 {
+				t.Errorf("%v of %q", r, data)
+			}
+		}
 	})
 }
 
