@@ -107,9 +107,8 @@ func hostNetwork(bridge string) HostNetwork {
 	if err != nil {
 		return HostNetwork{}
 	}
-	// A kernel that has no nftables drops nothing by them.
-	dropping, _ := droppingChains(bridge)
-	return HostNetwork{Known: true, Used: used, Dropping: dropping}
+	dropping, err := droppingChains(bridge)
+	return HostNetwork{Known: true, Used: used, RulesKnown: err == nil, Dropping: dropping}
 }
 
 // usedNetworks are those of addresses, and behind them those of routes that are

@@ -22,10 +22,10 @@ func judgeNetwork(f *Facts) []Finding {
 	if n.Mode != config.NetworkCNI {
 		out = append(out, judgePlugin(n))
 	}
-	if n.own() && n.Host.Known {
-		if len(n.Pods) > 0 {
-			out = append(out, judgeOverlap(n), judgeSecondBridge(n))
-		}
+	if n.own() && n.Host.Known && len(n.Pods) > 0 {
+		out = append(out, judgeOverlap(n), judgeSecondBridge(n))
+	}
+	if n.own() && n.Host.RulesKnown {
 		out = append(out, judgeDropping(n))
 	}
 	return out

@@ -33,7 +33,7 @@ func healthy() Facts {
 		Network: Network{
 			Mode: "bridge", Bridge: "tinylet0", Pods: []netip.Prefix{pods4, pods6}, ConfigFolder: "/etc/cni/net.d", Ours: true,
 			Plugin: Plugin{Path: "/opt/cni/bin/tinylet-cni", State: PluginThere, Target: "/usr/bin/tinylet", Writable: true},
-			Host:   HostNetwork{Known: true, Used: []UsedNetwork{address("192.0.2.0/24", "eth0"), address("fd00:1::/64", "eth0"), route("10.99.0.0/16", "tun0")}},
+			Host:   HostNetwork{Known: true, RulesKnown: true, Used: []UsedNetwork{address("192.0.2.0/24", "eth0"), address("fd00:1::/64", "eth0"), route("10.99.0.0/16", "tun0")}},
 		},
 		Config: Config{File: "/etc/tinylet/config.yaml"},
 	}

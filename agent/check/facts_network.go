@@ -52,8 +52,9 @@ type HostNetwork struct {
 	// those of the pods' bridge.
 	Used []UsedNetwork
 	// Dropping are chains of others that drop what is forwarded and have no
-	// rule for the pods' bridge.
-	Dropping []DroppingChain
+	// rule for the pods' bridge; RulesKnown says that nftables has told.
+	RulesKnown bool
+	Dropping   []DroppingChain
 }
 
 // UsedNetwork is a network that is reached over an interface.

@@ -40,8 +40,8 @@ func (s *system) check() *cobra.Command {
 		Use:   "check [flags]",
 		Short: "Tell whether this system can be a node, and what helps where not",
 		Long: "Tell whether this system can be a node: kernel, cgroups, modules, the container\n" +
-			"runtime, space, clock and configuration. Each finding that is not ok comes with\n" +
-			"its remedy. Nothing is changed, and no agent is needed.\n\n" +
+			"runtime, the pods' network, space, clock and configuration. Each finding that is\n" +
+			"not ok comes with its remedy. Nothing is changed, and no agent is needed.\n\n" +
 			"Every flag of the agent is accepted. Without --config, /etc/tinylet/config.yaml\n" +
 			"or else /var/lib/kubelet/config.yaml is used where it exists.\n\n" +
 			"The exit code is 1 if the node cannot work.",
