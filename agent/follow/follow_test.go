@@ -132,6 +132,7 @@ func TestFollow(t *testing.T) {
 			{Type: watch.Added, Object: at(node("d", "9"), "")},
 			{Type: watch.Added, Object: at(node("d", "9"), "0")},
 			{Type: watch.Bookmark, Object: at(&v1.Node{}, "20")},
+			{Type: watch.Modified, Object: at(node("b", "9"), "20")},
 		} {
 			l.Send(apiclient.Nodes, e)
 		}

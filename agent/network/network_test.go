@@ -260,6 +260,8 @@ func TestRouted(t *testing.T) {
 			if last := again.shelf.made[len(again.shelf.made)-1]; len(last.Direct) != 0 {
 				t.Errorf("made of %+v", last)
 			}
+			again.Direct(remote)
+			synctest.Wait()
 		})
 		bridge := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder, c.Settings.Mode = l.folder, "" })
 		bridge.Network.folder = folder{l.folder}

@@ -60,7 +60,7 @@ func board() host {
 		return reach{link.Address{Index: index, Prefix: netip.MustParsePrefix(prefix)}, running}
 	}
 	h := host{reach: []reach{
-		on(3, "192.168.0.3/24", false), on(2, "192.168.0.1/24", true), on(2, "fd00::1/64", true), on(5, "172.16.0.1/12", true), on(6, "172.16.1.1/24", true),
+		on(3, "192.168.0.3/24", false), on(2, "192.168.0.1/24", true), on(7, "192.168.0.4/24", false), on(2, "fd00::1/64", true), on(5, "172.16.0.1/12", true), on(6, "172.16.1.1/24", true),
 	}}
 	for _, r := range h.reach {
 		h.taken = append(h.taken, r.Prefix.Masked())

@@ -168,7 +168,7 @@ func TestEndpoints(t *testing.T) {
 		{"the local one leaves", []*discoveryv1.EndpointSlice{ends("a", "10.1.0.2 local serving terminating", "10.1.0.3 ready serving")}, "to [10.1.0.3:8080] local [10.1.0.2:8080]"},
 		{"one family leaves", []*discoveryv1.EndpointSlice{ends("a", "10.1.0.2 serving terminating"), ends("b", "fd00::2 ready serving")}, "to [10.1.0.2:8080 [fd00::2]:8080]"},
 		{"an address again", []*discoveryv1.EndpointSlice{ends("a", "10.1.0.2 ready serving"), ends("b", "10.1.0.2 serving terminating")}, "to [10.1.0.2:8080]"},
-		{"an address again, sorted", []*discoveryv1.EndpointSlice{ends("b", "10.1.0.2 ready serving"), ends("a", "10.1.0.2 serving terminating")}, "to [10.1.0.2:8080]"},
+		{"an address again, sorted", []*discoveryv1.EndpointSlice{ends("b", "10.1.0.2 ready serving", "10.1.0.3 ready serving"), ends("a", "10.1.0.2 serving terminating")}, "to [10.1.0.2:8080 10.1.0.3:8080]"},
 		{"no addresses", []*discoveryv1.EndpointSlice{ends("a", "127.0.0.1 ready", "::1 ready", "0.0.0.0 ready", "fe80::1 ready", "example.com ready", "224.0.0.1 ready")}, "to []"},
 		{"nothing said", []*discoveryv1.EndpointSlice{func() *discoveryv1.EndpointSlice {
 			s := ends("a")
