@@ -30,6 +30,8 @@ var features = []feature{
 	{"nft_fib_inet", "CONFIG_NFT_FIB_INET"},
 	{"nft_masq", "CONFIG_NFT_MASQ"},
 	{"nft_nat", "CONFIG_NFT_NAT"},
+	{"nft_numgen", "CONFIG_NFT_NUMGEN"},
+	{"nft_reject_inet", "CONFIG_NFT_REJECT_INET"},
 	{"sch_tbf", "CONFIG_NET_SCH_TBF"},
 }
 

@@ -28,7 +28,7 @@ var configSuffixes = []string{".conf", ".conflist", ".json"}
 
 // network reads how the pods are to get their network.
 func (t tree) network(o *Options) Network {
-	n := Network{Bridge: o.Network.Bridge, ConfigFolder: o.Network.ConfigFolder, Pods: o.PodNetworks}
+	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, ConfigFolder: o.Network.ConfigFolder, Pods: o.PodNetworks}
 	own, ours := t.ownConfig(n.ConfigFolder)
 	n.Ours = ours
 	if n.Pods == nil { // the agent, too, goes on with the last ones

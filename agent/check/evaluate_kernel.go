@@ -69,12 +69,18 @@ func judgeNetworkFeatures(k *Kernel, n *Network) []Finding {
 	out = append(out, tables)
 	if tables.Level != Fail { // what follows needs it
 		out = append(out, judgeModules(k, "masquerade", natModules, noRules))
+		if n.Services {
+			out = append(out, judgeModules(k, "services", serviceModules, "pods cannot reach Services (network.services)"))
+		}
 	}
 	return append(out, judgeModule(k, "bandwidth", "sch_tbf", Warn, "pods whose annotations limit their bandwidth do not start", "CONFIG_NET_SCH_TBF"))
 }
 
 // natModules are what the rules of the pods' network are made of.
 var natModules = []string{"nf_conntrack", "nft_chain_nat", "nft_ct", "nft_fib_inet", "nft_masq", "nft_nat"}
+
+// serviceModules are what those of Services are made of, beside natModules.
+var serviceModules = []string{"nft_numgen", "nft_reject_inet"}
 
 // judgeModules judges features that are of use together alone.
 func judgeModules(k *Kernel, id string, modules []string, harm string) Finding {

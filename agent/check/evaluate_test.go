@@ -200,6 +200,9 @@ func TestEvaluate(t *testing.T) {
 		{name: "two modules of one option", change: all(module("nft_nat", No), module("nft_chain_nat", No)), id: "masquerade", level: Fail, what: "nft_chain_nat, nft_nat", remedy: "with CONFIG_NFT_NAT=y, or"},
 		{name: "masquerade was left out of the kernel", change: all(module("nft_masq", No), func(f *Facts) { f.Kernel.Config = map[string]string{"CONFIG_NFT_MASQ": "n"} }), id: "masquerade", level: Fail, what: "nft_masq", remedy: "build the kernel with CONFIG_NFT_MASQ=y"},
 		{name: "masquerade cannot be told", change: module("nft_masq", Unknown), id: "masquerade", level: Warn, what: "cannot tell", remedy: "modprobe -a nft_masq"},
+		{name: "services", change: services, id: "services", level: OK, what: "nft_numgen, nft_reject_inet"},
+		{name: "no choice among endpoints", change: all(services, module("nft_numgen", No)), id: "services", level: Fail, what: "nft_numgen", remedy: "CONFIG_NFT_NUMGEN=y"},
+		{name: "no refusal", change: all(services, module("nft_reject_inet", No)), id: "services", level: Fail, what: "nft_reject_inet", remedy: "CONFIG_NFT_REJECT_INET=y"},
 		{name: "no limits of bandwidth", change: module("sch_tbf", No), id: "bandwidth", level: Warn, what: "sch_tbf", remedy: "CONFIG_NET_SCH_TBF"},
 		{name: "veth cannot be told", change: module("veth", Unknown), id: "veth", level: Warn, what: "cannot tell", remedy: "modprobe veth"},
 		{name: "no seccomp", change: func(f *Facts) { f.Kernel.Seccomp = No }, id: "seccomp", level: Warn, what: "no seccomp", remedy: "CONFIG_SECCOMP_FILTER"},
@@ -387,6 +390,8 @@ func all(changes ...func(*Facts)) func(*Facts) {
 }
 
 func forward(known Known) func(*Facts) { return func(f *Facts) { f.IPForward = known } }
+
+func services(f *Facts) { f.Network.Services = true }
 
 func notReady(f *Facts) { f.Runtime.NetworkReady = &Condition{Reason: "NetworkPluginNotReady"} }
 

@@ -7,6 +7,8 @@ type Network struct {
 	// Mode is what is meant: one of config's, never "".
 	Mode   string
 	Bridge string
+	// Services says that the node is to carry the addresses of Services.
+	Services bool
 	// Pods are the networks of the node's pods, as far as they are known:
 	// those of a cluster the API server assigns.
 	Pods []netip.Prefix
