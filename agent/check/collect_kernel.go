@@ -31,7 +31,7 @@ var features = []feature{
 	{"nft_masq", "CONFIG_NFT_MASQ"},
 	{"nft_nat", "CONFIG_NFT_NAT"},
 	{"nft_numgen", "CONFIG_NFT_NUMGEN"},
-	{"nft_reject_inet", "CONFIG_NFT_REJECT_INET"},
+	{"nft_reject_inet", "CONFIG_NFT_REJECT"},
 	{"sch_tbf", "CONFIG_NET_SCH_TBF"},
 }
 

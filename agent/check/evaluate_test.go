@@ -202,7 +202,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "masquerade cannot be told", change: module("nft_masq", Unknown), id: "masquerade", level: Warn, what: "cannot tell", remedy: "modprobe -a nft_masq"},
 		{name: "services", change: services, id: "services", level: OK, what: "nft_numgen, nft_reject_inet"},
 		{name: "no choice among endpoints", change: all(services, module("nft_numgen", No)), id: "services", level: Fail, what: "nft_numgen", remedy: "CONFIG_NFT_NUMGEN=y"},
-		{name: "no refusal", change: all(services, module("nft_reject_inet", No)), id: "services", level: Fail, what: "nft_reject_inet", remedy: "CONFIG_NFT_REJECT_INET=y"},
+		{name: "no refusal", change: all(services, module("nft_reject_inet", No)), id: "services", level: Fail, what: "nft_reject_inet", remedy: "CONFIG_NFT_REJECT=y"},
 		{name: "no limits of bandwidth", change: module("sch_tbf", No), id: "bandwidth", level: Warn, what: "sch_tbf", remedy: "CONFIG_NET_SCH_TBF"},
 		{name: "veth cannot be told", change: module("veth", Unknown), id: "veth", level: Warn, what: "cannot tell", remedy: "modprobe veth"},
 		{name: "no seccomp", change: func(f *Facts) { f.Kernel.Seccomp = No }, id: "seccomp", level: Warn, what: "no seccomp", remedy: "CONFIG_SECCOMP_FILTER"},
