@@ -290,6 +290,14 @@ func uplink(t *testing.T, host, world *os.File) {
 			t.Fatal(err)
 		}
 	}
+	// The kernel tells of a carrier a moment later.
+	for range 500 {
+		if _, err = h.Uplink(); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal(err)
 }
 
 func conflist(t *testing.T, c cni.Config) string {
