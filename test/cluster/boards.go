@@ -137,7 +137,7 @@ func (c *Cluster) Seen(t *testing.T) (address string) {
 	return listener.Addr().String()
 }
 
-// Ask gets a URL of a board from beside it, "" if it does not answer.
+// Ask gets a URL of a board from beside it, or why there was no answer.
 func (c *Cluster) Ask(t *testing.T, url string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -148,12 +148,12 @@ func (c *Cluster) Ask(t *testing.T, url string) string {
 	}
 	answer, err := c.Insecure(nil).Do(request)
 	if err != nil {
-		return ""
+		return err.Error()
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return ""
+		return err.Error()
 	}
 	return strings.TrimSpace(string(text))
 }

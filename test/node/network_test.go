@@ -20,7 +20,7 @@ metadata: {name: %s, labels: {app: %[1]s}}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: %q, command: [sh, -c, "mkdir /w && echo %[1]s >/w/index.html && httpd -f -p 80 -h /w"], %s}]
+  containers: [{name: main, image: %q, command: [sh, -c, "mkdir /w && echo %[1]s >/w/index.html && httpd -f -p 80 -h /w"], %[4]s}]
 ---
 `, pod, name, board.BusyboxImage, more)
 }
@@ -54,7 +54,7 @@ func TestPodNetwork(t *testing.T) {
 	})
 	t.Run("host port from outside", func(t *testing.T) {
 		if got := l.c.Ask(t, "http://"+own+":8080/"); got != "b" {
-			t.Errorf("answered %q", got)
+			t.Errorf("answered %q\n%s", got, l.with(t).sh("tinylet net; wget -T 5 -q -O - http://127.0.0.1:8080; grep . /run/tinylet/cni/*/owners/*; cat /etc/cni/net.d/10-tinylet.conflist"))
 		}
 	})
 	t.Run("nothing left", func(t *testing.T) {
