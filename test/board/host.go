@@ -31,6 +31,7 @@ var hostTools = map[string]string{
 // are skipped.
 var testTools = map[string]string{
 	"swtpm": "swtpm",
+	"nft":   "nftables",
 }
 
 // HostPackages returns the distribution packages that boards and tests need,

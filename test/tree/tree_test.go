@@ -64,13 +64,13 @@ var layers = [][]string{
 	0: {"cgroups", "net/...", "board/..."},
 	1: {"agent/pod", "agent/version", "agent/document", "agent/journal", "agent/strategic", "agent/metric/...", "agent/tpmkey", "agent/remotecommand"},
 	2: {"agent/container", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk", "agent/evict"},
-	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/cpuset", "agent/resize/..."},
+	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/follow/..."},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
 		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/lost", "agent/oom", "agent/protect", "agent/preload", "agent/userns", "agent/nodestatus",
 		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
-		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus",
+		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus", "agent/network", "agent/routes", "agent/services",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podsync", "agent/pressure", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},
@@ -106,7 +106,7 @@ func sibling(a, b string) bool {
 }
 
 func TestImportsGoStrictlyDown(t *testing.T) {
-	for _, p := range goList(t, "./agent/...", "./cmd/...", "./cgroups/...", "./board/...") {
+	for _, p := range goList(t, "./agent/...", "./cmd/...", "./cgroups/...", "./board/...", "./net/...") {
 		path := strings.TrimPrefix(p.ImportPath, module)
 		from := layerOf(path)
 		if from < 0 {

@@ -1,0 +1,130 @@
+package cni
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func conflists() map[string]Config {
+	small := Default()
+	small.Ranges = []Range{{Subnet: netip.MustParsePrefix("10.42.3.0/24")}}
+	large := Config{
+		Type: Type, DisableCheck: true, Bridge: "br\"0", MTU: 1400, Masquerade: true, Promiscuous: true, StateDir: "/run/a\\b/ü",
+		Ranges: []Range{
+			{Subnet: netip.MustParsePrefix("10.42.3.0/24"), Gateway: netip.MustParseAddr("10.42.3.1")},
+			{Subnet: netip.MustParsePrefix("fd00:3::/64")},
+		},
+		Direct: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00::/16")},
+	}
+	moved := Default()
+	moved.Ranges, moved.Kept = small.Ranges, []Range{{Subnet: netip.MustParsePrefix("10.42.0.0/16")}, {Subnet: netip.MustParsePrefix("10.7.0.0/24"), Gateway: netip.MustParseAddr("10.7.0.9")}}
+	refused := Default()
+	refused.Refuse = `pods have "hostNetwork: true" here`
+	return map[string]Config{"small": small, "large": large, "moved": moved, "refused": refused}
+}
+
+func TestConflist(t *testing.T) {
+	for name, c := range conflists() {
+		for _, version := range []string{"", "0.3.1", "1.1.0"} {
+			t.Run(name+version, func(t *testing.T) {
+				got, err := Conflist(c, "pods", version)
+				if err != nil {
+					t.Fatal(err)
+				}
+				file := filepath.Join("testdata", "conflists", name+version+".conflist")
+				if *update {
+					if err := os.WriteFile(file, got, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), string(got)); diff != "" {
+					t.Errorf("the list has changed (-want +got):\n%s", diff)
+				}
+				back, err := ParseConflist(got)
+				if err != nil {
+					t.Fatal(err)
+				}
+				whole := c
+				if whole.Name, whole.CNIVersion = "pods", version; version == "" {
+					whole.CNIVersion = DefaultVersion
+				}
+				if diff := cmp.Diff(whole, back, compare); diff != "" {
+					t.Errorf("what was written is not what is read (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+func TestConflistOfWhatIsWrong(t *testing.T) {
+	c := conflists()["small"]
+	wrong := func(change func(*Config)) Config {
+		w := c
+		change(&w)
+		return w
+	}
+	for _, test := range []struct {
+		config        Config
+		name, version string
+		want          string
+	}{
+		{c, "../x", "", "name: "},
+		{c, "", "", "name: "},
+		{c, "pods", "1.2.0", "cniVersion: "},
+		{c, "pods", `"`, "cniVersion: "},
+		{wrong(func(c *Config) { c.Ranges = nil }), "pods", "", "ranges: "},
+		{wrong(func(c *Config) { c.Ranges = []Range{{}} }), "pods", "", "plugins[0].ranges[0].subnet: "},
+		{wrong(func(c *Config) { c.Kept = []Range{{}} }), "pods", "", "plugins[0].kept[0].subnet: "},
+		{wrong(func(c *Config) { c.Refuse = "a\x00b" }), "pods", "", "plugins[0].refuse: "},
+		{wrong(func(c *Config) { c.Bridge = "" }), "pods", "", "plugins[0].bridge: "},
+		{wrong(func(c *Config) { c.StateDir = "x" }), "pods", "", "plugins[0].stateDir: "},
+		{wrong(func(c *Config) { c.StateDir = "/x\x00" }), "pods", "", "plugins[0].stateDir: "},
+		{wrong(func(c *Config) { c.MTU = -1 }), "pods", "", "plugins[0].mtu: "},
+		{wrong(func(c *Config) { c.Direct = []netip.Prefix{{}} }), "pods", "", "plugins[0].direct[0]: "},
+	} {
+		_, err := Conflist(test.config, test.name, test.version)
+		if e, ok := errors.AsType[*Error](err); !ok || !strings.HasPrefix(e.Details, test.want) {
+			t.Errorf("got %v, want %s", err, test.want)
+		}
+	}
+}
+
+func TestForeignConflists(t *testing.T) {
+	const (
+		ours  = `{"type":"tinylet-cni","ranges":[{"subnet":"10.0.0.0/8"}],"name":"x","cniVersion":"9"}`
+		other = `{"type":"bridge","ranges":[[1]],"mtu":"x"}`
+	)
+	for list, foreign := range map[string]bool{
+		ours:                     false,
+		"":                       true,
+		other:                    true,
+		ours + "," + other:       true,
+		`"tinylet-cni"`:          true,
+		`{}`:                     true,
+		`{"type":7}`:             true,
+		`{"type":"Tinylet-cni"}`: true,
+	} {
+		_, err := ParseConflist([]byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[` + list + `]}`))
+		if errors.Is(err, ErrForeign) != foreign || !foreign && err != nil {
+			t.Errorf("%s: got %v", list, err)
+		}
+	}
+	for _, broken := range []string{``, `[]`, `{"plugins":7}`, `{"plugins":[` + ours + `]}`, `{"name":"pods","plugins":[` + ours + `]}`, `{"plugins":[`} {
+		if _, err := ParseConflist([]byte(broken)); err == nil || errors.Is(err, ErrForeign) {
+			t.Errorf("%s: got %v", broken, err)
+		}
+	}
+	if _, err := ParseConflist([]byte(`{}`)); !errors.Is(err, ErrForeign) {
+		t.Errorf("got %v", err)
+	}
+}

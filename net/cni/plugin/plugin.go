@@ -1,0 +1,140 @@
+// Package plugin is the CNI plugin as a process: net/cni's verbs over
+// net/podnet, in the network namespace that it is called in. It starts nothing
+// and keeps nothing open; the bridge, the rules and the leases are where the
+// next call finds them.
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/ipam"
+	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
+	"github.com/tinylet/tinylet/net/podnet"
+)
+
+// Run answers one call of a runtime and gives the exit code.
+func Run(env func(string) string, stdin io.Reader, stdout, stderr io.Writer) (exit int) {
+	return cni.Call{Env: env, Stdin: stdin, Stdout: stdout, Stderr: stderr}.Run(open)
+}
+
+// open is the network of a configuration.
+func open(c cni.Config) (cni.Network, error) {
+	n, err := podnet.New(Pods(c))
+	if err != nil {
+		return nil, err
+	}
+	return &network{pods: n, config: c}, nil
+}
+
+// Pods is the pods' network that a configuration asks for.
+func Pods(c cni.Config) podnet.Config {
+	return podnet.Config{
+		Bridge: c.Bridge, MTU: c.MTU, Ranges: ranges(c.Ranges), Kept: ranges(c.Kept),
+		Masquerade: c.Masquerade, Direct: c.Direct, Hairpin: c.Hairpin, Promiscuous: c.Promiscuous, StateDir: c.StateDir,
+	}
+}
+
+func ranges(all []cni.Range) []ipam.Range {
+	var out []ipam.Range
+	for _, r := range all {
+		out = append(out, ipam.Range{Prefix: r.Subnet, Gateway: r.Gateway})
+	}
+	return out
+}
+
+// network is podnet in the words of CNI.
+type network struct {
+	pods   *podnet.Network
+	config cni.Config
+}
+
+// Setup implements cni.Network.
+func (n *network) Setup(a cni.Attachment) (cni.Result, error) {
+	r, err := n.pods.Setup(podOf(&a))
+	if err != nil {
+		return cni.Result{}, coded(err)
+	}
+	out := cni.Result{Interfaces: []cni.Interface{
+		{Name: r.Bridge.Name, MAC: r.Bridge.MAC, MTU: r.Bridge.MTU},
+		{Name: r.Host.Name, MAC: r.Host.MAC, MTU: r.Host.MTU},
+		{Name: r.Inside.Name, MAC: r.Inside.MAC, MTU: r.Inside.MTU, Sandbox: a.NetNS},
+	}}
+	for i, address := range r.Addresses {
+		out.IPs = append(out.IPs, cni.IP{Interface: 2, Address: address, Gateway: r.Gateways[i]})
+		out.Routes = append(out.Routes, cni.Route{Dst: everywhere(address.Addr()), Gateway: r.Gateways[i]})
+	}
+	return out, nil
+}
+
+// Check implements cni.Network. Addresses that the result has and the pod is
+// not known to have are a difference, too.
+func (n *network) Check(a cni.Attachment, prev *cni.Result) error {
+	if err := n.pods.Check(podOf(&a)); err != nil {
+		return coded(err)
+	}
+	entry, err := n.pods.Entry(podnet.ID{Container: a.ContainerID, Interface: a.Interface})
+	if err != nil {
+		return err
+	}
+	for _, ip := range prev.IPs {
+		if i := ip.Interface; i >= 0 && prev.Interfaces[i].Name == a.Interface && !slices.Contains(entry.Addresses, ip.Address.Addr()) {
+			return fmt.Errorf("check the network of %s: its address was %v, and is not any more", a.ContainerID, ip.Address.Addr())
+		}
+	}
+	return nil
+}
+
+// Teardown implements cni.Network.
+func (n *network) Teardown(a cni.Attachment) error {
+	return n.pods.Teardown(podnet.ID{Container: a.ContainerID, Interface: a.Interface})
+}
+
+// Collect implements cni.Network.
+func (n *network) Collect(_ string, valid []cni.ID) error {
+	_, err := n.pods.Collect(func(e podnet.Entry) bool {
+		return slices.Contains(valid, cni.ID{ContainerID: e.ID.Container, Interface: e.ID.Interface})
+	})
+	return err
+}
+
+// Status implements cni.Network.
+func (n *network) Status() error { return n.pods.Ready() }
+
+// everywhere is the destination of a default route of an address's family.
+func everywhere(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+func podOf(a *cni.Attachment) podnet.Pod {
+	p := podnet.Pod{
+		ID: podnet.ID{Container: a.ContainerID, Interface: a.Interface}, NetNS: a.NetNS,
+		Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID,
+		Ingress: link.Rate{BitsPerSecond: a.Bandwidth.IngressRate, BurstBits: a.Bandwidth.IngressBurst},
+		Egress:  link.Rate{BitsPerSecond: a.Bandwidth.EgressRate, BurstBits: a.Bandwidth.EgressBurst},
+		Wanted:  a.IPs, MAC: a.MAC,
+	}
+	for _, port := range a.Ports {
+		p.Ports = append(p.Ports, nft.Port{HostIP: port.HostIP, Protocol: protocols[port.Protocol], Host: port.HostPort, Target: port.ContainerPort})
+	}
+	return p
+}
+
+var protocols = map[string]nft.Protocol{"tcp": nft.TCP, "udp": nft.UDP, "sctp": nft.SCTP}
+
+// coded gives an error the code by which a runtime decides.
+func coded(err error) error {
+	var exhausted ipam.ErrExhausted
+	if errors.As(err, &exhausted) {
+		return &cni.Error{Code: cni.CodeTryAgain, Msg: "no address is free", Err: err}
+	}
+	return err
+}

@@ -1,0 +1,32 @@
+module github.com/tinylet/tinylet/net/cni/plugin/testdata/upstream
+
+go 1.26.0
+
+replace github.com/tinylet/tinylet => ../../../../..
+
+// What tinylet-cni is held against.
+tool (
+	github.com/containernetworking/plugins/plugins/ipam/host-local
+	github.com/containernetworking/plugins/plugins/main/bridge
+	github.com/containernetworking/plugins/plugins/meta/portmap
+)
+
+require (
+	github.com/containernetworking/cni v1.3.0
+	github.com/google/go-cmp v0.7.0
+	github.com/tinylet/tinylet v0.0.0-00010101000000-000000000000
+	github.com/vishvananda/netlink v1.3.1
+	github.com/vishvananda/netns v0.0.5
+)
+
+require (
+	github.com/alexflint/go-filemutex v1.3.0 // indirect
+	github.com/containernetworking/plugins v1.9.1 // indirect
+	github.com/coreos/go-iptables v0.8.0 // indirect
+	github.com/mattn/go-shellwords v1.0.12 // indirect
+	github.com/networkplumbing/go-nft v0.4.0 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
+	github.com/safchain/ethtool v0.6.2 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	sigs.k8s.io/knftables v0.0.18 // indirect
+)

@@ -1,0 +1,139 @@
+package cni
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Result is what an attachment consists of.
+type Result struct {
+	Interfaces []Interface
+	IPs        []IP
+	Routes     []Route
+}
+
+// Interface is one that belongs to the attachment, of the container or of the
+// host.
+type Interface struct {
+	Name string
+	// MAC may be nil.
+	MAC net.HardwareAddr
+	// MTU is in bytes, 0 if it is not said. It is told from 1.1.0 on.
+	MTU int
+	// Sandbox is the container's network namespace (Attachment.NetNS), "" for an
+	// interface of the host.
+	Sandbox string
+}
+
+// NoInterface is the index of none.
+const NoInterface = -1
+
+// IP is an address of the attachment.
+type IP struct {
+	// Interface is the index of the one that has it, or NoInterface.
+	Interface int
+	// Address is the container's, with the prefix of its network.
+	Address netip.Prefix
+	// Gateway may be the zero Addr.
+	Gateway netip.Addr
+}
+
+// Route is one in the container. What is 0 is the kernel's choice and is not
+// told; only from 1.1.0 on is more told than Dst and Gateway.
+type Route struct {
+	Dst netip.Prefix
+	// Gateway is the zero Addr for that of an IP.
+	Gateway netip.Addr
+	// MTU and AdvMSS are in bytes. The lowest Priority goes first. Scope is 253
+	// for a link and 254 for the host.
+	MTU, AdvMSS, Priority, Table, Scope uint32
+}
+
+// sound sees to what the shapes have no way to say.
+func (r *Result) sound() error {
+	for i := range r.IPs {
+		ip := &r.IPs[i]
+		if !ip.Address.IsValid() {
+			return errors.New("the result has an address that is none")
+		}
+		if ip.Interface < NoInterface || ip.Interface >= len(r.Interfaces) {
+			return fmt.Errorf("address %v is on interface %d of %d", ip.Address, ip.Interface, len(r.Interfaces))
+		}
+	}
+	for i := range r.Routes {
+		if !r.Routes[i].Dst.IsValid() {
+			return errors.New("the result has a route to nowhere")
+		}
+	}
+	return nil
+}
+
+// appendResult writes a result in the shape of a version.
+func appendResult(dst []byte, v spec, r *Result) []byte {
+	dst = append(dst, `{"cniVersion":`...)
+	dst = appendText(dst, versions[v])
+	dst = append(dst, `,"interfaces":[`...)
+	for i := range r.Interfaces {
+		dst = appendInterface(comma(dst, i), v, &r.Interfaces[i])
+	}
+	dst = append(dst, `],"ips":[`...)
+	for i := range r.IPs {
+		dst = appendIP(comma(dst, i), v, &r.IPs[i])
+	}
+	dst = append(dst, `],"routes":[`...)
+	for i := range r.Routes {
+		dst = appendRoute(comma(dst, i), v, &r.Routes[i])
+	}
+	return append(dst, "],\"dns\":{}}\n"...)
+}
+
+func appendInterface(dst []byte, v spec, i *Interface) []byte {
+	dst = append(dst, `{"name":`...)
+	dst = appendText(dst, i.Name)
+	if len(i.MAC) > 0 {
+		dst = append(dst, `,"mac":`...)
+		dst = appendText(dst, i.MAC.String())
+	}
+	if v >= spec110 {
+		dst = appendSet(dst, `,"mtu":`, uint32(max(i.MTU, 0)))
+	}
+	if i.Sandbox != "" {
+		dst = append(dst, `,"sandbox":`...)
+		dst = appendText(dst, i.Sandbox)
+	}
+	return append(dst, '}')
+}
+
+func appendIP(dst []byte, v spec, ip *IP) []byte {
+	dst = append(dst, '{')
+	if v < spec100 {
+		family := "6"
+		if ip.Address.Addr().Is4() {
+			family = "4"
+		}
+		dst = append(dst, `"version":"`+family+`",`...)
+	}
+	dst = append(dst, `"address":"`...)
+	dst = append(ip.Address.AppendTo(dst), '"')
+	dst = appendAddress(dst, `,"gateway":"`, ip.Gateway)
+	if ip.Interface != NoInterface {
+		dst = appendNumber(dst, `,"interface":`, uint32(ip.Interface))
+	}
+	return append(dst, '}')
+}
+
+func appendRoute(dst []byte, v spec, r *Route) []byte {
+	dst = append(dst, `{"dst":"`...)
+	dst = append(r.Dst.AppendTo(dst), '"')
+	dst = appendAddress(dst, `,"gw":"`, r.Gateway)
+	if v >= spec110 {
+		dst = appendSet(dst, `,"mtu":`, r.MTU)
+		dst = appendSet(dst, `,"advmss":`, r.AdvMSS)
+		dst = appendSet(dst, `,"priority":`, r.Priority)
+		dst = appendSet(dst, `,"table":`, r.Table)
+		dst = appendSet(dst, `,"scope":`, r.Scope)
+	}
+	return append(dst, '}')
+}

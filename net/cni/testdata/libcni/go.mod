@@ -1,0 +1,13 @@
+module github.com/tinylet/tinylet/net/cni/testdata/libcni
+
+go 1.26.0
+
+replace github.com/tinylet/tinylet => ../../../..
+
+require (
+	github.com/containernetworking/cni v1.3.0
+	github.com/google/go-cmp v0.7.0
+	github.com/tinylet/tinylet v0.0.0-00010101000000-000000000000
+)
+
+require golang.org/x/sys v0.49.0 // indirect

@@ -1,0 +1,52 @@
+package cni
+
+import (
+	"net/netip"
+	"strconv"
+	"unicode/utf8"
+)
+
+// appendText writes a text for JSON. What is no UTF-8 becomes U+FFFD.
+func appendText(dst []byte, text string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r < ' ':
+			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
+}
+
+// appendSet writes a member, unless it is 0, which is not set.
+func appendSet(dst []byte, member string, n uint32) []byte {
+	if n == 0 {
+		return dst
+	}
+	return appendNumber(dst, member, n)
+}
+
+func appendNumber(dst []byte, member string, n uint32) []byte {
+	return strconv.AppendUint(append(dst, member...), uint64(n), 10)
+}
+
+// appendAddress writes a member, unless there is no address.
+func appendAddress(dst []byte, member string, a netip.Addr) []byte {
+	if !a.IsValid() {
+		return dst
+	}
+	return append(a.AppendTo(append(dst, member...)), '"')
+}
+
+// comma stands before each element but the first.
+func comma(dst []byte, i int) []byte {
+	if i == 0 {
+		return dst
+	}
+	return append(dst, ',')
+}

@@ -1,0 +1,206 @@
+package ipam
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file that is no lease is none, whatever it is: its owner takes anew, and
+// Release and Collect clear it away with its links.
+func TestDamagedFiles(t *testing.T) {
+	whole := func(t *testing.T, path string) []byte {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	for name, damage := range map[string]func(data []byte) []byte{
+		"empty":         func([]byte) []byte { return nil },
+		"torn":          func(d []byte) []byte { return d[:len(d)/2] },
+		"zeros":         func(d []byte) []byte { return make([]byte, len(d)) },
+		"garbage":       func([]byte) []byte { return []byte("\xff\x00{") },
+		"not an object": func([]byte) []byte { return []byte("[]") },
+		"trailing":      func(d []byte) []byte { return append(d, 'x') },
+		"oversized":     func(d []byte) []byte { return append(d, bytes.Repeat([]byte(" "), maxFile)...) },
+		"huge":          func(d []byte) []byte { return append(d, make([]byte, 8<<20)...) },
+		"other owner":   func(d []byte) []byte { return bytes.Replace(d, []byte(`"me"`), []byte(`"you"`), 1) },
+		"other boot":    func(d []byte) []byte { return bytes.Replace(d, []byte(`"boot":"a"`), []byte(`"boot":"b"`), 1) },
+		"no address":    func(d []byte) []byte { return bytes.Replace(d, []byte(`"10.42.0.`), []byte(`"x10.42.0.`), 1) },
+		"another's":     func(d []byte) []byte { return bytes.Replace(d, []byte(`"10.42.0.`), []byte(`"10.99.0.`), 1) },
+		"many addresses": func(d []byte) []byte {
+			return bytes.Replace(d, []byte(`"10.42.0.`), []byte(strings.Repeat(`"10.9.9.9",`, 20)+`"10.42.0.`), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, f := range followers {
+				s := open(t, t.TempDir(), "a")
+				take(t, s, request("me", small, dual))
+				path := filepath.Join(s.owners.Name(), nameOf("me"))
+				if err := os.WriteFile(path, damage(whole(t, path)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if l, err := s.Get("me"); !errors.Is(err, fs.ErrNotExist) {
+					t.Fatalf("got %+v, %v", l, err)
+				}
+				if l, err := s.All(); len(l) != 0 || err != nil {
+					t.Fatalf("all: %+v, %v", l, err)
+				}
+				t.Run(f.name, func(t *testing.T) { f.call(t, s) })
+				unique(t, s)
+				if _, err := s.Collect(nil); err != nil {
+					t.Error(err)
+				}
+				tidy(t, s)
+			}
+		})
+	}
+}
+
+// What no Store made is never given away, never removed and told of, and is in
+// nobody else's way.
+func TestForeignFiles(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"a folder":        func(p string) error { return os.Mkdir(p, 0o700) },
+		"a link":          func(p string) error { return os.Symlink("../owners/"+nameOf("x")+"/../y", p) },
+		"a link to dev":   func(p string) error { return os.Symlink("/dev/zero", p) },
+		"a link to links": func(p string) error { return os.Symlink(filepath.Base(p), p) },
+		"a pipe":          func(p string) error { return unix.Mkfifo(p, 0o600) },
+		"a socket":        func(p string) error { return unix.Mknod(p, unix.S_IFSOCK|0o600, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir(), "a")
+			if err := errors.Join(make(filepath.Join(s.owners.Name(), nameOf("me"))), make(filepath.Join(s.links.Name(), "10.42.0.2"))); err != nil {
+				t.Fatal(err)
+			}
+			if l, err := s.Take(request("me", small)); err == nil {
+				t.Errorf("took %+v", l)
+			}
+			if l, held, err := s.Release("me"); err == nil || held {
+				t.Errorf("released %+v, %v, %v", l, held, err)
+			}
+			if err := s.Amend("me", []byte("x")); err == nil {
+				t.Error("amended")
+			}
+			if _, err := s.Get("me"); err == nil {
+				t.Error("got one")
+			}
+			var busy ErrTaken
+			if _, err := s.Take(Request{Owner: "you", Ranges: []Range{small}, Wanted: addrs("10.42.0.2")}); !errors.As(err, &busy) || busy.Owner != "" {
+				t.Errorf("take by name: %v", err)
+			}
+			l := take(t, s, request("you", small))
+			if l.Addresses[0].String() != "10.42.0.3" {
+				t.Errorf("took %+v", l)
+			}
+			if got, err := s.All(); len(got) != 1 || !got[0].same(l) {
+				t.Errorf("all: %+v, %v", got, err)
+			}
+			gone, err := s.Collect(func(Lease) bool { return false })
+			if len(gone) != 1 || err == nil || !strings.Contains(err.Error(), "10.42.0.2 is no link of a lease: remove it") {
+				t.Errorf("gone %+v, %v", gone, err)
+			}
+			if left := files(t, s); len(left) != 2 {
+				t.Errorf("left %q", left)
+			}
+		})
+	}
+}
+
+// Names in the folders that are none of ours are left alone.
+func TestForeignNames(t *testing.T) {
+	s := open(t, t.TempDir(), "a")
+	for _, path := range []string{s.owners.Name() + "/notes", s.owners.Name() + "/x.new", s.links.Name() + "/notes", s.links.Name() + "/010.1.1.1"} {
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := take(t, s, request("me", small))
+	if got := all(t, s); len(got) != 1 || !got[0].same(l) {
+		t.Errorf("all: %+v", got)
+	}
+	if _, err := s.Collect(nil); err == nil || strings.Count(err.Error(), "remove it") != 2 || len(files(t, s)) != 6 {
+		t.Errorf("%v, left %q", err, files(t, s))
+	}
+}
+
+// Files that the process may not read give an error that says so, and nothing
+// is lost.
+func TestUnreadable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("taking rights away for a while takes root")
+	}
+	s := open(t, t.TempDir(), "a")
+	mine := take(t, s, request("me", small))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // it ends with the goroutine, and so do its rights
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETFSUID, 65534, 0, 0); errno != 0 {
+			t.Error(errno)
+			return
+		}
+		_, errTake := s.Take(request("me", small))
+		_, errOther := s.Take(request("you", small))
+		_, _, errRelease := s.Release("me")
+		_, errGet := s.Get("me")
+		_, errAll := s.All()
+		_, errCollect := s.Collect(func(Lease) bool { return false })
+		for _, err := range []error{errTake, errOther, errRelease, errGet, s.Amend("me", nil), errAll, errCollect} {
+			if !errors.Is(err, fs.ErrPermission) {
+				t.Errorf("error: %v", err)
+			}
+		}
+	}()
+	<-done
+	if got := all(t, s); len(got) != 1 || !got[0].same(mine) {
+		t.Errorf("left %+v", got)
+	}
+}
+
+func TestNoSymbolicLinks(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS} {
+		err := linkError(&os.LinkError{Op: "symlinkat", Err: errno})
+		if !errors.Is(err, ErrNoLinks) || !errors.Is(err, errno) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	if err := linkError(unix.ENOSPC); errors.Is(err, ErrNoLinks) {
+		t.Error(err)
+	}
+}
+
+func FuzzLease(f *testing.F) {
+	l := Lease{Owner: "o", Addresses: addrs("10.42.0.2", "fd00::2"), Boot: "a", Detail: []byte("x")}
+	data, err := l.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add(data[:20])
+	f.Add([]byte(`{"owner":"o","addresses":["10.42.0.2"],"boot":"a","time":"0001-01-01T00:00:00Z"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := decode(data, nameOf("o"), "a")
+		if err != nil {
+			return
+		}
+		if l.Owner != "o" || l.Boot != "a" || checkAddresses(l.Addresses) != nil {
+			t.Fatalf("%+v", l)
+		}
+		again, err := l.encode()
+		if err != nil {
+			return // it was at its longest
+		}
+		if m, err := decode(again, nameOf("o"), "a"); err != nil || !m.same(l) || string(m.Detail) != string(l.Detail) {
+			t.Fatalf("%+v: %+v, %v", l, m, err)
+		}
+	})
+}

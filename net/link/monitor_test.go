@@ -1,0 +1,193 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/net/netns/nstest"
+)
+
+// heard runs a Monitor that ignores the bridge and its ports. The function
+// says whether anything was told since it was last called; if something should
+// be, it waits for that, and until no more comes: the kernel tells of carriers
+// when it has the time.
+func heard(t *testing.T, ns *os.File) func(want bool) bool {
+	t.Helper()
+	m, err := ListenIn(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var told atomic.Int64
+	ended := make(chan error, 1)
+	ignore := func(l Link) bool { return l.Kind == "veth" && l.Alias != "up" && l.Name != "eth0" || l.Name == "br" }
+	go func() { ended <- m.Run(ctx, ignore, func() { told.Add(1) }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return func(want bool) bool {
+		for range 100 {
+			if !want || told.Load() != 0 {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		any := false
+		for {
+			time.Sleep(150 * time.Millisecond) // what is not told cannot be waited for
+			if told.Swap(0) == 0 {
+				return any
+			}
+			any = true
+		}
+	}
+}
+
+func TestMonitor(t *testing.T) {
+	h, ns := opened(t)
+	peer := nstest.New(t)
+	p := must(OpenIn(peer))(t)
+	defer p.Close()
+	must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(t)
+	if err := h.CreateVeth(Veth{Name: "eth0", Peer: Peer{Name: "peth0", NS: peer}}); err != nil {
+		t.Fatal(err)
+	}
+	asked(t, peer, "ip", "link", "set", "peth0", "up")
+	asked(t, ns, "ip", "addr", "add", "192.0.2.10/24", "dev", "eth0")
+	told := heard(t, ns)
+	asked(t, ns, "ip", "route", "add", "default", "via", "192.0.2.1", "proto", "dhcp")
+	told(true)
+	for _, c := range []struct {
+		name    string
+		command string
+		ns      *os.File
+		want    bool
+	}{
+		{"the link loses its carrier", "ip link set peth0 down", peer, true},
+		{"it is back", "ip link set peth0 up", peer, true},
+		{"the link goes down", "ip link set eth0 down", ns, true},
+		{"and up", "ip link set eth0 up", ns, true},
+		{"the same default route again, which went with the link", "ip route add default via 192.0.2.1 proto dhcp", ns, true},
+		{"the same again", "ip route replace default via 192.0.2.1 proto dhcp", ns, false},
+		{"another gateway", "ip route replace default via 192.0.2.2 proto dhcp", ns, true},
+		{"the first again", "ip route replace default via 192.0.2.1 proto dhcp", ns, true},
+		{"a route elsewhere", "ip route add 203.0.113.0/24 via 192.0.2.3", ns, false},
+		{"a default route of another table", "ip route add default via 192.0.2.3 table 77", ns, false},
+		{"a new address", "ip addr add 192.0.2.11/24 dev eth0 valid_lft 1000 preferred_lft 1000", ns, true},
+		{"a longer life", "ip addr change 192.0.2.11/24 dev eth0 valid_lft 2000 preferred_lft 2000", ns, false},
+		{"no address", "ip addr del 192.0.2.11/24 dev eth0", ns, true},
+		{"an IPv6 address", "ip addr add 2001:db8::10/64 dev eth0 nodad valid_lft 1000 preferred_lft 1000", ns, true},
+		{"its longer life", "ip addr change 2001:db8::10/64 dev eth0 nodad valid_lft 2000 preferred_lft 2000", ns, false},
+		{"it is deprecated", "ip addr change 2001:db8::10/64 dev eth0 nodad valid_lft 2000 preferred_lft 0", ns, true},
+		{"an IPv6 default route", "ip -6 route add default via 2001:db8::1 dev eth0", ns, true},
+		{"the route goes", "ip route del default", ns, true},
+		{"a neighbour", "ip neigh add 192.0.2.77 lladdr 02:00:00:00:00:77 dev eth0", ns, false},
+		{"an address of the bridge", "ip addr add 10.1.0.2/24 dev br", ns, false},
+		{"an address of the loopback", "ip addr add 10.99.0.1/32 dev lo", ns, false},
+		{"a new link", "ip link add up0 type bridge", ns, true},
+		{"another name", "ip link set up0 name up1", ns, true},
+		{"a link goes", "ip link del up1", ns, true},
+		{"the uplink goes", "ip link del eth0", ns, true},
+	} {
+		asked(t, c.ns, "sh", "-c", c.command)
+		if got := told(c.want); got != c.want {
+			t.Errorf("%s: told %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestMonitorIsSilentAboutPods(t *testing.T) {
+	h, ns := opened(t)
+	br := must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(t)
+	told := heard(t, ns)
+	if told(false) {
+		t.Error("told of nothing")
+	}
+	for range 5 {
+		inside, podNS := opened(t)
+		if err := h.CreateVeth(Veth{Name: "one", Alias: "a pod", Hairpin: true, Bridge: br.Index, Peer: Peer{Name: "eth0", NS: podNS}}); err != nil {
+			t.Fatal(err)
+		}
+		must(inside.Configure(usual()))(t)
+		reaches(t, podNS, ns, "10.1.0.1")
+		reaches(t, podNS, ns, "fd00:1::1")
+		if err := h.Shape(must(h.Link("one"))(t).Index, Rate{1e6, 1e6}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.DeleteLink("one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told(false) {
+		t.Error("told of pods")
+	}
+}
+
+// What happens between Listen and Run is told.
+func TestMonitorHearsFromListenOn(t *testing.T) {
+	h, ns := opened(t)
+	m, err := ListenIn(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(h.EnsureBridge(Bridge{Name: "br"}))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	told := false
+	if err := m.Run(ctx, nil, func() { told = true; cancel() }); err != nil || !told {
+		t.Errorf("told %v, %v", told, err)
+	}
+	m, err = ListenIn(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+}
+
+// More than the socket holds is told of as a whole.
+func TestMonitorOverrun(t *testing.T) {
+	h, ns := opened(t)
+	m, err := ListenIn(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 500 {
+		must(h.EnsureBridge(Bridge{Name: "pods", MTU: 1400 + i}))(t)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	told := false
+	ignore := func(l Link) bool { return l.Name == "pods" }
+	if err := m.Run(ctx, ignore, func() { told = true; cancel() }); err != nil || !told {
+		t.Errorf("told %v, %v", told, err)
+	}
+}
+
+func FuzzSeen(f *testing.F) {
+	h, _ := opened(f)
+	must(h.EnsureBridge(Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24", "fd00:1::1/64")}))(f)
+	for _, kind := range []uint16{unix.RTM_GETLINK, unix.RTM_GETADDR, unix.RTM_GETROUTE} {
+		h.b.Reset()
+		h.b.Begin(kind, unix.NLM_F_DUMP)
+		h.b.Raw(make([]byte, map[uint16]int{unix.RTM_GETLINK: 16, unix.RTM_GETADDR: 8, unix.RTM_GETROUTE: 12}[kind]))
+		if err := h.list(kind-2, nil, func(p []byte) { f.Add(kind-2, bytes.Clone(p)) }); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind uint16, p []byte) {
+		s := newSeen(nil, nil)
+		s.message(kind, p)
+		if kind&1 == 0 && s.message(kind, p) && kind < 24 {
+			t.Error("the same is told twice")
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package link
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoRoute says that no default route leads over a link that can carry
+// packets.
+var ErrNoRoute = errors.New("no default route")
+
+// Uplink is the link by which the node reaches the world.
+type Uplink struct {
+	Link Link
+	// V4 and V6 are the addresses of global scope by which others know the
+	// node on that link, best first; those that do not work, or not much
+	// longer, are left out. A source that a default route names comes first.
+	V4, V6 []netip.Addr
+	// Gateway4 and Gateway6 are where its default routes lead; the zero value
+	// where there is none, or none is needed.
+	Gateway4, Gateway6 netip.Addr
+}
+
+// DefaultRoute reads the best default route of the main table: that with the
+// lowest metric whose link is up and running. ErrNoRoute if there is none.
+func (h *Handle) DefaultRoute(v6 bool) (Route, error) {
+	r, _, err := h.defaultRoute(v6)
+	return r, err
+}
+
+func (h *Handle) defaultRoute(v6 bool) (Route, Link, error) {
+	f := RouteFilter{Family: unix.AF_INET}
+	if v6 {
+		f.Family = unix.AF_INET6
+	}
+	all, err := h.Routes(f)
+	if err != nil {
+		return Route{}, Link{}, err
+	}
+	for _, r := range candidates(all) {
+		l, err := h.LinkByIndex(r.Link)
+		switch {
+		case errors.Is(err, ErrNotFound): // gone since
+		case err != nil:
+			return Route{}, Link{}, err
+		case l.Up && l.Running:
+			return r, l, nil
+		}
+	}
+	return Route{}, Link{}, ErrNoRoute
+}
+
+// candidates are the default routes that may work, best first.
+func candidates(all []Route) []Route {
+	all = slices.DeleteFunc(all, func(r Route) bool {
+		return !r.Default() || r.Type != unix.RTN_UNICAST || r.Dead || r.Link == 0
+	})
+	slices.SortStableFunc(all, func(a, b Route) int { return cmp.Compare(a.Metric, b.Metric) })
+	return all
+}
+
+// Uplink finds the link of the best IPv4 default route, or of IPv6's where
+// there is none, with its addresses. ErrNoRoute if there is neither.
+func (h *Handle) Uplink() (Uplink, error) {
+	r4, l4, err := h.defaultRoute(false)
+	if err != nil && !errors.Is(err, ErrNoRoute) {
+		return Uplink{}, fmt.Errorf("find the uplink: %w", err)
+	}
+	r6, l6, err6 := h.defaultRoute(true)
+	if err6 != nil && !errors.Is(err6, ErrNoRoute) {
+		return Uplink{}, fmt.Errorf("find the uplink: %w", err6)
+	}
+	u := Uplink{Link: l4, Gateway4: r4.Gateway}
+	switch {
+	case err != nil && err6 != nil:
+		return Uplink{}, fmt.Errorf("find the uplink: %w", ErrNoRoute)
+	case err != nil:
+		u.Link = l6
+	}
+	if err6 == nil && l6.Index == u.Link.Index {
+		u.Gateway6 = r6.Gateway
+	} else {
+		r6 = Route{}
+	}
+	addresses, err := h.addresses(u.Link.Index)
+	if err != nil {
+		return Uplink{}, fmt.Errorf("find the addresses of uplink %s: %w", u.Link.Name, err)
+	}
+	u.V4, u.V6 = usable(addresses, false, r4.Source), usable(addresses, true, r6.Source)
+	return u, nil
+}
+
+// usable are the addresses of a family by which a node can be known for long.
+func usable(all []Address, v6 bool, first netip.Addr) (some []netip.Addr) {
+	for _, a := range all {
+		if a.Prefix.Addr().Is6() == v6 && a.Global() && !a.Deprecated() && !a.Tentative() && !a.Temporary() {
+			some = append(some, a.Prefix.Addr())
+		}
+	}
+	if i := slices.Index(some, first); i > 0 {
+		some = slices.Insert(slices.Delete(some, i, i+1), 0, first)
+	}
+	return some
+}

@@ -1,0 +1,184 @@
+package nft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns/nstest"
+)
+
+// TestStaleDatagrams keeps one socket sending while its host port changes: all
+// its packets are of one connection for the kernel.
+func TestStaleDatagrams(t *testing.T) {
+	n, table := reach(t, both)
+	n.serve(n.host, ":8080", "host")
+	n.serve(n.host, "192.0.2.9:8081", "host")
+	for _, c := range []struct {
+		name, addr string
+		a, b       Port
+	}{
+		{"IPv4", "192.0.2.1:8080", port(t, "", UDP, 8080, "10.244.1.2:80", "a"), port(t, "", UDP, 8080, "10.244.1.3:80", "b")},
+		{"IPv6", "[2001:db8::1]:8080", port(t, "", UDP, 8080, "[fd00:244:1::2]:80", "a"), port(t, "", UDP, 8080, "[fd00:244:1::3]:80", "b")},
+		{"one address", "192.0.2.9:8081", port(t, "192.0.2.9", UDP, 8081, "10.244.1.2:80", "a"), port(t, "192.0.2.9", UDP, 8081, "10.244.1.3:80", "b")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			socket := n.dial(n.outside, "udp", c.addr)
+			hears := func(want string) {
+				t.Helper()
+				if got := n.hear(socket, patience); !strings.HasPrefix(got, want) {
+					t.Errorf("heard %q, want %s", got, want)
+				}
+			}
+			hears("host")
+			add(t, table, c.a)
+			hears("a ")
+			if err := table.RemovePorts([]Port{c.a}); err != nil {
+				t.Fatal(err)
+			}
+			add(t, table, c.b)
+			hears("b ")
+			if removed, err := table.RemoveOwners(func(owner string) bool { return owner == "b" }); err != nil || len(removed) != 1 {
+				t.Fatal(removed, err)
+			}
+			hears("host")
+			add(t, table, c.a)
+			hears("a ")
+			moved := c.b
+			moved.Owner = "a"
+			add(t, table, moved)
+			hears("b ")
+			if err := table.RemovePorts([]Port{moved}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// insert has the kernel track a connection.
+func insert(t *testing.T, ns *os.File, protocol Protocol, orig, reply [2]string) {
+	t.Helper()
+	conn, err := netlink.DialIn(unix.NETLINK_NETFILTER, ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var b netlink.Builder
+	b.Begin(unix.NFNL_SUBSYS_CTNETLINK<<8, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	b.Raw(header(familyOf(netip.MustParseAddrPort(orig[0]).Addr()).nfproto, 0))
+	for kind, ends := range map[uint16][2]string{ctaTupleOrig: orig, ctaTupleReply: reply} {
+		src, dst := netip.MustParseAddrPort(ends[0]), netip.MustParseAddrPort(ends[1])
+		tuple := b.Nest(kind)
+		ip := b.Nest(ctaTupleIP)
+		if src.Addr().Is4() {
+			b.Bytes(ctaIPv4Src, src.Addr().AsSlice())
+			b.Bytes(ctaIPv4Dst, dst.Addr().AsSlice())
+		} else {
+			b.Bytes(ctaIPv6Src, src.Addr().AsSlice())
+			b.Bytes(ctaIPv6Dst, dst.Addr().AsSlice())
+		}
+		b.End(ip)
+		proto := b.Nest(ctaTupleProto)
+		b.Uint8(ctaProtoNum, uint8(protocol))
+		b.Bytes(ctaProtoSrc, binary.BigEndian.AppendUint16(nil, src.Port()))
+		b.Bytes(ctaProtoDst, binary.BigEndian.AppendUint16(nil, dst.Port()))
+		b.End(proto)
+		b.End(tuple)
+	}
+	b.Net32(7, 600) // CTA_TIMEOUT, in seconds
+	if protocol == TCP {
+		info := b.Nest(4) // CTA_PROTOINFO
+		tcp := b.Nest(1)  // CTA_PROTOINFO_TCP
+		b.Uint8(1, 3)     // established
+		b.End(tcp)
+		b.End(info)
+	}
+	if err := conn.Do(&b); err != nil {
+		t.Fatalf("track %s %v: %v", protocol, orig, err)
+	}
+}
+
+// tracked lists the destinations of connections, in order.
+func tracked(t *testing.T, table *Table, protocol Protocol) (all []string) {
+	t.Helper()
+	for _, f := range []family{ipv4, ipv6} {
+		var b netlink.Builder
+		askConnections(&b, f, protocol, 0)
+		if err := table.conn.Dump(&b, nil, func(_ uint16, payload []byte) error {
+			if c, ok := readConnection(attributes(payload)); ok && c.protocol == protocol {
+				all = append(all, c.orig.dst.String())
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestForget(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	ensure(t, table, both, true)
+	const client = "192.0.2.2:4000"
+	plain := func(protocol Protocol, to string) {
+		insert(t, ns, protocol, [2]string{client, to}, [2]string{to, client})
+	}
+	led := func(protocol Protocol, to, pod string) {
+		insert(t, ns, protocol, [2]string{client, to}, [2]string{pod, client})
+	}
+	for _, protocol := range []Protocol{TCP, UDP, SCTP} {
+		plain(protocol, "192.0.2.1:53")
+		plain(protocol, "192.0.2.1:54")
+		led(protocol, "192.0.2.9:53", "10.244.1.2:5353")
+		led(protocol, "192.0.2.8:53", "10.244.1.2:5354")
+		led(protocol, "192.0.2.7:53", "10.244.1.4:5353")
+		led(protocol, "192.0.2.9:55", "10.244.1.6:5353")
+	}
+	for _, protocol := range []Protocol{UDP, SCTP} {
+		if got := tracked(t, table, protocol); len(got) != 6 {
+			t.Fatalf("%s: %q", protocol, got)
+		}
+		gone := []Port{port(t, "", protocol, 53, "10.244.1.2:5353", "a"), port(t, "", protocol, 55, "10.244.1.9:5353", "a")}
+		if err := table.RemovePorts(gone); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"192.0.2.1:53", "192.0.2.1:54", "192.0.2.7:53", "192.0.2.8:53", "192.0.2.9:55"}
+		if got := tracked(t, table, protocol); !slices.Equal(got, want) {
+			t.Errorf("%s, removed: %q", protocol, got)
+		}
+		add(t, table, port(t, "192.0.2.3", protocol, 54, "10.244.1.2:5353", "a"))
+		if got := tracked(t, table, protocol); !slices.Equal(got, want) {
+			t.Errorf("%s, another address added: %q", protocol, got)
+		}
+		add(t, table, port(t, "192.0.2.1", protocol, 53, "10.244.1.2:5353", "a"))
+		if got := tracked(t, table, protocol); !slices.Equal(got, want[1:]) {
+			t.Errorf("%s, added: %q", protocol, got)
+		}
+	}
+	if got := tracked(t, table, TCP); len(got) != 6 {
+		t.Errorf("TCP: %q", got)
+	}
+}
+
+// TestForgetMany deletes more connections than go into one send.
+func TestForgetMany(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	ensure(t, table, both, true)
+	for i := range 3 * deletions {
+		client := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), uint16(1000+i)).String()
+		insert(t, ns, UDP, [2]string{client, "192.0.2.1:53"}, [2]string{"192.0.2.1:53", client})
+	}
+	add(t, table, port(t, "", UDP, 53, "10.244.1.2:53", "a"))
+	if got := tracked(t, table, UDP); len(got) != 0 {
+		t.Errorf("%d are left", len(got))
+	}
+}

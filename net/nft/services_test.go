@@ -1,0 +1,356 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/net/netns/nstest"
+)
+
+func addrs(all ...string) (a []netip.Addr) {
+	for _, s := range all {
+		a = append(a, netip.MustParseAddr(s))
+	}
+	return a
+}
+
+func ends(all ...string) (e []netip.AddrPort) {
+	for _, s := range all {
+		e = append(e, netip.MustParseAddrPort(s))
+	}
+	return e
+}
+
+// someServices have everything that there is.
+func someServices() []Service {
+	return []Service{
+		{Name: "shop/web:http", Protocol: TCP, IPs: addrs("10.96.0.1", "fd00:96::1"), Port: 80, NodePort: 30080,
+			External: addrs("198.51.100.1"), Endpoints: ends("10.244.1.2:80", "10.244.1.3:80", "10.244.2.2:80", "[fd00:244:1::2]:80")},
+		{Name: "shop/local", Protocol: TCP, IPs: addrs("10.96.0.2"), Port: 80, NodePort: 30081, ExternalLocal: true,
+			Endpoints: ends("10.244.1.2:80", "10.244.2.2:80"), LocalEndpoints: ends("10.244.1.2:80")},
+		{Name: "shop/elsewhere", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, NodePort: 30082, ExternalLocal: true,
+			InternalLocal: true, Endpoints: ends("10.244.2.2:80")},
+		{Name: "shop/none", Protocol: UDP, IPs: addrs("10.96.0.4", "fd00:96::4"), Port: 53, NodePort: 30083},
+		{Name: "shop/sticky", Protocol: TCP, IPs: addrs("10.96.0.5"), Port: 80, Affinity: 3 * time.Hour,
+			Endpoints: ends("10.244.1.2:80", "10.244.1.3:80")},
+		{Name: "shop/sticky6", Protocol: SCTP, IPs: addrs("fd00:96::6"), Port: 80, Affinity: time.Minute,
+			Endpoints: ends("[fd00:244:1::2]:80", "[fd00:244:1::3]:80")},
+	}
+}
+
+func syncs(t testing.TB, table *Table, all ...Service) {
+	t.Helper()
+	if err := table.SyncServices(all); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestServicesGolden(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	if err := table.SyncServices(nil); !errors.Is(err, ErrNoTable) {
+		t.Errorf("no table: %v", err)
+	}
+	ensure(t, table, both, true)
+	syncs(t, table, someServices()...)
+	golden(t, ns, "services.nft")
+	if err := table.Verify(both); err != nil {
+		t.Errorf("beside services: %v", err)
+	}
+}
+
+func TestClearServices(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	clear := func() {
+		t.Helper()
+		if err := open(t, ns).ClearServices(); err != nil { // one that has written nothing
+			t.Error(err)
+		}
+	}
+	clear()
+	ensure(t, table, both, true)
+	before := list(t, ns)
+	clear()
+	syncs(t, table, someServices()...)
+	clear()
+	if got := list(t, ns); got != before {
+		t.Errorf("left:\n%s\nwant:\n%s", got, before)
+	}
+	syncs(t, table, someServices()...)
+	golden(t, ns, "services.nft")
+}
+
+func list(t testing.TB, ns *os.File) string {
+	t.Helper()
+	return run(t, ns, "nft", "list", "table", "inet", tableName)
+}
+
+// sorted are the lines in order: the kernel lists elements and chains in any.
+func sorted(text string) []string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		words := strings.Split(strings.TrimSpace(lines[i]), ", ")
+		slices.Sort(words)
+		lines[i] = strings.Join(words, ", ")
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestServicesConverge goes through changes, each from what was there before,
+// and compares with a table that has made the same from nothing.
+func TestServicesConverge(t *testing.T) {
+	ns, fresh := nstest.New(t), nstest.New(t)
+	table := open(t, ns)
+	ensure(t, table, both, true)
+	base := someServices()
+	edit := func(i int, change func(s *Service)) []Service {
+		all := someServices()
+		change(&all[i])
+		return all
+	}
+	for name, all := range map[string][]Service{
+		"none":             nil,
+		"all":              base,
+		"half":             base[2:],
+		"other endpoints":  edit(0, func(s *Service) { s.Endpoints = s.Endpoints[1:3] }),
+		"one endpoint":     edit(0, func(s *Service) { s.Endpoints = s.Endpoints[:1] }),
+		"no endpoints":     edit(0, func(s *Service) { s.Endpoints = nil }),
+		"some endpoints":   edit(3, func(s *Service) { s.Endpoints = ends("10.244.1.2:53", "[fd00:244:1::2]:53") }),
+		"another port":     edit(0, func(s *Service) { s.Port, s.NodePort = 81, 0 }),
+		"local":            edit(0, func(s *Service) { s.ExternalLocal = true }),
+		"not local":        edit(1, func(s *Service) { s.ExternalLocal = false }),
+		"sticky":           edit(1, func(s *Service) { s.Affinity = time.Minute }),
+		"not sticky":       edit(4, func(s *Service) { s.Affinity = 0 }),
+		"sticky for less":  edit(4, func(s *Service) { s.Affinity = time.Second }),
+		"sticky to more":   edit(4, func(s *Service) { s.Endpoints = append(s.Endpoints, ends("10.244.1.9:80")...) }),
+		"sticky to less":   edit(4, func(s *Service) { s.Endpoints = s.Endpoints[1:] }),
+		"another protocol": edit(5, func(s *Service) { s.Protocol = UDP }),
+		"swapped addresses": edit(0, func(s *Service) {
+			s.IPs, s.External = s.External, s.IPs
+		}),
+		"claimed twice": edit(2, func(s *Service) { s.IPs, s.NodePort = base[0].IPs, 30080 }),
+		"named by a foe": edit(0, func(s *Service) {
+			s.Name = "x\"; flush ruleset\n" + strings.Repeat("y", 500)
+		}),
+		"mapped addresses": edit(0, func(s *Service) { s.IPs = addrs("::ffff:10.96.0.1", "10.96.0.1", "fd00:96::1") }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			syncs(t, table, all...)
+			syncs(t, table, all...)
+			other := open(t, fresh)
+			ensure(t, other, both, other.services == nil && !there(t, other))
+			syncs(t, other, all...)
+			if d := cmp.Diff(sorted(list(t, fresh)), sorted(list(t, ns))); d != "" {
+				t.Errorf("(-from nothing +from what was before):\n%s", d)
+			}
+		})
+	}
+	syncs(t, table, base...)
+	for _, break_ := range []string{
+		"flush table inet tinylet",
+		"flush map inet tinylet services4",
+		"flush ruleset",
+	} {
+		run(t, ns, "nft", break_)
+		if _, err := table.Ensure(both); err != nil {
+			t.Fatal(err)
+		}
+		all := edit(0, func(s *Service) { s.Endpoints, s.Port = s.Endpoints[:2], 81 })
+		syncs(t, table, all...)
+		other := open(t, fresh)
+		syncs(t, other, all...)
+		if d := cmp.Diff(sorted(list(t, fresh)), sorted(list(t, ns))); d != "" {
+			t.Errorf("%s: (-want +got):\n%s", break_, d)
+		}
+		syncs(t, table, base...)
+	}
+	if err := table.Mend(both); err != nil {
+		t.Fatal(err)
+	}
+	syncs(t, table, base...)
+	if err := table.Verify(both); err != nil {
+		t.Error(err)
+	}
+}
+
+func there(t testing.TB, table *Table) bool {
+	t.Helper()
+	return table.Verify(both) == nil
+}
+
+func TestBadServices(t *testing.T) {
+	table := made(t)
+	syncs(t, table, someServices()...)
+	for name, spoil := range map[string]func(s *Service){
+		"no name":       func(s *Service) { s.Name = "" },
+		"no port":       func(s *Service) { s.Port = 0 },
+		"protocol":      func(s *Service) { s.Protocol = 1 },
+		"address":       func(s *Service) { s.IPs = []netip.Addr{{}} },
+		"any address":   func(s *Service) { s.External = addrs("0.0.0.0") },
+		"endpoint":      func(s *Service) { s.Endpoints = []netip.AddrPort{{}} },
+		"endpoint's":    func(s *Service) { s.LocalEndpoints = ends("10.244.1.2:0") },
+		"zone":          func(s *Service) { s.IPs = addrs("fe80::1%eth0") },
+		"twice":         func(s *Service) { s.Name = "shop/local" },
+		"affinity":      func(s *Service) { s.Affinity = -time.Second },
+		"long affinity": func(s *Service) { s.Affinity = 25 * time.Hour },
+	} {
+		all := someServices()
+		spoil(&all[0])
+		if err := table.SyncServices(all); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// spread asks often, and counts the answers.
+func spread(n *network, ns *os.File, protocol, addr string, times int) map[string]int {
+	n.Helper()
+	answers := map[string]int{}
+	for range times {
+		answers[n.ask(ns, protocol, addr, patience)]++
+	}
+	return answers
+}
+
+func TestServicesTraffic(t *testing.T) {
+	n, table := reach(t, both)
+	// The machine outside is another node with a pod, which the route names.
+	n.ip(n.outside, "addr add 10.244.2.2/32 dev lo", "addr add fd00:244:1:9::2/128 dev lo", "route add 10.96.0.0/16 via 192.0.2.1", "route add 198.51.100.0/24 via 192.0.2.1")
+	n.ip(n.host, "route add default via 192.0.2.2")
+	all := []Service{
+		{Name: "one", Protocol: TCP, IPs: addrs("10.96.0.1", "fd00:96::1"), External: addrs("198.51.100.1"), Port: 8000, NodePort: 30080,
+			Endpoints: ends("10.244.1.2:80", "[fd00:244:1::2]:80")},
+		{Name: "one", Protocol: UDP, IPs: addrs("10.96.0.1", "fd00:96::1"), External: addrs("198.51.100.1"), Port: 8000, NodePort: 30080,
+			Endpoints: ends("10.244.1.2:80", "[fd00:244:1::2]:80")},
+		{Name: "two", Protocol: TCP, IPs: addrs("10.96.0.2"), Port: 80, Endpoints: ends("10.244.1.2:80", "10.244.1.3:80")},
+		{Name: "sticky", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, NodePort: 30083, Affinity: time.Hour, Endpoints: ends("10.244.1.2:80", "10.244.1.3:80")},
+		{Name: "none", Protocol: TCP, IPs: addrs("10.96.0.4"), Port: 80, NodePort: 30084},
+		{Name: "none", Protocol: UDP, IPs: addrs("10.96.0.4"), Port: 80, NodePort: 30084},
+		{Name: "local", Protocol: TCP, IPs: addrs("10.96.0.5"), Port: 80, NodePort: 30085, ExternalLocal: true,
+			Endpoints: ends("10.244.1.3:80", "10.244.2.2:80"), LocalEndpoints: ends("10.244.1.3:80")},
+		{Name: "elsewhere", Protocol: TCP, IPs: addrs("10.96.0.6"), Port: 80, NodePort: 30086, ExternalLocal: true, Endpoints: ends("10.244.2.2:80")},
+		{Name: "remote", Protocol: TCP, IPs: addrs("10.96.0.7"), Port: 80, NodePort: 30087, Endpoints: ends("10.244.2.2:80")},
+	}
+	syncs(t, table, all...)
+	t.Run("cluster IPs", func(t *testing.T) {
+		n := *n
+		n.TB = t
+		n.answers(n.b, "10.96.0.1:8000", "a 10.244.1.1") // masqueraded, as both are on the bridge
+		n.answers(n.a, "10.96.0.1:8000", "a 10.244.1.1")
+		n.answers(n.b, "[fd00:96::1]:8000", "a fd00:244:1::1")
+		if got := n.ask(n.host, "tcp", "10.96.0.7:80", patience); got != "outside 192.0.2.1" {
+			t.Errorf("from the host: %q", got)
+		}
+	})
+	t.Run("ports of the machine", func(t *testing.T) {
+		n := *n
+		n.TB = t
+		n.answers(n.outside, "192.0.2.1:30080", "a 10.244.1.1")
+		n.answers(n.outside, "[2001:db8::1]:30080", "a fd00:244:1::1")
+		n.answers(n.outside, "198.51.100.1:8000", "a 10.244.1.1")
+		n.answers(n.host, "192.0.2.1:30080", "a 10.244.1.1")
+		n.answers(n.b, "192.0.2.1:30080", "a 10.244.1.1")
+		n.answers(n.host, "127.0.0.1:30080", "")
+		if got := n.ask(n.b, "tcp", "192.0.2.1:30087", patience); got != "outside 192.0.2.1" {
+			t.Errorf("to another node: %q", got)
+		}
+		if got := n.ask(n.outside, "tcp", "192.0.2.1:30085", patience); got != "b 192.0.2.2" {
+			t.Errorf("local: %q", got)
+		}
+		began := time.Now()
+		if got := n.ask(n.outside, "tcp", "192.0.2.1:30086", patience/4); got != "" || time.Since(began) < patience/4 {
+			t.Errorf("no local endpoint: %q after %v", got, time.Since(began))
+		}
+	})
+	t.Run("no endpoints", func(t *testing.T) {
+		n := *n
+		n.TB = t
+		for _, from := range []*os.File{n.a, n.host, n.outside} {
+			for _, protocol := range []string{"tcp", "udp"} {
+				for _, addr := range []string{"10.96.0.4:80", "192.0.2.1:30084"} {
+					began := time.Now()
+					if got := n.ask(from, protocol, addr, patience); got != "" || time.Since(began) > patience/2 {
+						t.Errorf("%s %s: %q after %v", protocol, addr, got, time.Since(began))
+					}
+				}
+			}
+		}
+	})
+	t.Run("spread", func(t *testing.T) {
+		n := *n
+		n.TB = t
+		got := spread(&n, n.outside, "tcp", "10.96.0.2:80", 40)
+		if got["a 192.0.2.2"] < 5 || got["b 192.0.2.2"] < 5 || len(got) != 2 {
+			t.Errorf("answers %v", got)
+		}
+	})
+	t.Run("affinity", func(t *testing.T) {
+		n := *n
+		n.TB = t
+		first := spread(&n, n.outside, "tcp", "10.96.0.3:80", 20)
+		if len(first) != 1 {
+			t.Errorf("answers %v", first)
+		}
+		more := slices.Clone(all)
+		more[3].Endpoints = ends("10.244.1.2:80", "10.244.1.3:80", "10.244.1.77:80")
+		syncs(t, table, more...)
+		if got := spread(&n, n.outside, "tcp", "10.96.0.3:80", 20); !cmp.Equal(got, first) {
+			t.Errorf("with one more endpoint: %v, and %v before", got, first)
+		}
+		for _, pod := range []string{"a", "b"} {
+			more[3].Endpoints = ends(map[string]string{"a": "10.244.1.2:80", "b": "10.244.1.3:80"}[pod])
+			syncs(t, table, more...)
+			if got := spread(&n, n.outside, "tcp", "10.96.0.3:80", 5); got[pod+" 192.0.2.2"] != 5 {
+				t.Errorf("with %s alone: %v", pod, got)
+			}
+		}
+	})
+	t.Run("datagrams", func(t *testing.T) {
+		n := *n
+		n.TB = t
+		socket := n.dial(n.outside, "udp", "10.96.0.1:8000")
+		for _, c := range []struct{ pod, name string }{{"10.244.1.2:80", "a "}, {"10.244.1.3:80", "b "}, {"10.244.1.2:80", "a "}} {
+			more := slices.Clone(all)
+			more[1].Endpoints = ends(c.pod)
+			if c.name == "b " {
+				table.services = nil // as for an agent that was started again
+			}
+			syncs(t, table, more...)
+			if got := n.hear(socket, patience); !strings.HasPrefix(got, c.name) {
+				t.Errorf("%q, want %s", got, c.name)
+			}
+		}
+	})
+}
+
+func BenchmarkSyncServices(b *testing.B) {
+	for _, count := range []int{10, 500} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			table := made(b)
+			var all []Service
+			for i := range count {
+				all = append(all, Service{
+					Name: fmt.Sprintf("ns/service-%d:http", i), Protocol: TCP, Port: 80,
+					IPs: addrs(fmt.Sprintf("10.96.%d.%d", i/200, 1+i%200)), Endpoints: ends("10.244.1.2:80", "10.244.1.3:80"),
+				})
+			}
+			two := [][]netip.AddrPort{ends("10.244.1.2:80", "10.244.1.3:80"), ends("10.244.1.3:80", "10.244.1.4:80")}
+			syncs(b, table, all...)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				all[0].Endpoints = two[(i+1)%2]
+				syncs(b, table, all...)
+			}
+		})
+	}
+}

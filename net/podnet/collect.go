@@ -1,0 +1,82 @@
+package podnet
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/tinylet/tinylet/net/ipam"
+	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// Collect takes away what belongs to pods that do not live: networks of those
+// that went without Teardown, and what calls that were killed have left. A
+// runtime lists a container only when its network is there: who judges by such
+// a list has to spare entries that are younger. An error of one keeps none of
+// the others from being taken away.
+func (n *Network) Collect(lives func(Entry) bool) (gone int, err error) {
+	var errs []error
+	leases, err := n.leases.Collect(func(l ipam.Lease) bool {
+		if lives(entryOf(l)) {
+			return true
+		}
+		if err := n.dismantle(l); err != nil {
+			errs = append(errs, err)
+			return true
+		}
+		return false
+	})
+	errs = append(errs, err)
+	return len(leases), errors.Join(append(errs, n.sweep())...)
+}
+
+// sweep takes away what the kernel has without a lease.
+func (n *Network) sweep() error {
+	// Links come first: what is made after they were listed has its lease
+	// before it.
+	host, err := link.Open()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	bridge, err := host.Link(n.cfg.Bridge)
+	if errors.Is(err, link.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	links, err := host.Ports(bridge.Index)
+	if err != nil {
+		return err
+	}
+	table, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	ports, err := table.Ports()
+	if err != nil && !errors.Is(err, nft.ErrNoTable) {
+		return err
+	}
+	leases, err := n.leases.All()
+	if err != nil {
+		return err
+	}
+	names, owners := map[string]bool{}, map[string]bool{}
+	for _, l := range leases {
+		names[hostName(l.Owner)], owners[nft.KeptOwner(l.Owner)] = true, true
+	}
+	var errs []error
+	for _, l := range links {
+		if strings.HasPrefix(l.Alias, alias) && !names[l.Name] {
+			errs = append(errs, host.DeleteLink(l.Name))
+		}
+	}
+	left := slices.DeleteFunc(ports, func(p nft.Port) bool { return owners[p.Owner] })
+	if len(left) > 0 {
+		errs = append(errs, table.RemovePorts(left))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,72 @@
+package podnet
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tinylet/tinylet/net/ipam"
+	"github.com/tinylet/tinylet/net/link"
+)
+
+func TestConfigRefused(t *testing.T) {
+	for _, row := range []struct {
+		name, want string
+		change     func(*Config)
+	}{
+		{"no bridge", "name", func(c *Config) { c.Bridge = "" }},
+		{"a path for a bridge", "name", func(c *Config) { c.Bridge = "../../x" }},
+		{"no folder", "no folder for leases", func(c *Config) { c.StateDir = "" }},
+		{"two of a family", "of one family", func(c *Config) { c.Ranges[1].Prefix = prefix("10.77.0.0/24") }},
+		{"too small", "too small", func(c *Config) { c.Ranges[0].Prefix = prefix("10.77.0.0/31") }},
+		{"host bits", "write 10.77.0.0/24", func(c *Config) { c.Kept = []ipam.Range{{Prefix: prefix("10.77.0.1/24")}} }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := Config{Bridge: "pods0", StateDir: t.TempDir(), Ranges: []ipam.Range{{Prefix: prefix(podsV4)}, {Prefix: prefix(podsV6)}}}
+			row.change(&c)
+			if n, err := New(c); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%+v, %v", n, err)
+			}
+		})
+	}
+}
+
+// TestWithoutRanges is a configuration of which too little is left to set a pod
+// up, but all that taking one down needs.
+func TestWithoutRanges(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.start(nil)
+	c := l.net.cfg
+	c.Ranges = nil
+	n, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	if err := l.on(func() error { _, err := n.Setup(l.newPod().Pod); return err }); err == nil {
+		t.Error("a pod was set up")
+	}
+	if err := l.on(n.Ready); err == nil || !strings.Contains(err.Error(), "no range") {
+		t.Errorf("ready without a range: %v", err)
+	}
+	l.must(func() error { return n.Teardown(p.ID) })
+	if left := l.state(); left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
+func TestReady(t *testing.T) {
+	l := newLab(t, nil)
+	l.must(l.net.Ready)
+	if left := l.state(); left != "" {
+		t.Errorf("it made:\n%s", left)
+	}
+	l.run("ip", "link", "add", "pods0", "type", "veth", "peer", "name", "x")
+	if err := l.on(l.net.Ready); !errors.Is(err, link.ErrOtherKind) {
+		t.Errorf("a veth has the bridge's name: %v", err)
+	}
+	l.run("ip", "link", "del", "pods0")
+	l.start(nil)
+	l.run("nft", "flush", "chain", "inet", "tinylet", "guard")
+	l.must(l.net.Ready)
+}

@@ -1,0 +1,80 @@
+package podnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// PortInUse says that a process of the host listens on a port that a pod
+// wants: the pod would take its connections away.
+type PortInUse struct{ Port nft.Port }
+
+// Error names the port.
+func (e *PortInUse) Error() string {
+	return fmt.Sprintf("port %d/%v of the host is in use by a process of the host", e.Port.Host, e.Port.Protocol)
+}
+
+// checkFree looks whether processes of the host leave ports alone, in the
+// network namespace of the calling thread, by binding each for a moment.
+func checkFree(ports []nft.Port) error {
+	for i := range ports {
+		err := bind(&ports[i])
+		if errors.Is(err, unix.EADDRINUSE) {
+			return &PortInUse{Port: ports[i]}
+		}
+		// What else keeps from binding (an address that the host does not have
+		// yet, a kernel without SCTP) keeps nobody's connections away.
+	}
+	return nil
+}
+
+func bind(p *nft.Port) error {
+	kind, protocol, domain := unix.SOCK_STREAM, unix.IPPROTO_TCP, unix.AF_INET
+	switch p.Protocol {
+	case nft.TCP:
+	case nft.UDP:
+		kind, protocol = unix.SOCK_DGRAM, unix.IPPROTO_UDP
+	case nft.SCTP:
+		protocol = unix.IPPROTO_SCTP
+	}
+	if p.Pod.Is6() {
+		domain = unix.AF_INET6
+	}
+	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if domain == unix.AF_INET6 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return err
+		}
+	}
+	if p.Protocol == nft.TCP {
+		// Connections that have ended and wait (TIME_WAIT) listen to nobody.
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return err
+		}
+	}
+	return unix.Bind(fd, sockaddr(domain, p.HostIP, p.Host))
+}
+
+func sockaddr(domain int, address netip.Addr, port uint16) unix.Sockaddr {
+	if domain == unix.AF_INET6 {
+		a := &unix.SockaddrInet6{Port: int(port)}
+		if address.Is6() {
+			a.Addr = address.As16()
+		}
+		return a
+	}
+	a := &unix.SockaddrInet4{Port: int(port)}
+	if address.Is4() {
+		a.Addr = address.As4()
+	}
+	return a
+}

@@ -1,0 +1,57 @@
+package podnet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tinylet/tinylet/net/ipam"
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// Uses says whether a pod has an address of a network.
+func (n *Network) Uses(network netip.Prefix) (bool, error) {
+	leases, err := n.leases.All()
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(leases, func(l ipam.Lease) bool { return slices.ContainsFunc(l.Addresses, network.Contains) }), nil
+}
+
+// Entry is one pod's network, for people.
+type Entry struct {
+	ID        ID
+	Pod       string // namespace/name, "" if nobody said it
+	Interface string // on the host's side
+	Addresses []netip.Addr
+	Ports     []nft.Port
+	Since     time.Time // by a clock that may have been wrong
+}
+
+// List is the network of every pod, in the order of their addresses.
+func (n *Network) List() ([]Entry, error) {
+	leases, err := n.leases.All()
+	if err != nil {
+		return nil, fmt.Errorf("list the pods' networks: %w", err)
+	}
+	entries := make([]Entry, len(leases))
+	for i, l := range leases {
+		entries[i] = entryOf(l)
+	}
+	return entries, nil
+}
+
+// Entry is that of one pod; fs.ErrNotExist if it has none.
+func (n *Network) Entry(id ID) (Entry, error) {
+	l, err := n.leases.Get(id.Owner())
+	if err != nil {
+		return Entry{}, err
+	}
+	return entryOf(l), nil
+}
+
+func entryOf(l ipam.Lease) Entry {
+	d, _ := detailOf(l)
+	return Entry{ID: idOf(l.Owner), Pod: l.Pod, Interface: hostName(l.Owner), Addresses: l.Addresses, Ports: d.Ports, Since: l.Time}
+}

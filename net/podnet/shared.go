@@ -1,0 +1,144 @@
+package podnet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// Ensure makes what all pods share: the bridge with its addresses, the
+// kernel's settings, the table of rules and the host ports of all pods that
+// have a lease. What somebody else has changed of it is mended. It is idempotent
+// and lists everything: it is for a start, and for when something has changed.
+func (n *Network) Ensure() error {
+	host, err := link.Open()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if err := n.ensureHost(host); err != nil {
+		return err
+	}
+	table, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	return n.ensureTable(table)
+}
+
+// ensureHost makes the bridge and the kernel's settings.
+func (n *Network) ensureHost(host *link.Handle) error {
+	if _, err := host.EnsureBridge(n.cfg.bridge()); err != nil {
+		return err
+	}
+	return n.settings()
+}
+
+func (n *Network) ensureTable(table *nft.Table) error {
+	base := n.cfg.base()
+	if _, err := table.Ensure(base); err != nil {
+		return err
+	}
+	var edited *nft.Edited
+	if err := table.Verify(base); errors.As(err, &edited) || errors.Is(err, nft.ErrNoTable) {
+		if err := table.Mend(base); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	return n.restorePorts(table)
+}
+
+// restorePorts puts the ports of all leases back that are not there.
+func (n *Network) restorePorts(table *nft.Table) error {
+	leases, err := n.leases.All()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range leases {
+		if d, _ := detailOf(l); len(d.Ports) > 0 {
+			errs = append(errs, table.AddPorts(d.Ports))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setting is one of the kernel's, below /proc/sys.
+type setting struct{ path, value string }
+
+// settings makes the host pass on what pods send and get, in the network
+// namespace of the calling thread.
+func (n *Network) settings() error {
+	v4, v6 := n.cfg.families()
+	var all []setting
+	if v4 {
+		all = append(all,
+			setting{"net/ipv4/ip_forward", "1"},
+			// For ports of the host on 127.0.0.1; the table drops what others
+			// send there.
+			setting{"net/ipv4/conf/" + n.cfg.Bridge + "/route_localnet", "1"})
+	}
+	if v6 {
+		if err := n.forwardIPv6(); err != nil {
+			return err
+		}
+	}
+	// A pod must not tell the host where the world is.
+	all = append(all, setting{"net/ipv6/conf/" + n.cfg.Bridge + "/accept_ra", "0"})
+	for _, s := range all {
+		err := link.SetSysctl(s.path, s.value)
+		if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.path, "net/ipv6/") {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const conf6 = "net/ipv6/conf"
+
+// forwardIPv6 has the kernel pass on IPv6. With that it would no longer learn
+// its own default route from routers, but on interfaces that are told to all
+// the same (accept_ra=2 of Documentation/networking/ip-sysctl.rst).
+func (n *Network) forwardIPv6() error {
+	const forwarding = conf6 + "/all/forwarding"
+	have, err := link.Sysctl(forwarding)
+	if err != nil {
+		return fmt.Errorf("pods are to have IPv6: %w", err)
+	}
+	if have == "1" {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/sys/" + conf6)
+	if err != nil {
+		return fmt.Errorf("pods are to have IPv6: %w", err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if e.Name() != "all" && e.Name() != n.cfg.Bridge {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		path := conf6 + "/" + name + "/accept_ra"
+		if have, err := link.Sysctl(path); err != nil || have != "1" {
+			continue
+		}
+		if err := link.SetSysctl(path, "2"); err != nil {
+			return err
+		}
+	}
+	return link.SetSysctl(forwarding, "1")
+}
