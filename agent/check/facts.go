@@ -31,7 +31,6 @@ type Facts struct {
 
 	Folders []Folder
 	Runtime Runtime
-	Network Network
 	Config  Config
 }
 
