@@ -135,6 +135,24 @@ func TestMended(t *testing.T) {
 	}
 }
 
+// TestMendedBesideTeardown has a pod go while the ports of all are put back.
+func TestMendedBesideTeardown(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.start(func(p *Pod) { p.Ports = []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}} })
+	l.net.step = func(name string) {
+		if name == "leases listed" {
+			l.net.step = nil
+			if err := l.net.Teardown(p.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	l.must(l.net.Ensure)
+	if left := l.state(); left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
 // TestRefused is what must fail, and leave nothing.
 func TestRefused(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Ranges = c.Ranges[:1] })

@@ -51,6 +51,9 @@ func (p *Pod) label() string {
 type detail struct {
 	NetNS string     `json:"netns,omitempty"`
 	Ports []nft.Port `json:"ports,omitempty"`
+	// Leaving says that the ports are being taken away, so that nobody puts
+	// them back.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 func (d detail) encode() ([]byte, error) { return json.Marshal(d) }

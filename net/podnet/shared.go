@@ -63,13 +63,33 @@ func (n *Network) restorePorts(table *nft.Table) error {
 	if err != nil {
 		return err
 	}
+	n.did("leases listed")
 	var errs []error
 	for _, l := range leases {
-		if d, _ := detailOf(l); len(d.Ports) > 0 {
-			errs = append(errs, table.AddPorts(d.Ports))
+		if d, _ := detailOf(l); len(d.Ports) > 0 && !d.Leaving {
+			errs = append(errs, n.restore(table, l.Owner, d.Ports))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// restore puts the ports of one lease back, and takes them away again if the
+// pod is being taken down meanwhile: Teardown may have been before.
+func (n *Network) restore(table *nft.Table, owner string, ports []nft.Port) error {
+	if err := table.AddPorts(ports); err != nil {
+		return err
+	}
+	l, err := n.leases.Get(owner)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return table.RemovePorts(ports)
+	case err != nil:
+		return err
+	}
+	if d, _ := detailOf(l); d.Leaving {
+		return table.RemovePorts(ports)
+	}
+	return nil
 }
 
 // setting is one of the kernel's, below /proc/sys.

@@ -21,11 +21,33 @@ func (n *Network) Teardown(id ID) error {
 	case err != nil:
 		return fmt.Errorf("take down the network of %s: %w", id.Owner(), err)
 	}
-	if err := n.dismantle(lease); err != nil {
+	err = n.leave(lease)
+	if err == nil {
+		err = n.dismantle(lease)
+	}
+	if err != nil {
 		return fmt.Errorf("take down the network of %s: %w", id.Owner(), err)
 	}
 	_, _, err = n.leases.Release(id.Owner())
 	return err
+}
+
+// leave writes down that the lease's ports go, before they do: who puts the
+// ports of all leases back at the same time looks again after it has.
+func (n *Network) leave(lease ipam.Lease) error {
+	d, whole := detailOf(lease)
+	if !whole || len(d.Ports) == 0 || d.Leaving {
+		return nil
+	}
+	d.Leaving = true
+	data, err := d.encode()
+	if err != nil {
+		return err
+	}
+	if err := n.leases.Amend(lease.Owner, data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // dismantle removes what the kernel has for a lease.
