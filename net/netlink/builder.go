@@ -91,12 +91,6 @@ func (b *Builder) String(kind uint16, value string) {
 	b.close()
 }
 
-// Flag appends an attribute without a value.
-func (b *Builder) Flag(kind uint16) {
-	b.head(kind, 0)
-	b.close()
-}
-
 // Uint8 appends a number.
 func (b *Builder) Uint8(kind uint16, value uint8) {
 	b.head(kind, 1)
@@ -129,13 +123,6 @@ func (b *Builder) Uint64(kind uint16, value uint64) {
 func (b *Builder) Net32(kind uint16, value uint32) {
 	b.head(kind, 4)
 	b.buf = binary.BigEndian.AppendUint32(b.buf, value)
-	b.close()
-}
-
-// Net64 appends a number in the network's order.
-func (b *Builder) Net64(kind uint16, value uint64) {
-	b.head(kind, 8)
-	b.buf = binary.BigEndian.AppendUint64(b.buf, value)
 	b.close()
 }
 

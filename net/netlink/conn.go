@@ -25,11 +25,10 @@ const receiveLen = 32 << 10
 // Conn is a netlink socket. Its methods block on the kernel alone, for
 // seconds at most, and are for one goroutine at a time.
 type Conn struct {
-	fd     int
-	port   uint32
-	seq    uint32
-	buf    []byte
-	strict bool
+	fd   int
+	port uint32
+	seq  uint32
+	buf  []byte
 }
 
 // Dial opens a socket of a family (unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
@@ -53,7 +52,7 @@ func (c *Conn) set(family int) error {
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	if family == unix.NETLINK_ROUTE {
-		c.strict = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1) == nil
+		_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 	}
 	limit := unix.NsecToTimeval(answerLimit.Nanoseconds())
 	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
@@ -84,7 +83,8 @@ func DialIn(family int, ns *os.File) (*Conn, error) {
 }
 
 // In calls do on a thread that is in the network namespace open as ns. Do must
-// start no goroutine that relies on it. A thread that cannot go back ends.
+// start no goroutine that relies on it, and return: who ends the goroutine
+// (t.Skip, t.Fatal) leaves the caller waiting. A thread that cannot go back ends.
 func In(ns *os.File, do func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -113,10 +113,6 @@ func In(ns *os.File, do func() error) error {
 
 // Close closes the socket.
 func (c *Conn) Close() error { return unix.Close(c.fd) }
-
-// Strict says that the kernel heeds what a dump of routes or addresses asks
-// for (NETLINK_GET_STRICT_CHK, Linux 4.20), beside the whole list.
-func (c *Conn) Strict() bool { return c.strict }
 
 // Do sends all messages at once and waits for what the kernel says of those
 // that ask for an acknowledgement (NLM_F_ACK). The error is the first that the

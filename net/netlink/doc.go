@@ -6,6 +6,5 @@
 // It is written on the kernel's format (Documentation/userspace-api/netlink)
 // rather than on github.com/vishvananda/netlink and
 // github.com/google/nftables: measured with Go 1.26 for linux/arm64, stripped,
-// these add 1.1 MB to the agent (30.5 where 30 are the budget), and one pod's
-// network would be some forty system calls where batches take a handful.
+// these add 1.1 MB to the agent (30.5 where 30 are the budget).
 package netlink

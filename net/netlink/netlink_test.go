@@ -175,7 +175,7 @@ func FuzzAttributes(f *testing.F) {
 	b.String(4, "text")
 	b.Uint64(5, 6)
 	b.End(at)
-	b.Flag(7)
+	b.Bytes(7, nil)
 	f.Add(b.buf)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for rest, seen := data, 0; ; {

@@ -70,9 +70,6 @@ func (p *Pod) portsOf(addresses []netip.Addr) ([]nft.Port, error) {
 	var all []nft.Port
 	for _, port := range p.Ports {
 		port.Owner = p.Owner()
-		if port.HostIP.IsUnspecified() && port.HostIP.Is4() {
-			port.HostIP = netip.Addr{} // all, of both families, as the kubelet means it
-		}
 		found := false
 		for _, a := range addresses {
 			if port.HostIP.IsValid() && port.HostIP.Is4() != a.Is4() {

@@ -3,6 +3,7 @@ package podnet
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -197,6 +198,14 @@ func (n *Network) furnish(ns *os.File, p *Pod, lease ipam.Lease, mac net.Hardwar
 	}
 	r.Inside = Interface{p.Interface, mac, l.MTU}
 	return r, nil
+}
+
+// ignoreAbsent is for settings of a kernel without IPv6.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // publish sees that the rules are there, and gives the pod its ports.

@@ -82,11 +82,3 @@ func (n *Network) unpublish(lease ipam.Lease) error {
 	_, err = table.RemoveOwners(func(o string) bool { return o == owner })
 	return err
 }
-
-// ignoreAbsent is for settings of a kernel without IPv6.
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
