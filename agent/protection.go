@@ -55,9 +55,9 @@ func (p *protection) runtime() {
 		return
 	}
 	go func() {
-		p.warn("agent", os.Getpid(), p.Shield(os.Getpid()))
+		p.warn("agent", os.Getpid(), p.ShieldAgent(os.Getpid()))
 		if err == nil {
-			p.warn("container runtime", pid, p.Shield(pid))
+			p.warn("container runtime", pid, p.ShieldRuntime(pid))
 		}
 	}()
 }

@@ -56,7 +56,7 @@ type Config struct {
 	// or is not known.
 	Evict func(*v1.Pod, evict.Eviction) (gone <-chan struct{})
 	// Changed is told the conditions when they are others than before, and Met
-	// the signal before something is done about it.
+	// the signal that something is done about.
 	Changed func(evict.Conditions)
 	Met     func(evict.Signal)
 
@@ -143,31 +143,55 @@ func (l *Loop) rest(ctx context.Context) bool {
 	}
 }
 
-// look is one turn, and says when the next one is due without a sign.
+// look is one turn, and says when the next one is due without a sign. Where the
+// node has nothing to spare, a pod goes before anything is told of it: a line of
+// the log takes a node without memory a good part of a second, as pages of the
+// program have to come back from the disk for it.
 func (l *Loop) look(ctx context.Context) (next time.Time) {
 	begun := l.begin()
 	seen := l.Observe(ctx)
 	l.looked = time.Now()
 	verdict := l.tracker.Step(&seen, l.looked)
-	if verdict.Under != l.Under() {
+	changed := verdict.Under != l.Under()
+	if changed {
 		l.under.Store(&verdict.Under)
+	}
+	acts := l.acts(ctx, &verdict)
+	spares := acts && len(evict.Reclaims(verdict.Act[0].Signal, l.Layout)) > 0
+	var ended *victim
+	if acts && !spares {
+		ended = l.end(ctx, &verdict, &seen, begun)
+	}
+	if changed {
 		l.Changed(verdict.Under)
 	}
-	switch {
-	case ctx.Err() != nil, !verdict.Short:
-		l.told, l.idle = 0, time.Time{}
-		return verdict.Next
-	case len(verdict.Act) == 0, l.looked.Before(l.idle):
+	if !acts {
 		return verdict.Next
 	}
 	l.tell(&verdict.Act[0], &seen)
-	if l.spare(ctx, verdict.Act[0].Signal) {
+	if spares {
+		if l.spare(ctx, verdict.Act[0].Signal) {
+			return verdict.Next
+		}
+		ended = l.end(ctx, &verdict, &seen, begun)
+	}
+	if ended == nil {
+		l.nobody(verdict.Act[0].Signal)
 		return verdict.Next
 	}
-	if l.end(ctx, &verdict, &seen, begun) {
-		return time.Now()
+	l.report(ended)
+	l.wait(ctx, ended.gone, &verdict.Act[0], ended.Grace)
+	l.begin() // signs that came meanwhile were answered by the wait
+	return time.Now()
+}
+
+// acts says whether something is to be done about what the node is short of.
+func (l *Loop) acts(ctx context.Context, v *evict.Verdict) bool {
+	if ctx.Err() != nil || !v.Short {
+		l.told, l.idle = 0, time.Time{}
+		return false
 	}
-	return verdict.Next
+	return len(v.Act) > 0 && !l.looked.Before(l.idle)
 }
 
 // begin is when the first sign came that this look is for; zero is that none
@@ -192,42 +216,50 @@ func (l *Loop) tell(t *evict.Threshold, seen *evict.Observations) {
 		"threshold", t.Value.Of(o.Capacity), "available", o.Available, "capacity", o.Capacity)
 }
 
-// end has the first pod end that can be ended, and waits until it is gone. If
-// none can, nothing more is done for a while: those that run are critical, or
-// end already.
-func (l *Loop) end(ctx context.Context, v *evict.Verdict, seen *evict.Observations, begun time.Time) (ended bool) {
+// victim is a pod that was told to end.
+type victim struct {
+	evict.Eviction
+	pod  *v1.Pod
+	gone <-chan struct{}
+	took time.Duration // since the first sign; 0 is that there was none
+}
+
+// end has the first pod end that can be ended; nil is that none can.
+func (l *Loop) end(ctx context.Context, v *evict.Verdict, seen *evict.Observations, begun time.Time) *victim {
 	first := v.Act[0].Signal
 	for _, p := range evict.Rank(l.Pods(ctx, first), first, l.Layout) {
-		eviction := evict.Describe(p, v.Act, seen, l.MaxGrace)
-		gone := l.Evict(p.Pod, eviction)
-		if gone == nil {
+		ended := &victim{Eviction: evict.Describe(p, v.Act, seen, l.MaxGrace), pod: p.Pod}
+		if ended.gone = l.Evict(p.Pod, ended.Eviction); ended.gone == nil {
 			continue
 		}
-		keys := []any{
-			"pod", pod.RefOf(p.Pod).String(), "podUID", p.Pod.UID, "signal", eviction.Signal, "grace", eviction.Grace, "message", eviction.Message,
-		}
 		if !begun.IsZero() {
-			keys = append(keys, "sinceSign", time.Since(begun))
+			ended.took = time.Since(begun)
 		}
-		l.Log.Warn("a pod is evicted", keys...)
-		l.wait(ctx, gone, &v.Act[0], eviction.Grace)
-		l.begin() // signs that came meanwhile were answered by the wait
-		return true
+		return ended
 	}
+	return nil
+}
+
+func (l *Loop) report(v *victim) {
+	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "signal", v.Signal, "grace", v.Grace, "message", v.Message}
+	if v.took > 0 {
+		keys = append(keys, "sinceSign", v.took)
+	}
+	l.Log.Warn("a pod is evicted", keys...)
+}
+
+// nobody has nothing more done for a while where no pod can be ended: those that
+// run are critical, or end already.
+func (l *Loop) nobody(s evict.Signal) {
 	if l.idle.IsZero() {
-		l.Log.Error("the node runs short and no pod can be evicted: all that run are critical, or end already", "signal", first.String())
+		l.Log.Error("the node runs short and no pod can be evicted: all that run are critical, or end already", "signal", s.String())
 	}
 	l.idle = l.looked.Add(evict.Recheck)
-	return false
 }
 
 // spare gives back what the node itself can, and says whether that is enough.
 func (l *Loop) spare(ctx context.Context, s evict.Signal) bool {
-	reclaims := evict.Reclaims(s, l.Layout)
-	if len(reclaims) == 0 {
-		return false
-	}
-	for _, r := range reclaims {
+	for _, r := range evict.Reclaims(s, l.Layout) {
 		if err := l.Reclaim(ctx, r); err != nil && ctx.Err() == nil {
 			l.Log.Warn("what the node could spare could not be given back", "what", r.String(), "signal", s.String(), "error", err)
 		}

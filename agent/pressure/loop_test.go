@@ -39,6 +39,7 @@ type node struct {
 	did          []string
 	log          bytes.Buffer
 	loop         *Loop
+	evicts       func() // is called first when a pod is to go; nil is not
 }
 
 // user is a pod.
@@ -107,6 +108,9 @@ func (n *node) list(context.Context, evict.Signal) (out []evict.Pod) {
 
 func (n *node) evict(p *v1.Pod, e evict.Eviction) <-chan struct{} {
 	n.note("evict %s in %v", p.Name, e.Grace)
+	if n.evicts != nil {
+		n.evicts()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.pods, func(u *user) bool { return u.name == p.Name })
@@ -211,7 +215,7 @@ func TestMemory(t *testing.T) {
 			t.Error("the node is still under memory pressure")
 		}
 	})
-	want := []string{"under [MemoryPressure]", "short of memory", "evict leaker in 1s", "under []"}
+	want := []string{"evict leaker in 1s", "under [MemoryPressure]", "short of memory", "under []"}
 	if d := cmp.Diff(want, n.done()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -243,7 +247,7 @@ func TestOneAfterTheOther(t *testing.T) {
 					t.Errorf("the second went after %v", took)
 				}
 			})
-			if did := n.done(); len(did) < 5 || did[2] != "evict c in 1s" || did[4] != "evict b in 1s" {
+			if did := n.done(); len(did) < 4 || did[0] != "evict c in 1s" || did[3] != "evict b in 1s" {
 				t.Errorf("did %q", n.done())
 			}
 		})
@@ -293,7 +297,7 @@ func TestSoft(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 	})
-	want := []string{"under [MemoryPressure]", "short of memory", "evict a in 1m0s"}
+	want := []string{"under [MemoryPressure]", "evict a in 1m0s", "short of memory"}
 	if d := cmp.Diff(want, n.done()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -395,6 +399,18 @@ func TestReactionOfTheSecond(t *testing.T) {
 	})
 	if log := n.log.String(); strings.Count(log, "a pod is evicted") != 2 || strings.Contains(log, "sinceSign") {
 		t.Errorf("the log: %s", log)
+	}
+}
+
+// A pod goes before anything of it is told, which takes long where memory is
+// short; and those who ask whether pods may come know of it before either.
+func TestEndsBeforeItTells(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 250}}}
+	var told, under bool
+	n.evicts = func() { told, under = n.log.Len() > 0, n.loop.Under().Memory }
+	n.run(t, hard, func() { time.Sleep(time.Minute) })
+	if log := n.log.String(); told || !under || !strings.Contains(log, "runs short") || !strings.Contains(log, "is evicted") {
+		t.Errorf("told before it %v, under pressure %v, the log: %s", told, under, log)
 	}
 }
 

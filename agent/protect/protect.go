@@ -29,14 +29,28 @@ const Group = "/tinylet"
 const (
 	memoryPart = 4
 	memoryMost = 96 << 20
+	// What the agent needs of it for itself where the two have groups of their
+	// own: half, and no more than what it and its program have in use.
+	agentPart = 2
+	agentMost = 32 << 20
 )
 
 // Reserve is how much of the group's memory is protected, on a machine with so
 // many bytes: whole pages, as the kernel shows it.
-func Reserve(memory uint64) uint64 {
-	most := min(memory/memoryPart, memoryMost)
-	return most - most%uint64(os.Getpagesize())
+func Reserve(memory uint64) uint64 { return pages(min(memory/memoryPart, memoryMost)) }
+
+// Shares are what agent and runtime have of the reserve where each is in a
+// group of its own. Together they are no more than the reserve: of one that is
+// claimed twice the kernel gives each a part by what it uses, the agent's
+// becomes less with each shim, and its program goes from memory page by page
+// just when it has to act.
+func Shares(memory uint64) (agent, runtime uint64) {
+	all := Reserve(memory)
+	agent = pages(min(all/agentPart, agentMost))
+	return agent, all - agent
 }
+
+func pages(n uint64) uint64 { return n - n%uint64(os.Getpagesize()) }
 
 // cpuWeight is five times that of a group that nobody has weighed: what lived
 // in the root counted each by itself against all pods.
@@ -50,7 +64,7 @@ type Config struct {
 	// Memory is the machine's, in bytes.
 	Memory int64
 	// Unit gives a unit of systemd, by the path of its group, other limits
-	// (cgroups.Slices.Set). Shield needs it.
+	// (cgroups.Slices.Set). The shields need it.
 	Unit func(path string, r cgroups.Resources) error
 	// OOMScoreAdj is given to both (proc_pid_oom_score_adj(5)), unless they
 	// have a lower one.
@@ -115,7 +129,7 @@ func (c *Config) enter(pid int) error {
 	if missing, err := c.Tree.Missing("cpu", "memory"); err != nil || len(missing) > 0 {
 		return err // the rest of the root has no limits then either
 	}
-	r := c.protected()
+	r := protected(Reserve(c.memory()))
 	r.CPUWeight = cpuWeight
 	if err := c.Tree.Ensure(Group, r); err != nil {
 		return err
@@ -123,10 +137,10 @@ func (c *Config) enter(pid int) error {
 	return c.Tree.Attach(Group, pid)
 }
 
-func (c *Config) reserve() uint64 { return Reserve(uint64(max(c.Memory, 0))) }
+func (c *Config) memory() uint64 { return uint64(max(c.Memory, 0)) }
 
-func (c *Config) protected() cgroups.Resources {
-	return cgroups.Resources{Unified: map[string]string{"memory.min": strconv.FormatUint(c.reserve(), 10)}}
+func protected(least uint64) cgroups.Resources {
+	return cgroups.Resources{Unified: map[string]string{"memory.min": strconv.FormatUint(least, 10)}}
 }
 
 // spare lowers a process's score, by which the kernel chooses whom to kill.

@@ -15,14 +15,23 @@ func isService(group string) bool {
 	return slices == "/" && strings.HasSuffix(group, ".service") && path.Dir(group) != "/"
 }
 
-// Shield has systemd protect the memory of the service that a process is of, if
-// it is of one, until the system goes down. Protection reaches no further than
-// that of the groups above, so they get as much; what two services in a slice
-// claim is then more than it has, and the kernel gives each a part by what it
-// uses (cgroup-v2.rst, memory.min). Where more is protected already, that
-// stays. It blocks on systemd, for some seconds at most; a process that has
-// ended is no error.
-func (c *Config) Shield(pid int) error {
+// ShieldAgent has systemd protect the memory of the service that the agent's
+// process is of, if it is of one, until the system goes down: its share of the
+// reserve. Protection reaches no further than that of the groups above, so these
+// get the whole reserve. Where more is protected already, that stays. It blocks
+// on systemd, for some seconds at most; a process that has ended is no error.
+func (c *Config) ShieldAgent(pid int) error {
+	share, _ := Shares(c.memory())
+	return c.shield(pid, share)
+}
+
+// ShieldRuntime is ShieldAgent for the runtime's process and share.
+func (c *Config) ShieldRuntime(pid int) error {
+	_, share := Shares(c.memory())
+	return c.shield(pid, share)
+}
+
+func (c *Config) shield(pid int, share uint64) error {
 	group, err := c.groupOf(pid)
 	if err != nil || !isService(group) {
 		return c.unlessEnded(pid, err)
@@ -30,13 +39,14 @@ func (c *Config) Shield(pid int) error {
 	if missing, err := c.Tree.Missing("memory"); err != nil || len(missing) > 0 {
 		return err
 	}
+	least := share
 	for at := group; at != "/"; at = path.Dir(at) {
-		if has, err := c.Tree.MemoryMin(at); err == nil && has >= c.reserve() {
-			continue
+		if has, err := c.Tree.MemoryMin(at); err != nil || has < least {
+			if err := c.Unit(at, protected(least)); err != nil {
+				return fmt.Errorf("have systemd protect the memory of %s: %w", at, err)
+			}
 		}
-		if err := c.Unit(at, c.protected()); err != nil {
-			return fmt.Errorf("have systemd protect the memory of %s: %w", at, err)
-		}
+		least = Reserve(c.memory())
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package protect
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,18 +14,19 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
+// What services get, of the board's 64 MiB: half each.
 func TestShield(t *testing.T) {
 	const own, runtime = "/system.slice/tinylet.service", "/system.slice/containerd.service"
 	for _, tc := range []struct {
 		name, controllers, cgroup string
 		has                       map[string]string // memory.min
-		want                      []string
+		want                      []string          // groups that get it, in MiB
 	}{
-		{"a service", "cpu memory", "0::" + own, nil, []string{own, "/system.slice"}},
-		{"the second of a slice", "cpu memory", "0::" + runtime, map[string]string{own: "67108864", "/system.slice": "67108864"}, []string{runtime}},
+		{"a service", "cpu memory", "0::" + own, nil, []string{own + " 32", "/system.slice 64"}},
+		{"the second of a slice", "cpu memory", "0::" + runtime, map[string]string{own: "33554432", "/system.slice": "67108864"}, []string{runtime + " 32"}},
 		{"somebody protects more", "cpu memory", "0::" + own, map[string]string{own: "max", "/system.slice": "99999999"}, nil},
-		{"somebody protects less", "cpu memory", "0::" + own, map[string]string{own: "1048576"}, []string{own, "/system.slice"}},
-		{"a slice of its own", "cpu memory", "0::/a.slice/a-b.slice/x.service", nil, []string{"/a.slice/a-b.slice/x.service", "/a.slice/a-b.slice", "/a.slice"}},
+		{"somebody protects less", "cpu memory", "0::" + own, map[string]string{own: "1048576"}, []string{own + " 32", "/system.slice 64"}},
+		{"a slice of its own", "cpu memory", "0::/a.slice/a-b.slice/x.service", nil, []string{"/a.slice/a-b.slice/x.service 32", "/a.slice/a-b.slice 64", "/a.slice 64"}},
 		{"a service of nobody's", "cpu memory", "0::/x.service", nil, nil},
 		{"a service in a folder", "cpu memory", "0::/a.slice/b/x.service", nil, nil},
 		{"by hand", "cpu memory", "0::/user.slice/user-0.slice/session-1.scope", nil, nil},
@@ -46,17 +48,21 @@ func TestShield(t *testing.T) {
 			}
 			var told []string
 			c.Unit = func(path string, r cgroups.Resources) error {
-				if r.Unified["memory.min"] != "67108864" || r.CPUWeight != 0 {
+				least, err := strconv.ParseUint(r.Unified["memory.min"], 10, 64)
+				if err != nil || r.CPUWeight != 0 {
 					t.Errorf("%s gets %+v", path, r)
 				}
-				told = append(told, path)
+				told = append(told, fmt.Sprintf("%s %d", path, least>>20))
 				return nil
 			}
-			if err := c.Shield(7); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, told); diff != "" {
-				t.Error(diff)
+			for _, shield := range []func(int) error{c.ShieldAgent, c.ShieldRuntime} {
+				told = nil
+				if err := shield(7); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tc.want, told); diff != "" {
+					t.Error(diff)
+				}
 			}
 		})
 	}
@@ -81,12 +87,28 @@ func TestShieldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := c.Shield(7); err != nil {
+		if err := c.ShieldAgent(7); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if asked != 2 {
 		t.Errorf("systemd was asked %d times, want once for the service and once for its slice", asked)
+	}
+}
+
+// Nothing of the reserve is claimed twice, and the larger part is the runtime's
+// with its shims.
+func TestShares(t *testing.T) {
+	for memory, want := range map[uint64][2]uint64{
+		0: {}, 231669760: {28958720, 28958720}, 256 << 20: {32 << 20, 32 << 20}, 512 << 20: {32 << 20, 64 << 20}, 8 << 30: {32 << 20, 64 << 20},
+	} {
+		agent, runtime := Shares(memory)
+		if got := [2]uint64{agent, runtime}; got != want {
+			t.Errorf("of %d bytes: %v, want %v", memory, got, want)
+		}
+		if agent+runtime != Reserve(memory) {
+			t.Errorf("of %d bytes %d and %d are shared of %d", memory, agent, runtime, Reserve(memory))
+		}
 	}
 }
 
@@ -96,10 +118,10 @@ func TestShieldFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Unit = func(string, cgroups.Resources) error { return cgroups.ErrNoSystemd }
-	if err := c.Shield(7); !errors.Is(err, cgroups.ErrNoSystemd) || !strings.Contains(err.Error(), "/system.slice/x.service") {
+	if err := c.ShieldAgent(7); !errors.Is(err, cgroups.ErrNoSystemd) || !strings.Contains(err.Error(), "/system.slice/x.service") {
 		t.Errorf("without systemd: %v", err)
 	}
-	if err := c.Shield(8); err != nil {
+	if err := c.ShieldAgent(8); err != nil {
 		t.Errorf("a process that has ended: %v", err)
 	}
 }

@@ -177,11 +177,14 @@ func ownUnits(n node) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	least := fmt.Sprint(protect.Reserve(total) &^ 4095) // the board's pages
-	for _, unit := range []string{"system.slice", "system.slice/tinylet.service", "system.slice/containerd.service"} {
+	agent, runtime := protect.Shares(total)
+	for unit, least := range map[string]uint64{
+		"system.slice": protect.Reserve(total), "system.slice/tinylet.service": agent, "system.slice/containerd.service": runtime,
+	} {
+		wanted := fmt.Sprint(least &^ 4095) // the board's pages
 		n.eventually(patience, "the memory of "+unit+" is protected", func(map[string]cli.PodDocument) string {
-			if got := n.sh("cat /sys/fs/cgroup/%s/memory.min", unit); got != least {
-				return fmt.Sprintf("%s of %s", got, least)
+			if got := n.sh("cat /sys/fs/cgroup/%s/memory.min", unit); got != wanted {
+				return fmt.Sprintf("%s of %s", got, wanted)
 			}
 			return ""
 		})
