@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tinylet/tinylet/agent/apiclient"
@@ -221,10 +222,14 @@ func remedy(server string, trusted bool, err error) error {
 }
 
 // parseInfo reads the kubeconfig in cluster-info, which has a cluster without
-// a name and no user.
+// a name and no user. A field in another case says nothing, as with kubectl.
 func parseInfo(data []byte) (*cluster, error) {
 	var raw clientcmdv1.Config
-	if err := yaml.Unmarshal(data, &raw); err != nil {
+	text, err := yaml.YAMLToJSON(data)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &raw)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("kubeconfig in ConfigMap %s/%s: %w", infoNamespace, infoName, err)
 	}
 	if len(raw.Clusters) != 1 {

@@ -188,6 +188,12 @@ func TestJoinRefuses(t *testing.T) {
 		{name: "no URL", with: func(o *Options) { o.Server = "10.0.0.1" }, want: "https://10.0.0.1:6443"},
 		{name: "no cluster-info", change: func(l *lab, _ *x509.Certificate) { l.info = func(int) map[string]string { return nil } }, want: "is no API server"},
 		{name: "an empty cluster-info", change: func(l *lab, _ *x509.Certificate) { l.info = func(int) map[string]string { return map[string]string{} } }, want: "not set up for joining"},
+		{name: "a field in another case", change: func(l *lab, _ *x509.Certificate) {
+			l.info = func(int) map[string]string {
+				kubeconfig := strings.Replace(l.kubeconfig(), "clusters:", "Clusters:", 1)
+				return map[string]string{"kubeconfig": kubeconfig, "jws-kubeconfig-abcdef": sign(goodHeader, "0123456789abcdef", kubeconfig)}
+			}
+		}, want: "it names 0 clusters"},
 		{name: "an unsigned change", change: func(l *lab, _ *x509.Certificate) {
 			l.info = func(int) map[string]string {
 				data := l.good()
