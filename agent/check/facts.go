@@ -31,6 +31,7 @@ type Facts struct {
 
 	Folders []Folder
 	Runtime Runtime
+	Network Network
 	Config  Config
 }
 

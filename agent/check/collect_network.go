@@ -1,0 +1,153 @@
+package check
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/link"
+)
+
+// ownConfig is the configuration that the agent writes (agent/network), under
+// ownNetwork.
+const (
+	ownConfig  = "10-tinylet.conflist"
+	ownNetwork = "tinylet"
+)
+
+// configSuffixes are those of the files that runtimes read (libcni's
+// ConfFiles).
+var configSuffixes = []string{".conf", ".conflist", ".json"}
+
+// network reads how the pods are to get their network.
+func (t tree) network(o *Options) Network {
+	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, ConfigFolder: o.Network.ConfigFolder, Pods: o.PodNetworks}
+	own, ours := t.ownConfig(n.ConfigFolder)
+	n.Ours = ours
+	if n.Pods == nil { // the agent, too, goes on with the last ones
+		for _, r := range own.Ranges {
+			n.Pods = append(n.Pods, r.Subnet)
+		}
+	}
+	entries, err := os.ReadDir(t.path(n.ConfigFolder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.Err = err.Error()
+	}
+	for _, e := range entries { // ReadDir has sorted them
+		if slices.Contains(configSuffixes, filepath.Ext(e.Name())) && !(ours && e.Name() == ownConfig) {
+			n.Others = append(n.Others, e.Name())
+		}
+	}
+	n.Mode = decideMode(o.Network.Mode, n.Others)
+	n.Plugin = t.plugin(o.Network.PluginFolder)
+	return n
+}
+
+// decideMode is the mode that the agent takes.
+func decideMode(configured string, others []string) string {
+	switch {
+	case configured != "":
+		return configured
+	case len(others) > 0:
+		return config.NetworkCNI
+	}
+	return config.NetworkBridge
+}
+
+func (t tree) ownConfig(folder string) (c cni.Config, ours bool) {
+	data, err := t.read(filepath.Join(folder, ownConfig))
+	if err != nil {
+		return cni.Config{}, false
+	}
+	c, err = cni.ParseConflist(data)
+	return c, err == nil && c.Name == ownNetwork
+}
+
+// plugin looks at the link to this binary.
+func (t tree) plugin(folder string) Plugin {
+	p := Plugin{Path: filepath.Join(folder, cni.Type)}
+	real := t.path(p.Path)
+	info, err := os.Lstat(real)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		p.Target, _ = os.Readlink(real) // it is one
+		if filepath.IsAbs(p.Target) {
+			real = t.path(p.Target)
+		}
+		info, err = os.Stat(real)
+	}
+	switch {
+	case err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0:
+		p.State = PluginThere
+	case err == nil:
+		p.State = PluginInert
+	case p.Target != "":
+		p.State = PluginBroken
+	}
+	place := Folder{Path: folder}
+	t.measure(&place)
+	p.Writable = place.Writable
+	return p
+}
+
+// hostNetwork asks the kernel of the calling thread's network namespace.
+func hostNetwork(bridge string) HostNetwork {
+	h, err := link.Open()
+	if err != nil {
+		return HostNetwork{}
+	}
+	defer h.Close()
+	used, err := usedNetworks(h, bridge)
+	if err != nil {
+		return HostNetwork{}
+	}
+	dropping, err := droppingChains(bridge)
+	return HostNetwork{Known: true, Used: used, RulesKnown: err == nil, Dropping: dropping}
+}
+
+// usedNetworks are those of addresses, and behind them those of routes that are
+// not of an address.
+func usedNetworks(h *link.Handle, bridge string) ([]UsedNetwork, error) {
+	all, err := h.Links()
+	if err != nil {
+		return nil, err
+	}
+	links := map[int]link.Link{}
+	for _, l := range all {
+		links[l.Index] = l
+	}
+	addresses, err := h.Addresses(0)
+	if err != nil {
+		return nil, err
+	}
+	routes, err := h.Routes(link.RouteFilter{})
+	if err != nil {
+		return nil, err
+	}
+	var used []UsedNetwork
+	add := func(network netip.Prefix, index int, address bool) {
+		l := links[index]
+		u := UsedNetwork{Network: network.Masked(), Interface: l.Name, Bridge: l.Kind == "bridge", Address: address}
+		same := func(v UsedNetwork) bool { return v.Network == u.Network && v.Interface == u.Interface }
+		if l.Name != "" && l.Name != bridge && !slices.ContainsFunc(used, same) {
+			used = append(used, u)
+		}
+	}
+	for _, a := range addresses {
+		if a.Global() {
+			add(a.Prefix, a.Index, true)
+		}
+	}
+	for _, r := range routes {
+		if !r.Default() && r.Type == unix.RTN_UNICAST && !r.Dst.Addr().IsLinkLocalUnicast() {
+			add(r.Dst, r.Link, false)
+		}
+	}
+	return used, nil
+}

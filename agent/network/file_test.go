@@ -1,0 +1,68 @@
+package network
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestFolder(t *testing.T) {
+	f := folder{filepath.Join(t.TempDir(), "a", "net.d")}
+	if names, err := f.names(); err != nil || len(names) != 0 {
+		t.Errorf("a folder that is not there: %v, %v", names, err)
+	}
+	if data, err := f.read(); data != nil || err != nil {
+		t.Errorf("a file that is not there: %q, %v", data, err)
+	}
+	for _, row := range []struct {
+		data    string
+		changed bool
+	}{{"one", true}, {"one", false}, {"two", true}} {
+		if changed, err := f.write([]byte(row.data)); err != nil || changed != row.changed {
+			t.Errorf("write %q: %v, %v", row.data, changed, err)
+		}
+		if got, err := f.read(); err != nil || string(got) != row.data {
+			t.Errorf("read %q, %v", got, err)
+		}
+	}
+	if names, err := f.names(); err != nil || len(names) != 1 || names[0] != FileName {
+		t.Errorf("files %v, %v", names, err)
+	}
+	for _, want := range []bool{true, false} {
+		if changed, err := f.remove(); err != nil || changed != want {
+			t.Errorf("remove: %v, %v", changed, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(f.path), "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad := folder{filepath.Join(filepath.Dir(f.path), "file")}
+	if _, err := bad.write([]byte("x")); err == nil {
+		t.Error("a file was taken for a folder")
+	}
+}
+
+func TestLinkPlugin(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "bin")
+	path := filepath.Join(dir, Plugin)
+	for _, binary := range []string{"/usr/bin/tinylet", "/usr/bin/tinylet", "/opt/tinylet"} {
+		if err := linkPlugin(dir, binary); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.Readlink(path); err != nil || got != binary {
+			t.Errorf("link to %q, %v", got, err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("their own"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := linkPlugin(dir, "/usr/bin/tinylet"); err != nil {
+		t.Errorf("a program of the image's own: %v", err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "their own" {
+		t.Errorf("it is now %q, %v", got, err)
+	}
+}

@@ -1,0 +1,409 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/podnet"
+)
+
+// slowLook is how long nothing has to be told before all is looked at again.
+const slowLook = 10 * time.Minute
+
+// young is how long a pod's network is left alone: the runtime lists a
+// container only when its network is there, which takes a while on a slow
+// board.
+const young = 10 * time.Minute
+
+// retryLimit is the longest wait after something failed.
+const retryLimit = 30 * time.Second
+
+// Pods is what all pods of the node share: *podnet.Network has it.
+type Pods interface {
+	// Ensure makes it, or mends what somebody has changed.
+	Ensure() error
+	// Collect takes away what belongs to pods that do not live.
+	Collect(lives func(podnet.Entry) bool) (gone int, err error)
+	// Uses says whether a pod has an address of a network.
+	Uses(network netip.Prefix) (bool, error)
+	Close() error
+}
+
+// Config is what a Network needs.
+type Config struct {
+	Settings config.Network
+	// Networks are those of the node's pods as configured; nil leaves them to
+	// the API server.
+	Networks []netip.Prefix
+	// Binary is what the runtime is to call: the path of this program.
+	Binary string
+	// Pods opens the pods' network of a configuration. It is closed and opened
+	// anew when that changes.
+	Pods func(cni.Config) (Pods, error)
+	// Containers are those of the sandboxes that the runtime has; ok is false
+	// while it does not tell.
+	Containers func(ctx context.Context) (ids []string, ok bool)
+	// Refresh has the API server tell of the node again (Assigned). nil on a
+	// board alone.
+	Refresh func(ctx context.Context) error
+	// Watches call told when a part of what the host has may have changed,
+	// until their context ends. Moved is called for each, too: the node's
+	// addresses may be others. Both may be nil.
+	Watches []func(ctx context.Context, told func()) error
+	Moved   func()
+	// Beside is what runs as long as Run does and ends with its context, such
+	// as what keeps the routes to other nodes.
+	Beside []func(ctx context.Context) error
+	// Ensured is called after each look that has found or made what pods share
+	// as it should be, if there is such. It may be nil and must not block.
+	Ensured func()
+	// Problems are what else keeps pods from the network, "" for nothing.
+	Problems []func() string
+	Events   *event.Recorder
+	Log      *slog.Logger
+}
+
+// Network keeps the pods' network as it should be. Its methods never block
+// but for Run.
+type Network struct {
+	cfg    Config
+	folder folder
+	news   chan struct{} // one slot: look again
+
+	mu       sync.Mutex
+	assigned []netip.Prefix // by the API server
+	direct   []netip.Prefix
+	directed bool   // direct was told
+	problem  string // what keeps pods from their network; "" is nothing
+
+	// Of Run alone.
+	opened  cni.Config // what pods is of
+	pods    Pods
+	said    string // the mode that the log has told
+	backoff apiclient.Backoff
+}
+
+// New makes a Network; nothing is read or changed yet.
+func New(cfg Config) (*Network, error) {
+	if cfg.Pods == nil || cfg.Log == nil || cfg.Events == nil || cfg.Containers == nil {
+		return nil, errors.New("network: the pods' network, the runtime's containers, a recorder of events and a log are needed")
+	}
+	return &Network{cfg: cfg, folder: folder{cfg.Settings.ConfigFolder}, news: make(chan struct{}, 1)}, nil
+}
+
+// Look says that something may have changed: a link, a route, a rule.
+func (n *Network) Look() {
+	select {
+	case n.news <- struct{}{}:
+	default:
+	}
+}
+
+// Assigned takes the networks that the API server has for this node's pods
+// (podCIDRs of the Node). Texts that are no networks are left out.
+func (n *Network) Assigned(texts []string) {
+	var networks []netip.Prefix
+	for _, text := range texts {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, prefix.Masked())
+		}
+	}
+	n.mu.Lock()
+	changed := len(networks) > 0 && !slices.Equal(networks, n.assigned)
+	if changed {
+		n.assigned = networks
+	}
+	n.mu.Unlock()
+	if changed {
+		n.Look()
+	}
+}
+
+// Direct takes the networks of other nodes' pods that are reached without this
+// node's address. In the mode routed those of the last time are taken until it
+// is called.
+func (n *Network) Direct(networks []netip.Prefix) {
+	n.mu.Lock()
+	changed := !n.directed || !slices.Equal(networks, n.direct)
+	n.direct, n.directed = networks, true
+	n.mu.Unlock()
+	if changed {
+		n.Look()
+	}
+}
+
+// Problem is what keeps pods from having a network, with what helps; "" is
+// nothing.
+func (n *Network) Problem() string {
+	n.mu.Lock()
+	all := []string{n.problem}
+	n.mu.Unlock()
+	for _, problem := range n.cfg.Problems {
+		all = append(all, problem())
+	}
+	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "; ")
+}
+
+// Run keeps everything up to date until ctx ends; its error is ctx's cause.
+func (n *Network) Run(ctx context.Context) error {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	for _, watch := range n.cfg.Watches {
+		beside.Go(func() { n.watch(ctx, watch) })
+	}
+	for _, run := range n.cfg.Beside {
+		beside.Go(func() { _ = run(ctx) }) // it ends with ctx alone
+	}
+	defer n.close()
+	for {
+		wait := slowLook
+		err := n.look(ctx)
+		if err != nil {
+			wait = min(n.backoff.Next(), retryLimit)
+		} else {
+			n.backoff.Reset()
+		}
+		if ctx.Err() == nil {
+			n.tell(err)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-n.news:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// watch runs one watch, which ends early only where the kernel cannot tell:
+// the slow look is left then.
+func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error) {
+	err := watch(ctx, func() {
+		n.Look()
+		if n.cfg.Moved != nil {
+			n.cfg.Moved()
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		n.cfg.Log.Warn("changes of the host's network are noticed late", "error", err)
+	}
+}
+
+func (n *Network) close() {
+	if n.pods != nil {
+		_ = n.pods.Close() // what it holds is read anew by the next
+		n.pods = nil
+	}
+}
+
+// tell remembers what is wrong, and says it once.
+func (n *Network) tell(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	n.mu.Lock()
+	news := text != n.problem
+	n.problem = text
+	n.mu.Unlock()
+	switch {
+	case !news:
+	case err != nil:
+		n.cfg.Log.Warn("the pods' network is not ready", "error", err)
+		n.cfg.Events.Warning(pod.Ref{}, "NetworkNotReady", text)
+	default:
+		n.cfg.Log.Info("the pods' network is ready again")
+	}
+}
+
+// look brings everything up to date.
+func (n *Network) look(ctx context.Context) error {
+	names, err := n.folder.names()
+	if err != nil {
+		return err
+	}
+	data, err := n.folder.read()
+	if err != nil {
+		return err
+	}
+	was, ours := recall(data)
+	others := foreign(names, func() bool { return ours })
+	mode := Decide(n.cfg.Settings.Mode, others)
+	n.announce(mode, others)
+	switch mode {
+	case config.NetworkCNI:
+		if ours {
+			_, err = n.folder.remove()
+		}
+		return err
+	case config.NetworkHost:
+		return n.configure(refusing(n.cfg.Settings))
+	}
+	networks, err := n.networks(ctx, was)
+	if err != nil {
+		return err
+	}
+	wanted := wanted(n.cfg.Settings, networks, n.directly(was))
+	if err := n.share(ctx, &wanted, was); err != nil {
+		return err
+	}
+	if n.cfg.Ensured != nil {
+		n.cfg.Ensured()
+	}
+	return n.configure(wanted)
+}
+
+// directly are the networks of other nodes' pods that are reached without this
+// node's address.
+func (n *Network) directly(was cni.Config) []netip.Prefix {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cfg.Settings.Mode == config.NetworkRouted && !n.directed {
+		return was.Direct
+	}
+	return n.direct
+}
+
+// announce says which mode it is, once.
+func (n *Network) announce(mode string, others []string) {
+	say := mode
+	if first := shadowing(others); first != "" && mode != config.NetworkCNI {
+		say += ", but the runtime takes " + first
+	}
+	if say == n.said {
+		return
+	}
+	n.said = say
+	if say != mode {
+		n.cfg.Log.Warn("the container runtime takes a network configuration that is not tinylet's, since its name comes first: remove it, or set network.mode of TinyletConfiguration to cni",
+			"mode", mode, "file", filepath.Join(n.folder.path, others[0]))
+		return
+	}
+	n.cfg.Log.Info("how pods get their network", "mode", mode, "others", others)
+}
+
+// errNoNetworks says that nobody has told which addresses the pods may have.
+var errNoNetworks = errors.New("the node has no podCIDR: start kube-controller-manager with --allocate-node-cidrs=true and --cluster-cidr, or set network.podCIDRs of TinyletConfiguration")
+
+// networks are those of the node's pods: the configured ones, those of the API
+// server, or, as long as it has told none, those of the last time.
+func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
+	if n.cfg.Networks != nil {
+		return n.cfg.Networks, nil
+	}
+	if assigned := n.told(); len(assigned) > 0 {
+		return assigned, nil
+	}
+	if len(was.Ranges) > 0 {
+		return subnets(was.Ranges), nil
+	}
+	// A controller assigns them a moment after the node was made, and nothing
+	// tells of it: the node is not watched.
+	if n.cfg.Refresh != nil {
+		if err := n.cfg.Refresh(ctx); err != nil {
+			return nil, fmt.Errorf("ask the API server for the node's podCIDRs: %w", err)
+		}
+	}
+	if assigned := n.told(); len(assigned) > 0 {
+		return assigned, nil
+	}
+	return nil, errNoNetworks
+}
+
+func (n *Network) told() []netip.Prefix {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.assigned
+}
+
+// share makes what all pods share, and takes away what belongs to none.
+// Networks of the last time in which pods still live are kept.
+func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config) error {
+	wanted.Kept = former(was, wanted.Ranges)
+	if len(wanted.Kept) > 0 {
+		if err := n.open(*wanted); err != nil {
+			return err
+		}
+		used := wanted.Kept[:0:0]
+		for _, r := range wanted.Kept {
+			uses, err := n.pods.Uses(r.Subnet)
+			if err != nil {
+				return err
+			}
+			if uses {
+				used = append(used, r)
+			}
+		}
+		wanted.Kept = used
+	}
+	if err := n.open(*wanted); err != nil {
+		return err
+	}
+	if err := n.pods.Ensure(); err != nil {
+		return err
+	}
+	return n.collect(ctx)
+}
+
+// open has pods be of a configuration.
+func (n *Network) open(c cni.Config) error {
+	if n.pods != nil && same(n.opened, c) {
+		return nil
+	}
+	n.close()
+	pods, err := n.cfg.Pods(c)
+	if err != nil {
+		return err
+	}
+	n.pods, n.opened = pods, c
+	return nil
+}
+
+// collect takes away what belongs to no container. While the runtime is away,
+// which others tell, that waits.
+func (n *Network) collect(ctx context.Context) error {
+	containers, ok := n.cfg.Containers(ctx)
+	if !ok {
+		return nil
+	}
+	gone, err := n.pods.Collect(func(e podnet.Entry) bool {
+		return slices.Contains(containers, e.ID.Container) || time.Since(e.Since).Abs() < young
+	})
+	if gone > 0 {
+		n.cfg.Log.Info("networks of pods that are no more were taken away", "count", gone)
+	}
+	return err
+}
+
+// configure has the runtime call the plugin.
+func (n *Network) configure(c cni.Config) error {
+	if err := linkPlugin(n.cfg.Settings.PluginFolder, n.cfg.Binary); err != nil {
+		return err
+	}
+	data, err := cni.Conflist(c, networkName, "")
+	if err != nil {
+		return err
+	}
+	changed, err := n.folder.write(data)
+	if changed {
+		n.cfg.Log.Info("network configuration is written", "file", filepath.Join(n.folder.path, FileName), "networks", subnets(c.Ranges))
+		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", fmt.Sprintf("pods have addresses of %v", subnets(c.Ranges)))
+	}
+	return err
+}
