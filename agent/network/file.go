@@ -13,6 +13,11 @@ import (
 // maxFile bounds what is read of a network configuration.
 const maxFile = 1 << 20
 
+// temporary is a configuration that is not whole yet. It is one name, so that
+// calls that are killed leave one file; and it has none of the suffixes, as the
+// runtime watches the folder.
+const temporary = ".tinylet.tmp"
+
 // folder is where the runtime reads network configurations.
 type folder struct{ path string }
 
@@ -56,27 +61,35 @@ func (f folder) write(data []byte) (changed bool, err error) {
 	if err := os.MkdirAll(f.path, 0o755); err != nil {
 		return false, f.fault(err)
 	}
-	// The runtime watches the folder and reads what ends in one of its
-	// suffixes: the file has none of these until it is whole.
-	tmp, err := os.CreateTemp(f.path, ".tinylet-*")
-	if err != nil {
+	path := filepath.Join(f.path, temporary)
+	defer os.Remove(path) // gone by then, but where something failed
+	if err := create(path, data); err != nil {
 		return false, f.fault(err)
 	}
-	defer os.Remove(tmp.Name()) // gone by then, but where something failed
-	_, err = tmp.Write(data)
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return false, f.fault(err)
-	}
-	if err := os.Rename(tmp.Name(), filepath.Join(f.path, FileName)); err != nil {
+	if err := os.Rename(path, filepath.Join(f.path, FileName)); err != nil {
 		return false, f.fault(err)
 	}
 	return true, f.sync()
+}
+
+// create makes a file that is on the disk when it returns, in the place of one
+// that may be there.
+func create(path string, data []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Chmod(0o644) // whatever the umask
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
 }
 
 // remove removes the file of our name.

@@ -14,6 +14,14 @@ func TestFolder(t *testing.T) {
 	if data, err := f.read(); data != nil || err != nil {
 		t.Errorf("a file that is not there: %q, %v", data, err)
 	}
+	// What a call that was killed has left is in nobody's way, and does not pile
+	// up.
+	if err := os.MkdirAll(f.path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(f.path, temporary), []byte("half of a much longer te"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, row := range []struct {
 		data    string
 		changed bool
