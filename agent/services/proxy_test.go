@@ -22,6 +22,7 @@ import (
 	"github.com/tinylet/tinylet/net/netlink"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 	"github.com/tinylet/tinylet/net/nft"
+	"github.com/tinylet/tinylet/net/podnet"
 )
 
 var _ Table = (*nft.Table)(nil)
@@ -258,7 +259,7 @@ func TestOnTheKernel(t *testing.T) {
 		}
 		p.Look()
 		eventually(t, ns, "10.96.0.1 . tcp . 80", "tcp . 30080", "dnat ip to 10.1.0.2:8080")
-		if err := shared.Mend(base); err != nil { // without services
+		if err := shared.Mend(base); err != nil { // which knows of no services
 			t.Fatal(err)
 		}
 		p.Look()
@@ -268,6 +269,65 @@ func TestOnTheKernel(t *testing.T) {
 		}
 		p.Look()
 		time.Sleep(2 * gather)
+	}
+}
+
+// TestHeard is the agent's part of the table beside a Proxy: nobody tells it of
+// what others do to the table but the kernel.
+func TestHeard(t *testing.T) {
+	ns := nstest.New(t)
+	base := nft.Base{Bridge: "pods0", Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Masquerade: true}
+	shared, err := nft.OpenIn(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	api := fake.New()
+	api.Put(apiclient.Services, web(nil))
+	api.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+	log := slog.New(slog.DiscardHandler)
+	p, err := New(Config{
+		API: api, NodeName: "own", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	told := make(chan struct{}, 1)
+	all.Go(func() { _ = p.Run(ctx) })
+	all.Go(func() { _ = netlink.In(ns, func() error { return podnet.Watch(ctx, func() { nudge(told) }) }) })
+	all.Go(func() { // as agent/network looks
+		for nudge(told); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-told:
+			}
+			if _, err := shared.Ensure(base); err != nil {
+				t.Error(err)
+			}
+			p.Look()
+		}
+	})
+	const jump = "policy accept;\n\t\tjump services\n"
+	has := []string{"10.96.0.1 . tcp . 80", "vmap @services4", "dnat ip to 10.1.0.2:8080", "hook output priority -99; " + jump, "hook prerouting priority dstnat + 1; " + jump}
+	eventually(t, ns, has...)
+	for _, edit := range []string{
+		"delete table inet tinylet", "flush ruleset", "flush table inet tinylet",
+		"flush chain inet tinylet services-output", "flush chain inet tinylet services", "insert rule inet tinylet services-prerouting accept",
+	} {
+		err := netlink.In(ns, func() error { return exec.Command("nft", edit).Run() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		eventually(t, ns, has...)
+		if d := time.Since(began); d > 5*time.Second {
+			t.Errorf("%s: mended after %v", edit, d)
+		}
 	}
 }
 

@@ -32,9 +32,11 @@ func (t *Table) Ensure(b Base) (changed bool, err error) {
 	return true, nil
 }
 
-// Mend makes the table anew, whatever it is like. The host ports stay; what
-// else is in it does not, that of SyncServices included, which puts it back
-// when it is called again.
+// Mend makes the table anew, whatever it is like. The host ports stay, and what
+// SyncServices has made: who mends need not know of services, and they are
+// another's. What else is in it does not. Only where something that somebody has
+// put into the table holds on to what has to go are services lost, until
+// SyncServices is called again.
 func (t *Table) Mend(b Base) error {
 	b, err := b.checked()
 	if err == nil {

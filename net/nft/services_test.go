@@ -89,6 +89,65 @@ func TestClearServices(t *testing.T) {
 	golden(t, ns, "services.nft")
 }
 
+// TestMendBesideServices is a call of the plugin, which knows of no services.
+func TestMendBesideServices(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit string
+		lost bool
+	}{
+		"a rule":           {edit: "add rule inet tinylet guard accept"},
+		"a chain":          {edit: "add chain inet tinylet spy { type filter hook input priority 0; policy drop; }"},
+		"a rule's own set": {edit: "add rule inet tinylet guard tcp dport { 1, 2 } accept"},
+		"a map":            {edit: "flush chain inet tinylet host-ports; delete map inet tinylet ports6at; add map inet tinylet ports6at { type ipv6_addr : ipv6_addr; }"},
+		"asleep":           {edit: "add table inet tinylet { flags dormant; }", lost: true},
+		"held by it":       {edit: "flush chain inet tinylet host-ports; delete map inet tinylet ports6at; add map inet tinylet ports6at { type ipv6_addr : ipv6_addr; }; add rule inet tinylet service-reject dnat ip6 to ip6 daddr map @ports6at", lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := nstest.New(t)
+			table, other := open(t, ns), open(t, ns)
+			ensure(t, table, both, true)
+			syncs(t, table, someServices()...)
+			before := sorted(list(t, ns))
+			run(t, ns, "nft", c.edit)
+			if err := other.Mend(both); err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Verify(both); err != nil {
+				t.Error(err)
+			}
+			if d := cmp.Diff(before, sorted(list(t, ns))); (d != "") != c.lost {
+				t.Errorf("mended (-before +after):\n%s", d)
+			}
+			syncs(t, table, someServices()...)
+			if d := cmp.Diff(before, sorted(list(t, ns))); d != "" {
+				t.Errorf("services again (-before +after):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestServicesEdited has somebody change what stands before all services.
+func TestServicesEdited(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	ensure(t, table, both, true)
+	syncs(t, table, someServices()...)
+	before := sorted(list(t, ns))
+	for _, edit := range []string{
+		"flush chain inet tinylet services-prerouting",
+		"insert rule inet tinylet services accept",
+		"flush chain inet tinylet services-output; delete chain inet tinylet services-output",
+		"flush chain inet tinylet service-reject; add rule inet tinylet service-reject accept",
+		"add rule inet tinylet services-postrouting accept",
+	} {
+		run(t, ns, "nft", edit)
+		syncs(t, table, someServices()...)
+		if d := cmp.Diff(before, sorted(list(t, ns))); d != "" {
+			t.Errorf("%s (-before +after):\n%s", edit, d)
+		}
+	}
+}
+
 func list(t testing.TB, ns *os.File) string {
 	t.Helper()
 	return run(t, ns, "nft", "list", "table", "inet", tableName)

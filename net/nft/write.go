@@ -40,9 +40,28 @@ func (t *Table) misshapen(err error) bool {
 	return kind == unix.NFT_MSG_NEWCHAIN || kind == unix.NFT_MSG_NEWSET || kind == unix.NFT_MSG_NEWRULE
 }
 
-// rebuild makes the table anew, with the host ports it has.
+// rebuild makes the table anew, with the host ports and services it has. These
+// are lost if what somebody has put into the table does not let go otherwise, or
+// it sleeps: kernels do not wake a table whose chains change at the same time.
 func (t *Table) rebuild(chains []chain) error {
+	err := t.verifyTable(nil)
+	if err == nil {
+		err = t.remake(chains, t.dropOthers)
+	}
+	if err == nil {
+		return nil
+	}
 	t.services = nil
+	return t.remake(chains, func() error {
+		t.deleteTable()
+		t.newTable()
+		return nil
+	})
+}
+
+// remake makes all but services anew, with the host ports that there are. Clear
+// writes what takes away what is there.
+func (t *Table) remake(chains []chain, clear func() error) error {
 	return t.retry(func(generation uint32) error {
 		ports, err := t.allPorts()
 		if err != nil {
@@ -50,14 +69,24 @@ func (t *Table) rebuild(chains []chain) error {
 		}
 		t.begin(generation)
 		t.newTable()
-		t.deleteTable()
-		t.newTable()
+		if err := clear(); err != nil {
+			return err
+		}
 		t.newSets()
 		t.newChains(chains)
 		t.newRules(chains)
 		t.putPorts(ports)
 		return t.commit()
 	})
+}
+
+// dropOthers deletes all that is not of services.
+func (t *Table) dropOthers() error {
+	chains, sets, err := t.named(func(name string) bool { return !ofServices(name) })
+	if err == nil {
+		t.drop(chains, sets)
+	}
+	return err
 }
 
 func (t *Table) newTable() {
