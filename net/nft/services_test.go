@@ -148,6 +148,24 @@ func TestServicesEdited(t *testing.T) {
 	}
 }
 
+// TestClaims has a service name the cluster IP and the port of another, which
+// is behind it by name.
+func TestClaims(t *testing.T) {
+	p, err := plan([]Service{
+		{Name: "foe/a", Protocol: TCP, IPs: addrs("10.96.0.9"), External: addrs("10.96.0.1", "198.51.100.1"), Port: 443, Endpoints: ends("10.244.6.6:443")},
+		{Name: "kube/api", Protocol: TCP, IPs: addrs("10.96.0.1"), External: addrs("198.51.100.1"), Port: 443, Endpoints: ends("10.244.1.2:6443")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ip, want := range map[string]string{"10.96.0.1": "kube/api", "10.96.0.9": "foe/a", "198.51.100.1": "foe/a"} {
+		e := entry{vipMap(ipv4).name, string(appendPort(netip.MustParseAddr(ip).AsSlice(), TCP, 443))}
+		if got := p.targets[e].chain; !strings.HasSuffix(got, want) {
+			t.Errorf("%s leads to %q, want %s", ip, got, want)
+		}
+	}
+}
+
 func list(t testing.TB, ns *os.File) string {
 	t.Helper()
 	return run(t, ns, "nft", "list", "table", "inet", tableName)
