@@ -12,17 +12,43 @@ import (
 	"github.com/tinylet/tinylet/test/board"
 )
 
-// serves is a pod that answers on port 80, and has a shell.
-func serves(pod, more string) string {
+// servesOn is a pod of a node that answers on port 80 with its name, at
+// /cgi-bin/who with whom it sees, and has a shell.
+func servesOn(node, pod, more string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %s, labels: {app: %[1]s}}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: %q, command: [sh, -c, "mkdir /w && echo %[1]s >/w/index.html && httpd -f -p 80 -h /w"], %[4]s}]
+  containers: [{name: main, image: %q, command: [sh, -c, %q], %s}]
 ---
-`, pod, name, board.BusyboxImage, more)
+`, pod, node, board.BusyboxImage, "mkdir -p /w/cgi-bin && cd /w && echo "+pod+` >index.html && printf '#!/bin/sh\necho; echo $REMOTE_ADDR\n' >cgi-bin/who && `+
+		"chmod +x cgi-bin/who && exec httpd -f -p 0.0.0.0:80 -h /w", more)
+}
+
+// serves is such a pod of the node.
+func serves(pod, more string) string { return servesOn(name, pod, more) }
+
+// networkLab is prepareLab for a board with settings of the pods' network, in
+// a cluster that lets nodes read what its network is made of.
+func networkLab(t *testing.T, settings string) lab {
+	t.Helper()
+	l := prepareLab(t)
+	l.settings = fmt.Sprintf("---\napiVersion: tinylet.dev/v1alpha1\nkind: TinyletConfiguration\nnetwork: {%s}\n", settings)
+	l.c.Must(t, "create", "clusterrolebinding", "tinylet-network", "--clusterrole=system:node-proxier", "--group=system:nodes")
+	return l
+}
+
+// get asks a URL from a pod of the board, or with "" from the board itself, and
+// answers what came, or why nothing did.
+func (l lab) get(pod, url string) string {
+	l.Helper()
+	script := "wget -T 10 -q -O - " + url + " 2>&1; true"
+	if pod != "" {
+		script = "tinylet exec " + pod + " -- " + script
+	}
+	return l.sh(script)
 }
 
 // TestPodNetwork is the pods' network of a node to which a controller has given
