@@ -31,7 +31,7 @@ func (t tree) network(o *Options) Network {
 	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, ConfigFolder: o.Network.ConfigFolder, Pods: o.PodNetworks}
 	own, ours := t.ownConfig(n.ConfigFolder)
 	n.Ours = ours
-	if n.Pods == nil { // the agent, too, goes on with the last ones
+	if n.Pods == nil && ours { // the agent, too, goes on with the last ones
 		for _, r := range own.Ranges {
 			n.Pods = append(n.Pods, r.Subnet)
 		}
@@ -61,13 +61,17 @@ func decideMode(configured string, others []string) string {
 	return config.NetworkBridge
 }
 
+// ownConfig is tinylet's own configuration. What cannot be read is its own as
+// well, by its name: the agent writes it anew.
 func (t tree) ownConfig(folder string) (c cni.Config, ours bool) {
 	data, err := t.read(filepath.Join(folder, ownConfig))
 	if err != nil {
 		return cni.Config{}, false
 	}
-	c, err = cni.ParseConflist(data)
-	return c, err == nil && c.Name == ownNetwork
+	if c, err = cni.ParseConflist(data); err != nil {
+		return cni.Config{}, !errors.Is(err, cni.ErrForeign)
+	}
+	return c, c.Name == ownNetwork
 }
 
 // plugin looks at the link to this binary.

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -16,13 +17,19 @@ const networkName = "tinylet"
 const hostOnly = "pods of this node have the host's network: set hostNetwork: true in the pod's spec, or another network.mode in TinyletConfiguration"
 
 // recall reads a configuration that this package has written; ours is false
-// for any other.
+// for any other. What cannot be read is ours by the name of its file, and says
+// nothing: a disk has torn it, or another version has written it.
 func recall(data []byte) (c cni.Config, ours bool) {
 	if data == nil {
 		return cni.Config{}, false
 	}
 	c, err := cni.ParseConflist(data)
-	if err != nil || c.Name != networkName {
+	switch {
+	case errors.Is(err, cni.ErrForeign):
+		return cni.Config{}, false
+	case err != nil:
+		return cni.Config{}, true
+	case c.Name != networkName:
 		return cni.Config{}, false
 	}
 	return c, true

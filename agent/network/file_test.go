@@ -1,9 +1,13 @@
 package network
 
 import (
+	"bytes"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/tinylet/tinylet/net/cni"
 )
 
 func TestFolder(t *testing.T) {
@@ -61,6 +65,23 @@ func TestLinkPlugin(t *testing.T) {
 			t.Errorf("link to %q, %v", got, err)
 		}
 	}
+	// A link of an image's to the binary, by another way.
+	binary := filepath.Join(dir, "tinylet")
+	if err := os.WriteFile(binary, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("tinylet", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := linkPlugin(dir, binary); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.Readlink(path); err != nil || got != "tinylet" {
+		t.Errorf("an image's link leads to %q now, %v", got, err)
+	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -72,5 +93,39 @@ func TestLinkPlugin(t *testing.T) {
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "their own" {
 		t.Errorf("it is now %q, %v", got, err)
+	}
+}
+
+// TestRecall is whose a file of our name is.
+func TestRecall(t *testing.T) {
+	c := cni.Default()
+	c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.1.0.0/24")}}
+	conflist := func(name string) []byte {
+		data, err := cni.Conflist(c, name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	mine := conflist(networkName)
+	for _, row := range []struct {
+		name   string
+		data   []byte
+		ours   bool
+		ranges int
+	}{
+		{"none", nil, false, 0},
+		{"ours", mine, true, 1},
+		{"of our plugin, but for another network", conflist("mine"), false, 0},
+		{"of another plugin", []byte(`{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "bridge"}]}`), false, 0},
+		{"of no plugin", []byte("{}"), false, 0},
+		{"empty", []byte{}, true, 0},
+		{"torn", mine[:len(mine)/2], true, 0},
+		{"zeroes", make([]byte, len(mine)), true, 0},
+		{"of a version to come", bytes.ReplaceAll(mine, []byte(`"10.1.0.0/24"`), []byte(`"auto"`)), true, 0},
+	} {
+		if got, ours := recall(row.data); ours != row.ours || len(got.Ranges) != row.ranges {
+			t.Errorf("%s: ours %v, %d networks", row.name, ours, len(got.Ranges))
+		}
 	}
 }

@@ -12,12 +12,13 @@ import (
 const Plugin = "tinylet-cni"
 
 // linkPlugin has the runtime find the binary: a link in its folder of plugins.
-// A program of that name that is no link is left as it is.
+// A program of that name that is no link is left as it is, and so is another
+// link to the binary: it may be an image's, which cannot be written to.
 func linkPlugin(dir, binary string) error {
 	path := filepath.Join(dir, Plugin)
 	have, err := os.Readlink(path)
 	switch {
-	case err == nil && have == binary:
+	case err == nil && (have == binary || sameFile(path, binary)):
 		return nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() {
@@ -39,6 +40,15 @@ func linkPlugin(dir, binary string) error {
 		return pluginFault(dir, err)
 	}
 	return nil
+}
+
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 func pluginFault(dir string, err error) error {

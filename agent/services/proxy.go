@@ -49,6 +49,8 @@ type Table interface {
 type Config struct {
 	API      follow.API
 	NodeName string
+	// Bridge is the name of the pods' bridge.
+	Bridge string
 	// Open opens the table, which stays open.
 	Open      func() (Table, error)
 	Recovered apiclient.Recoveries

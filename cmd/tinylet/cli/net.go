@@ -115,6 +115,9 @@ func modeText(doc *NetDocument) string {
 	text := ""
 	switch doc.Mode {
 	case "":
+		if doc.ConfigFile != "" {
+			return "none: " + doc.ConfigFile + " cannot be read, so pods wait for one that can; the agent writes it anew"
+		}
 		return "none: there is no network configuration in " + doc.ConfigFolder + ", so pods wait for one; the agent writes it"
 	case config.NetworkCNI:
 		text = "cni: " + doc.ConfigFile + " is not tinylet's, which leaves it alone"

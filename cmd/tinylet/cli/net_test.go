@@ -66,6 +66,8 @@ func TestNetTable(t *testing.T) {
 		Mode: "host", ConfigFolder: "/etc/cni/net.d", ConfigFile: "/etc/cni/net.d/10-tinylet.conflist",
 		Refuse: "pods of this node have the host's network", Uplink: &UplinkDocument{Name: "wlan0", MTU: 1500},
 	}
+	torn := fresh
+	torn.ConfigFile = "/etc/cni/net.d/10-tinylet.conflist"
 	foreign := NetDocument{Mode: "cni", ConfigFolder: "/etc/cni/net.d", ConfigFile: "/etc/cni/net.d/10-flannel.conflist", Uplink: full.Uplink}
 	shadowed := sampleNet()
 	shadowed.Mode, shadowed.ConfigFile, shadowed.Shadowed = "cni", "/etc/cni/net.d/05-other.conf", "/etc/cni/net.d/10-tinylet.conflist"
@@ -78,7 +80,7 @@ func TestNetTable(t *testing.T) {
 	down := damaged
 	down.Bridge, down.Masquerade, down.RulesProblem = &BridgeDocument{Name: "tinylet0", Exists: true}, false, ""
 	for name, doc := range map[string]NetDocument{
-		"net.txt": full, "net-none.txt": fresh, "net-host.txt": host, "net-foreign.txt": foreign,
+		"net.txt": full, "net-none.txt": fresh, "net-torn.txt": torn, "net-host.txt": host, "net-foreign.txt": foreign,
 		"net-shadowed.txt": shadowed, "net-damaged.txt": damaged, "net-down.txt": down,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +130,9 @@ func TestNetConfiguration(t *testing.T) {
 		{"ours first", map[string]string{network.FileName: ours, "20-x.conflist": others}, "bridge", network.FileName, ""},
 		{"another first", map[string]string{network.FileName: ours, "05-x.json": others, "07-y.conf": others}, "cni", "05-x.json", network.FileName},
 		{"another of our name", map[string]string{network.FileName: others}, "cni", network.FileName, ""},
-		{"damaged", map[string]string{network.FileName: "{"}, "cni", network.FileName, ""},
+		{"damaged", map[string]string{network.FileName: "{"}, "", network.FileName, ""},
+		{"damaged, behind another", map[string]string{network.FileName: "{", "05-x.json": others}, "cni", "05-x.json", ""},
+		{"without an end", map[string]string{network.FileName: ours + strings.Repeat(" ", maxConfig) + "{"}, "bridge", network.FileName, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			folder := t.TempDir()

@@ -15,7 +15,7 @@ import (
 type NetDocument struct {
 	// Mode is bridge, routed where pods of other nodes are reached directly,
 	// host where no pod gets a network, cni where the configuration is not
-	// tinylet's, or "" where there is none.
+	// tinylet's, or "" where there is none, or tinylet's cannot be read.
 	Mode string `json:"mode"`
 	// ConfigFolder is the runtime's, and ConfigFile the one that it takes.
 	ConfigFolder string `json:"configFolder"`

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,21 +62,23 @@ func (d *NetDocument) configuration(folder string) (cni.Config, error) {
 	}
 	own := filepath.Join(folder, network.FileName)
 	c := cni.Config{Type: cni.Type, Bridge: cni.DefaultBridge}
-	mine := false
+	mine, damaged := false, false
 	if slices.Contains(names, network.FileName) {
-		data, err := os.ReadFile(own)
+		data, err := readConfig(own)
 		if err != nil {
-			return c, fmt.Errorf("read the network configuration: %w", err)
+			return c, err
 		}
-		if read, err := cni.ParseConflist(data); err == nil {
+		read, err := cni.ParseConflist(data)
+		if err == nil {
 			c, mine = read, true
 		}
+		damaged = err != nil && !errors.Is(err, cni.ErrForeign)
 	}
 	if len(names) > 0 {
 		d.ConfigFile = filepath.Join(folder, names[0])
 	}
 	switch {
-	case len(names) == 0:
+	case len(names) == 0 || damaged && names[0] == network.FileName:
 		return c, nil
 	case !mine || names[0] != network.FileName:
 		d.Mode = config.NetworkCNI
@@ -86,6 +89,22 @@ func (d *NetDocument) configuration(folder string) (cni.Config, error) {
 	}
 	d.own(c)
 	return c, nil
+}
+
+// maxConfig bounds what is read of a configuration, as the agent does.
+const maxConfig = 1 << 20
+
+func readConfig(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the network configuration: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxConfig))
+	if err != nil {
+		return nil, fmt.Errorf("read the network configuration: %w", err)
+	}
+	return data, nil
 }
 
 // netConfigNames are those of a folder's configurations, in the order in which
