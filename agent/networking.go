@@ -97,7 +97,7 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 		return nil
 	}
 	proxy, err := services.New(services.Config{
-		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName,
+		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
 		Open:      func() (services.Table, error) { return nft.Open() },
 		Recovered: p.cluster.recovered, Events: p.events, Log: log,
 	})

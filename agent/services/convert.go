@@ -16,7 +16,7 @@ func compare(a, b follow.Key) int {
 
 // convert makes what the table needs of all Services and their slices, in
 // order.
-func convert(all map[follow.Key]service, ends map[follow.Key]slice) []nft.Service {
+func convert(all map[follow.Key]service, ends map[follow.Key]slice, bridge string) []nft.Service {
 	of := make(map[follow.Key][]slice, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(ends), compare) {
 		s := ends[key]
@@ -34,7 +34,9 @@ func convert(all map[follow.Key]service, ends map[follow.Key]slice) []nft.Servic
 			}
 			same := func(other nft.Service) bool { return other.Name == name && other.Protocol == p.protocol }
 			if !slices.ContainsFunc(out[first:], same) {
-				out = append(out, s.rule(name, p, of[key]))
+				r := s.rule(name, p, of[key])
+				r.Bridge = bridge
+				out = append(out, r)
 			}
 		}
 	}

@@ -62,6 +62,9 @@ func short(s nft.Service) string {
 	}
 	if s.ExternalLocal {
 		text += " externalLocal"
+		if s.Bridge != "pods0" {
+			text += " of no bridge"
+		}
 	}
 	if s.InternalLocal {
 		text += " internalLocal"
@@ -88,7 +91,7 @@ func converted(svcs []*v1.Service, slices []*discoveryv1.EndpointSlice) []nft.Se
 			of[follow.Key{Namespace: s.Namespace, Name: s.Name}] = k
 		}
 	}
-	return convert(kept, of)
+	return convert(kept, of, "pods0")
 }
 
 func seconds(n int32) *v1.SessionAffinityConfig {
@@ -243,6 +246,6 @@ func BenchmarkConvert(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		convert(kept, of)
+		convert(kept, of, "pods0")
 	}
 }

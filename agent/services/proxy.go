@@ -205,7 +205,7 @@ func (p *Proxy) sync() error {
 	var all []nft.Service
 	known := false
 	p.services.View(func(services map[follow.Key]service) {
-		known = p.slices.View(func(slices map[follow.Key]slice) { all = convert(services, slices) })
+		known = p.slices.View(func(slices map[follow.Key]slice) { all = convert(services, slices, p.cfg.Bridge) })
 	})
 	if !known {
 		return nil

@@ -241,7 +241,7 @@ func TestOnTheKernel(t *testing.T) {
 	api.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
 	log := slog.New(slog.DiscardHandler)
 	p, err := New(Config{
-		API: api, NodeName: "own", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +287,7 @@ func TestHeard(t *testing.T) {
 	api.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
 	log := slog.New(slog.DiscardHandler)
 	p, err := New(Config{
-		API: api, NodeName: "own", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ type services struct {
 	picks map[string]pick
 	// ends are the chains and sets of single endpoints, with affinity.
 	ends map[string]sticky
-	// marking are the chains that mark, with those that they go on to.
-	marking map[string]string
+	// outer are the chains of external addresses, by name.
+	outer map[string]outer
 	// targets are the elements of the verdict maps.
 	targets map[entry]target
 	// flows are the ways that UDP and SCTP may take, for connection tracking.
@@ -38,7 +38,7 @@ var (
 // plan is what services make of the table. Of two that claim the same address
 // and port, one whose cluster IP it is has it, or the first by name.
 func plan(all []Service) (*services, error) {
-	p := &services{map[string]pick{}, map[string]sticky{}, map[string]string{}, map[entry]target{}, map[Port]bool{}}
+	p := &services{map[string]pick{}, map[string]sticky{}, map[string]outer{}, map[entry]target{}, map[Port]bool{}}
 	type id struct {
 		name     string
 		protocol Protocol
@@ -109,18 +109,19 @@ func (p *services) inside(s *Service, f family) (target, []netip.AddrPort) {
 	return p.all(s, f)
 }
 
-// outside is the same for what others come by. Where the endpoint may be on
-// another node, they are masqueraded, for the reply to come back here.
+// outside is the same for what others come by.
 func (p *services) outside(s *Service, f family) (target, []netip.AddrPort) {
-	if s.ExternalLocal {
-		return p.local(s, f)
-	}
 	to, reached := p.all(s, f)
 	if to == refuse {
 		return to, reached
 	}
+	o := outer{all: to.chain}
+	if s.ExternalLocal {
+		o.apart, o.bridge = true, s.Bridge
+		o.others, _ = p.local(s, f)
+	}
 	name := s.chainName("service-external", f)
-	p.marking[name] = to.chain
+	p.outer[name] = o
 	return target{verdictGoto, name}, reached
 }
 

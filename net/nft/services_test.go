@@ -34,9 +34,9 @@ func someServices() []Service {
 	return []Service{
 		{Name: "shop/web:http", Protocol: TCP, IPs: addrs("10.96.0.1", "fd00:96::1"), Port: 80, NodePort: 30080,
 			External: addrs("198.51.100.1"), Endpoints: ends("10.244.1.2:80", "10.244.1.3:80", "10.244.2.2:80", "[fd00:244:1::2]:80")},
-		{Name: "shop/local", Protocol: TCP, IPs: addrs("10.96.0.2"), Port: 80, NodePort: 30081, ExternalLocal: true,
+		{Name: "shop/local", Protocol: TCP, IPs: addrs("10.96.0.2"), Port: 80, NodePort: 30081, ExternalLocal: true, Bridge: "pods0",
 			Endpoints: ends("10.244.1.2:80", "10.244.2.2:80"), LocalEndpoints: ends("10.244.1.2:80")},
-		{Name: "shop/elsewhere", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, NodePort: 30082, ExternalLocal: true,
+		{Name: "shop/elsewhere", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, NodePort: 30082, ExternalLocal: true, Bridge: "pods0",
 			InternalLocal: true, Endpoints: ends("10.244.2.2:80")},
 		{Name: "shop/none", Protocol: UDP, IPs: addrs("10.96.0.4", "fd00:96::4"), Port: 53, NodePort: 30083},
 		{Name: "shop/sticky", Protocol: TCP, IPs: addrs("10.96.0.5"), Port: 80, Affinity: 3 * time.Hour,
@@ -206,6 +206,9 @@ func TestServicesConverge(t *testing.T) {
 		"another port":     edit(0, func(s *Service) { s.Port, s.NodePort = 81, 0 }),
 		"local":            edit(0, func(s *Service) { s.ExternalLocal = true }),
 		"not local":        edit(1, func(s *Service) { s.ExternalLocal = false }),
+		"another bridge":   edit(1, func(s *Service) { s.Bridge = "pods1" }),
+		"no bridge":        edit(1, func(s *Service) { s.Bridge = "" }),
+		"no local one":     edit(1, func(s *Service) { s.LocalEndpoints = nil }),
 		"sticky":           edit(1, func(s *Service) { s.Affinity = time.Minute }),
 		"not sticky":       edit(4, func(s *Service) { s.Affinity = 0 }),
 		"sticky for less":  edit(4, func(s *Service) { s.Affinity = time.Second }),
@@ -272,6 +275,7 @@ func TestBadServices(t *testing.T) {
 		"no name":       func(s *Service) { s.Name = "" },
 		"no port":       func(s *Service) { s.Port = 0 },
 		"protocol":      func(s *Service) { s.Protocol = 1 },
+		"bridge":        func(s *Service) { s.Bridge = "a/b" },
 		"address":       func(s *Service) { s.IPs = []netip.Addr{{}} },
 		"any address":   func(s *Service) { s.External = addrs("0.0.0.0") },
 		"endpoint":      func(s *Service) { s.Endpoints = []netip.AddrPort{{}} },
@@ -302,7 +306,7 @@ func spread(n *network, ns *os.File, protocol, addr string, times int) map[strin
 func TestServicesTraffic(t *testing.T) {
 	n, table := reach(t, both)
 	// The machine outside is another node with a pod, which the route names.
-	n.ip(n.outside, "addr add 10.244.2.2/32 dev lo", "addr add fd00:244:1:9::2/128 dev lo", "route add 10.96.0.0/16 via 192.0.2.1", "route add 198.51.100.0/24 via 192.0.2.1")
+	n.ip(n.outside, "addr add 10.244.2.2/32 dev lo", "addr add fd00:244:1:9::2/128 dev lo", "route add 10.96.0.0/16 via 192.0.2.1", "route add 198.51.100.0/24 via 192.0.2.1", "route add 10.244.1.0/24 via 192.0.2.1")
 	n.ip(n.host, "route add default via 192.0.2.2")
 	all := []Service{
 		{Name: "one", Protocol: TCP, IPs: addrs("10.96.0.1", "fd00:96::1"), External: addrs("198.51.100.1"), Port: 8000, NodePort: 30080,
@@ -315,7 +319,7 @@ func TestServicesTraffic(t *testing.T) {
 		{Name: "none", Protocol: UDP, IPs: addrs("10.96.0.4"), Port: 80, NodePort: 30084},
 		{Name: "local", Protocol: TCP, IPs: addrs("10.96.0.5"), Port: 80, NodePort: 30085, ExternalLocal: true,
 			Endpoints: ends("10.244.1.3:80", "10.244.2.2:80"), LocalEndpoints: ends("10.244.1.3:80")},
-		{Name: "elsewhere", Protocol: TCP, IPs: addrs("10.96.0.6"), Port: 80, NodePort: 30086, ExternalLocal: true, Endpoints: ends("10.244.2.2:80")},
+		{Name: "elsewhere", Protocol: TCP, IPs: addrs("10.96.0.6"), Port: 80, External: addrs("198.51.100.6"), NodePort: 30086, ExternalLocal: true, Bridge: "pods0", Endpoints: ends("10.244.2.2:80")},
 		{Name: "remote", Protocol: TCP, IPs: addrs("10.96.0.7"), Port: 80, NodePort: 30087, Endpoints: ends("10.244.2.2:80")},
 	}
 	syncs(t, table, all...)
@@ -343,6 +347,14 @@ func TestServicesTraffic(t *testing.T) {
 		}
 		if got := n.ask(n.outside, "tcp", "192.0.2.1:30085", patience); got != "b 192.0.2.2" {
 			t.Errorf("local: %q", got)
+		}
+		for _, addr := range []string{"192.0.2.1:30086", "198.51.100.6:80"} { // who is here is led to all
+			if got := n.ask(n.a, "tcp", addr, patience); got != "outside 10.244.1.2" {
+				t.Errorf("from a pod to %s on another node: %q", addr, got)
+			}
+			if got := n.ask(n.host, "tcp", addr, patience); got != "outside 192.0.2.1" {
+				t.Errorf("from here to %s on another node: %q", addr, got)
+			}
 		}
 		began := time.Now()
 		if got := n.ask(n.outside, "tcp", "192.0.2.1:30086", patience/4); got != "" || time.Since(began) < patience/4 {

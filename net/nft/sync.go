@@ -126,11 +126,11 @@ func (t *Table) change(have, want *services) error {
 func (t *Table) put(have, want *services) {
 	picks := changed(have.picks, want.picks, strings.Compare, pick.same)
 	ends := changed(have.ends, want.ends, strings.Compare, equal[sticky])
-	marking := changed(have.marking, want.marking, strings.Compare, equal[string])
-	for _, name := range slices.Concat(ends.added, picks.added, marking.added) {
+	outers := changed(have.outer, want.outer, strings.Compare, equal[outer])
+	for _, name := range slices.Concat(ends.added, picks.added, outers.added) {
 		t.newChain(chain{name: name})
 	}
-	for _, d := range []difference[string]{marking, picks, ends} {
+	for _, d := range []difference[string]{outers, picks, ends} {
 		for _, name := range slices.Concat(d.altered, d.removed) {
 			t.flush(name)
 		}
@@ -142,11 +142,11 @@ func (t *Table) put(have, want *services) {
 	for _, name := range slices.Concat(picks.added, picks.altered) {
 		want.picks[name].write(t, name)
 	}
-	for _, name := range slices.Concat(marking.added, marking.altered) {
-		t.newRule(name, when("").mark().on(want.marking[name]))
+	for _, name := range slices.Concat(outers.added, outers.altered) {
+		want.outer[name].write(t, name)
 	}
 	t.putTargets(have.targets, want.targets)
-	for _, name := range slices.Concat(marking.removed, picks.removed, ends.removed) {
+	for _, name := range slices.Concat(outers.removed, picks.removed, ends.removed) {
 		t.deleteChain(name)
 	}
 }
