@@ -20,16 +20,10 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// slowLook is how long nothing has to be told before all is looked at again.
-const slowLook = 10 * time.Minute
-
 // young is how long a pod's network is left alone: the runtime lists a
 // container only when its network is there, which takes a while on a slow
 // board.
 const young = 10 * time.Minute
-
-// retryLimit is the longest wait after something failed.
-const retryLimit = 30 * time.Second
 
 // Pods is what all pods of the node share: *podnet.Network has it.
 type Pods interface {
@@ -48,6 +42,9 @@ type Config struct {
 	// Networks are those of the node's pods as configured; nil leaves them to
 	// the API server.
 	Networks []netip.Prefix
+	// World are the node's own addresses on the way to the world, and the
+	// routers there: pods' networks must not have them. It may be nil.
+	World func() ([]netip.Addr, error)
 	// Binary is what the runtime is to call: the path of this program.
 	Binary string
 	// Pods opens the pods' network of a configuration. It is closed and opened
@@ -85,6 +82,7 @@ type Network struct {
 
 	mu       sync.Mutex
 	assigned []netip.Prefix // by the API server
+	doubt    error          // what the API server has told, and that is no use
 	direct   []netip.Prefix
 	directed bool   // direct was told
 	problem  string // what keeps pods from their network; "" is nothing
@@ -93,6 +91,8 @@ type Network struct {
 	opened  cni.Config // what pods is of
 	pods    Pods
 	said    string // the mode that the log has told
+	wrong   string // which problem the log has told
+	world   []netip.Addr
 	backoff apiclient.Backoff
 }
 
@@ -101,7 +101,10 @@ func New(cfg Config) (*Network, error) {
 	if cfg.Pods == nil || cfg.Log == nil || cfg.Events == nil || cfg.Containers == nil {
 		return nil, errors.New("network: the pods' network, the runtime's containers, a recorder of events and a log are needed")
 	}
-	return &Network{cfg: cfg, folder: folder{cfg.Settings.ConfigFolder}, news: make(chan struct{}, 1)}, nil
+	return &Network{
+		cfg: cfg, folder: folder{cfg.Settings.ConfigFolder}, news: make(chan struct{}, 1),
+		backoff: apiclient.Backoff{Max: slowLook},
+	}, nil
 }
 
 // Look says that something may have changed: a link, a route, a rule.
@@ -109,26 +112,6 @@ func (n *Network) Look() {
 	select {
 	case n.news <- struct{}{}:
 	default:
-	}
-}
-
-// Assigned takes the networks that the API server has for this node's pods
-// (podCIDRs of the Node). Texts that are no networks are left out.
-func (n *Network) Assigned(texts []string) {
-	var networks []netip.Prefix
-	for _, text := range texts {
-		if prefix, err := netip.ParsePrefix(text); err == nil {
-			networks = append(networks, prefix.Masked())
-		}
-	}
-	n.mu.Lock()
-	changed := len(networks) > 0 && !slices.Equal(networks, n.assigned)
-	if changed {
-		n.assigned = networks
-	}
-	n.mu.Unlock()
-	if changed {
-		n.Look()
 	}
 }
 
@@ -168,40 +151,15 @@ func (n *Network) Run(ctx context.Context) error {
 		beside.Go(func() { _ = run(ctx) }) // it ends with ctx alone
 	}
 	defer n.close()
-	for {
-		wait := slowLook
+	for first := true; ; first = false {
+		began := time.Now()
 		err := n.look(ctx)
-		if err != nil {
-			wait = min(n.backoff.Next(), retryLimit)
-		} else {
-			n.backoff.Reset()
-		}
 		if ctx.Err() == nil {
 			n.tell(err)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !n.rest(ctx, n.wait(err, first)) || !pause(ctx, between-time.Since(began)) {
 			return context.Cause(ctx)
-		case <-n.news:
-		case <-timer.C:
 		}
-		timer.Stop()
-	}
-}
-
-// watch runs one watch, which ends early only where the kernel cannot tell:
-// the slow look is left then.
-func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error) {
-	err := watch(ctx, func() {
-		n.Look()
-		if n.cfg.Moved != nil {
-			n.cfg.Moved()
-		}
-	})
-	if err != nil && ctx.Err() == nil {
-		n.cfg.Log.Warn("changes of the host's network are noticed late", "error", err)
 	}
 }
 
@@ -214,21 +172,25 @@ func (n *Network) close() {
 
 // tell remembers what is wrong, and says it once.
 func (n *Network) tell(err error) {
-	text := ""
+	text, wrong := "", ""
 	if err != nil {
-		text = err.Error()
+		text, wrong = err.Error(), err.Error()
+	}
+	if errors.Is(err, errUnanswered) {
+		wrong = errUnanswered.Error() // how it fails changes from try to try
 	}
 	n.mu.Lock()
-	news := text != n.problem
 	n.problem = text
 	n.mu.Unlock()
+	news := wrong != n.wrong
+	n.wrong = wrong
 	switch {
 	case !news:
 	case err != nil:
-		n.cfg.Log.Warn("the pods' network is not ready", "error", err)
+		n.cfg.Log.Warn("the pods' network is not as it should be", "error", err)
 		n.cfg.Events.Warning(pod.Ref{}, "NetworkNotReady", text)
 	default:
-		n.cfg.Log.Info("the pods' network is ready again")
+		n.cfg.Log.Info("the pods' network is as it should be again")
 	}
 }
 
@@ -255,9 +217,9 @@ func (n *Network) look(ctx context.Context) error {
 	case config.NetworkHost:
 		return n.configure(refusing(n.cfg.Settings))
 	}
-	networks, err := n.networks(ctx, was)
-	if err != nil {
-		return err
+	networks, doubt := n.networks(ctx, was)
+	if len(networks) == 0 {
+		return doubt
 	}
 	wanted := wanted(n.cfg.Settings, networks, n.directly(was))
 	if err := n.share(ctx, &wanted, was); err != nil {
@@ -266,7 +228,10 @@ func (n *Network) look(ctx context.Context) error {
 	if n.cfg.Ensured != nil {
 		n.cfg.Ensured()
 	}
-	return n.configure(wanted)
+	if err := n.configure(wanted); err != nil {
+		return err
+	}
+	return doubt
 }
 
 // directly are the networks of other nodes' pods that are reached without this
@@ -280,10 +245,11 @@ func (n *Network) directly(was cni.Config) []netip.Prefix {
 	return n.direct
 }
 
-// announce says which mode it is, once.
+// announce says which mode it is, once. Others' configurations are in the way
+// of a network that tinylet makes, and of no other.
 func (n *Network) announce(mode string, others []string) {
 	say := mode
-	if first := shadowing(others); first != "" && mode != config.NetworkCNI {
+	if first := shadowing(others); first != "" && mode != config.NetworkCNI && mode != config.NetworkHost {
 		say += ", but the runtime takes " + first
 	}
 	if say == n.said {
@@ -296,40 +262,6 @@ func (n *Network) announce(mode string, others []string) {
 		return
 	}
 	n.cfg.Log.Info("how pods get their network", "mode", mode, "others", others)
-}
-
-// errNoNetworks says that nobody has told which addresses the pods may have.
-var errNoNetworks = errors.New("the node has no podCIDR: start kube-controller-manager with --allocate-node-cidrs=true and --cluster-cidr, or set network.podCIDRs of TinyletConfiguration")
-
-// networks are those of the node's pods: the configured ones, those of the API
-// server, or, as long as it has told none, those of the last time.
-func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
-	if n.cfg.Networks != nil {
-		return n.cfg.Networks, nil
-	}
-	if assigned := n.told(); len(assigned) > 0 {
-		return assigned, nil
-	}
-	if len(was.Ranges) > 0 {
-		return subnets(was.Ranges), nil
-	}
-	// A controller assigns them a moment after the node was made, and nothing
-	// tells of it: the node is not watched.
-	if n.cfg.Refresh != nil {
-		if err := n.cfg.Refresh(ctx); err != nil {
-			return nil, fmt.Errorf("ask the API server for the node's podCIDRs: %w", err)
-		}
-	}
-	if assigned := n.told(); len(assigned) > 0 {
-		return assigned, nil
-	}
-	return nil, errNoNetworks
-}
-
-func (n *Network) told() []netip.Prefix {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.assigned
 }
 
 // share makes what all pods share, and takes away what belongs to none.
@@ -403,7 +335,14 @@ func (n *Network) configure(c cni.Config) error {
 	changed, err := n.folder.write(data)
 	if changed {
 		n.cfg.Log.Info("network configuration is written", "file", filepath.Join(n.folder.path, FileName), "networks", subnets(c.Ranges))
-		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", fmt.Sprintf("pods have addresses of %v", subnets(c.Ranges)))
+		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", configured(c))
 	}
 	return err
+}
+
+func configured(c cni.Config) string {
+	if c.Refuse != "" {
+		return "pods have the host's network or none"
+	}
+	return fmt.Sprintf("pods have addresses of %v", subnets(c.Ranges))
 }

@@ -118,6 +118,13 @@ func (l *lab) written(t *testing.T) string {
 	return strings.Join(text, " ")
 }
 
+// look has it look again, in virtual time.
+func (l *lab) look() {
+	l.Look()
+	time.Sleep(between)
+	synctest.Wait()
+}
+
 // run runs it in virtual time, and do beside it.
 func (l *lab) run(t *testing.T, do func()) {
 	t.Helper()
@@ -143,8 +150,7 @@ func TestConfigured(t *testing.T) {
 			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || len(l.shelf.has) != 2 {
 				t.Errorf("%+v", l.shelf)
 			}
-			l.Look()
-			synctest.Wait()
+			l.look()
 			if len(l.shelf.made) != 1 || l.shelf.looks() != 2 {
 				t.Errorf("a look that finds the same: %+v", l.shelf)
 			}
@@ -166,7 +172,7 @@ func TestAssigned(t *testing.T) {
 		l = newLab(t, func(c *Config) {
 			c.Refresh = func(context.Context) error {
 				if asked++; asked == 3 {
-					assigned = []string{"10.244.1.0/24", "no network"}
+					assigned = []string{"10.244.1.7/24"}
 				}
 				l.Assigned(assigned)
 				return nil
@@ -184,7 +190,7 @@ func TestAssigned(t *testing.T) {
 			l.shelf.has = []podnet.Entry{entry("alive", "10.244.1.9", time.Hour)}
 			l.Assigned([]string{"10.244.7.0/24", "fd00:7::/64"})
 			l.Direct([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
-			synctest.Wait()
+			l.look()
 			if got := l.written(t); got != "pods0 10.244.7.0/24 fd00:7::/64 kept 10.244.1.0/24" {
 				t.Errorf("configuration %q", got)
 			}
@@ -194,8 +200,7 @@ func TestAssigned(t *testing.T) {
 			}
 			l.shelf.has = nil
 			l.Assigned(nil)
-			l.Look()
-			synctest.Wait()
+			l.look()
 			if got := l.written(t); asked != 3 || got != "pods0 10.244.7.0/24 fd00:7::/64" {
 				t.Errorf("asked %d times, configuration %q", asked, got)
 			}
@@ -238,6 +243,7 @@ func TestRouted(t *testing.T) {
 		l := newLab(t, change)
 		l.run(t, func() {
 			l.Direct(remote)
+			time.Sleep(between)
 			synctest.Wait()
 			if last := l.shelf.made[len(l.shelf.made)-1]; !slices.Equal(last.Direct, remote) || ensured != 2 {
 				t.Errorf("made of %+v, ensured %d times", last, ensured)
@@ -256,11 +262,13 @@ func TestRouted(t *testing.T) {
 				t.Errorf("made of %+v", last)
 			}
 			again.Direct(nil)
+			time.Sleep(between)
 			synctest.Wait()
 			if last := again.shelf.made[len(again.shelf.made)-1]; len(last.Direct) != 0 {
 				t.Errorf("made of %+v", last)
 			}
 			again.Direct(remote)
+			time.Sleep(between)
 			synctest.Wait()
 		})
 		bridge := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder, c.Settings.Mode = l.folder, "" })
@@ -286,15 +294,14 @@ func TestFailures(t *testing.T) {
 			if n := l.shelf.looks(); n < 8 || n > 30 {
 				t.Errorf("tried %d times in 5 minutes", n)
 			}
-			if n := strings.Count(l.log.String(), "is not ready"); n != 1 {
+			if n := strings.Count(l.log.String(), "is not as it should be"); n != 1 {
 				t.Errorf("the log told %d times", n)
 			}
 			l.shelf.mu.Lock()
 			l.shelf.fail = nil
 			l.shelf.mu.Unlock()
-			l.Look()
-			synctest.Wait()
-			if l.Problem() != "" || l.written(t) == "" || !strings.Contains(l.log.String(), "ready again") {
+			l.look()
+			if l.Problem() != "" || l.written(t) == "" || !strings.Contains(l.log.String(), "as it should be again") {
 				t.Errorf("problem %q, log %s", l.Problem(), l.log)
 			}
 		})
@@ -310,7 +317,8 @@ func TestModes(t *testing.T) {
 		ensured     int
 		log         string
 	}{
-		{"host", "host", false, false, "pods0 refuses", 0, "mode=host"},
+		{"host", "host", false, false, "pods0 refuses", 0, "host's network or none"},
+		{"host, beside others", "host", false, true, "pods0 refuses", 0, "mode=host"},
 		{"left alone", "", false, true, "", 0, "mode=cni"},
 		{"given up", "cni", true, true, "", 0, "mode=cni"},
 		{"meant, but shadowed", "bridge", false, true, "pods0 10.1.0.0/24", 1, "its name comes first"},
@@ -344,6 +352,9 @@ func TestModes(t *testing.T) {
 					}
 					if l.shelf.looks() != row.ensured || !strings.Contains(l.log.String(), row.log) {
 						t.Errorf("ensured %d times; log %s", l.shelf.looks(), l.log)
+					}
+					if warns := strings.Contains(l.log.String(), "WARN"); warns != (row.ensured > 0) {
+						t.Errorf("warned %v; log %s", warns, l.log)
 					}
 				})
 			})
