@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,13 +36,14 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 		return fmt.Errorf("find out what the runtime has to call for the pods' network: %w", err)
 	}
 	c := network.Config{
-		Settings: cfg.Tinylet.Network, Networks: cfg.PodNetworks(), Binary: binary,
+		Settings: cfg.Tinylet.Network, Networks: cfg.PodNetworks(), World: world, Binary: binary,
 		Pods: func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.Pods(c)) },
 		Containers: func(ctx context.Context) ([]string, bool) {
 			return sandboxes(ctx, rt)
 		},
-		Watches: []func(ctx context.Context, told func()) error{watchLinks, podnet.Watch},
-		Events:  p.events, Log: log,
+		Dismantle: dismantle,
+		Watches:   []func(ctx context.Context, told func()) error{watchLinks, podnet.Watch},
+		Events:    p.events, Log: log,
 	}
 	if p.cluster != nil {
 		c.Refresh, c.Moved = p.cluster.registrar.Refresh, p.cluster.moved
@@ -51,8 +54,24 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 	if err := p.assembleServices(cfg, &c, log); err != nil {
 		return err
 	}
-	p.network, err = network.New(c)
-	return err
+	if p.network, err = network.New(c); err != nil {
+		return err
+	}
+	if p.cluster != nil {
+		p.cluster.inputs.problem = problems(p.cluster.inputs.problem, p.network.Problem)
+	}
+	return nil
+}
+
+// problems are two problems as one.
+func problems(first, second func() string) func() string {
+	return func() string {
+		a, b := first(), second()
+		if a == "" || b == "" {
+			return a + b
+		}
+		return a + "; " + b
+	}
 }
 
 // assembleRoutes adds what keeps the routes to other nodes' pods. In other modes
@@ -110,17 +129,62 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 	return nil
 }
 
-// clearServices needs nothing of a kernel without nftables.
-func clearServices() error {
+func clearServices() error { return clearRules((*nft.Table).ClearServices) }
+
+// clearRules needs nothing of a kernel without nftables.
+func clearRules(clear func(*nft.Table) error) error {
 	table, err := nft.Open()
 	if err == nil {
-		err = errors.Join(table.ClearServices(), table.Close())
+		err = errors.Join(clear(table), table.Close())
 	}
 	var missing *nft.Unsupported
 	if errors.As(err, &missing) {
 		return nil
 	}
 	return err
+}
+
+// dismantle takes away the table of rules, and the bridge unless somebody else
+// has made it or uses it.
+func dismantle(bridge string) error {
+	if err := clearRules((*nft.Table).Delete); err != nil {
+		return err
+	}
+	h, err := link.Open()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l, err := h.Link(bridge)
+	if errors.Is(err, link.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ports, err := h.Ports(l.Index)
+	if err != nil || len(ports) > 0 || l.Kind != "bridge" || !bytes.Equal(l.MAC, link.StableMAC(bridge)) {
+		return err
+	}
+	return h.DeleteLink(bridge)
+}
+
+// world are the node's addresses on its way to the world, and the routers'.
+func world() ([]netip.Addr, error) {
+	h, err := link.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	u, err := h.Uplink()
+	if errors.Is(err, link.ErrNoRoute) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(u.V4, u.V6, []netip.Addr{u.Gateway4, u.Gateway6})
+	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() }), nil
 }
 
 // afterwards calls two functions, of which the first may be nil.

@@ -27,7 +27,8 @@ type Network struct {
 	// Default: what the API server assigns to the node; on a board alone
 	// KubeletConfiguration's podCIDR, or 10.88.0.0/24
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
-	// Bridge is the name of the pods' bridge.
+	// Bridge is the name of the pods' bridge. Another one is taken when no pod
+	// is on that of before.
 	//
 	// Default: tinylet0
 	Bridge string `json:"bridge,omitempty"`

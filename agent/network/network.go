@@ -50,6 +50,9 @@ type Config struct {
 	// Pods opens the pods' network of a configuration. It is closed and opened
 	// anew when that changes.
 	Pods func(cni.Config) (Pods, error)
+	// Dismantle takes away the rules and a bridge of such networks, if tinylet
+	// has made them. It may be nil.
+	Dismantle func(bridge string) error
 	// Containers are those of the sandboxes that the runtime has; ok is false
 	// while it does not tell.
 	Containers func(ctx context.Context) (ids []string, ok bool)
@@ -93,6 +96,7 @@ type Network struct {
 	said    string // the mode that the log has told
 	wrong   string // which problem the log has told
 	world   []netip.Addr
+	gone    bool // nothing is left of a mode of before
 	backoff apiclient.Backoff
 }
 
@@ -213,10 +217,14 @@ func (n *Network) look(ctx context.Context) error {
 		if ours {
 			_, err = n.folder.remove()
 		}
+		n.leave(ctx, was)
 		return err
 	case config.NetworkHost:
-		return n.configure(refusing(n.cfg.Settings))
+		err := n.configure(refusing(n.cfg.Settings))
+		n.leave(ctx, was)
+		return err
 	}
+	n.gone = false
 	networks, doubt := n.networks(ctx, was)
 	if len(networks) == 0 {
 		return doubt
@@ -267,6 +275,9 @@ func (n *Network) announce(mode string, others []string) {
 // share makes what all pods share, and takes away what belongs to none.
 // Networks of the last time in which pods still live are kept.
 func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config) error {
+	if err := n.bridge(wanted, was); err != nil {
+		return err
+	}
 	wanted.Kept = former(was, wanted.Ranges)
 	if len(wanted.Kept) > 0 {
 		if err := n.open(*wanted); err != nil {
@@ -290,7 +301,8 @@ func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config)
 	if err := n.pods.Ensure(); err != nil {
 		return err
 	}
-	return n.collect(ctx)
+	_, err := n.collect(ctx)
+	return err
 }
 
 // open has pods be of a configuration.
@@ -307,20 +319,23 @@ func (n *Network) open(c cni.Config) error {
 	return nil
 }
 
-// collect takes away what belongs to no container. While the runtime is away,
-// which others tell, that waits.
-func (n *Network) collect(ctx context.Context) error {
+// collect takes away what belongs to no container, and says whether no pod has
+// a network then. While the runtime is away, which others tell, that waits.
+func (n *Network) collect(ctx context.Context) (empty bool, err error) {
 	containers, ok := n.cfg.Containers(ctx)
 	if !ok {
-		return nil
+		return false, nil
 	}
+	empty = true
 	gone, err := n.pods.Collect(func(e podnet.Entry) bool {
-		return slices.Contains(containers, e.ID.Container) || time.Since(e.Since).Abs() < young
+		lives := slices.Contains(containers, e.ID.Container) || time.Since(e.Since).Abs() < young
+		empty = empty && !lives
+		return lives
 	})
 	if gone > 0 {
 		n.cfg.Log.Info("networks of pods that are no more were taken away", "count", gone)
 	}
-	return err
+	return empty && err == nil, err
 }
 
 // configure has the runtime call the plugin.
