@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
@@ -60,24 +61,26 @@ func TestLeave(t *testing.T) {
 					if l.written(t) != "pods0 10.1.0.0/24" || dismantled() != nil {
 						t.Errorf("configuration %q, dismantled %q", l.written(t), dismantled())
 					}
-					// Somebody else's network comes, and goes.
+					// Somebody else's network comes, and goes, and so again.
 					theirs := filepath.Join(l.folder, "05-theirs.conf")
-					if err := os.WriteFile(theirs, []byte("{}"), 0o600); err != nil {
-						t.Fatal(err)
-					}
-					l.look()
-					if !slices.Equal(dismantled(), []string{"pods0"}) || l.written(t) != "" {
-						t.Errorf("configuration %q, dismantled %q", l.written(t), dismantled())
-					}
-					if data, err := os.ReadFile(theirs); err != nil || string(data) != "{}" {
-						t.Errorf("theirs is %q, %v", data, err)
-					}
-					if err := os.Remove(theirs); err != nil {
-						t.Fatal(err)
-					}
-					l.look()
-					if l.written(t) != "pods0 10.1.0.0/24" {
-						t.Errorf("configuration %q", l.written(t))
+					for n := range 2 {
+						if err := os.WriteFile(theirs, []byte("{}"), 0o600); err != nil {
+							t.Fatal(err)
+						}
+						l.look()
+						if len(dismantled()) != n+1 || l.written(t) != "" {
+							t.Errorf("configuration %q, dismantled %q", l.written(t), dismantled())
+						}
+						if data, err := os.ReadFile(theirs); err != nil || string(data) != "{}" {
+							t.Errorf("theirs is %q, %v", data, err)
+						}
+						if err := os.Remove(theirs); err != nil {
+							t.Fatal(err)
+						}
+						l.look()
+						if l.written(t) != "pods0 10.1.0.0/24" {
+							t.Errorf("configuration %q", l.written(t))
+						}
 					}
 				})
 			})
@@ -102,16 +105,18 @@ func TestLeaveNotYet(t *testing.T) {
 				t.Errorf("dismantled %q, problem %q", dismantled(), l.Problem())
 			}
 		})
-		newLab(t, nil).after(t, func(c *Config) {
-			c.Settings.Mode = config.NetworkHost
-			c.Dismantle = func(string) error { return errors.New("no kernel") }
-		}, func(l *lab, _ func() []string) {
-			l.look()
-			l.look()
-			if n := strings.Count(l.log.String(), "no kernel"); n != 1 || l.Problem() != "" {
-				t.Errorf("told %d times, problem %q", n, l.Problem())
-			}
-		})
+		for _, fault := range []func(*Config){
+			func(c *Config) { c.Dismantle = func(string) error { return errors.New("no kernel") } },
+			func(c *Config) { c.Pods = func(cni.Config) (Pods, error) { return nil, errors.New("no kernel") } },
+		} {
+			newLab(t, nil).after(t, func(c *Config) { c.Settings.Mode = config.NetworkHost; fault(c) }, func(l *lab, _ func() []string) {
+				l.look()
+				l.look()
+				if n := strings.Count(l.log.String(), "no kernel"); n != 1 || l.Problem() != "" {
+					t.Errorf("told %d times, problem %q", n, l.Problem())
+				}
+			})
+		}
 	})
 }
 
