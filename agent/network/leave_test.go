@@ -14,7 +14,6 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/net/cni"
-	"github.com/tinylet/tinylet/net/podnet"
 )
 
 // after runs a Network over what another one has left.
@@ -44,13 +43,13 @@ func TestLeave(t *testing.T) {
 						t.Errorf("configuration %q, dismantled %q", l.written(t), dismantled())
 					}
 				})
-				l.shelf.has = []podnet.Entry{entry("alive", "10.1.0.9", time.Hour), entry("dead", "10.1.0.3", time.Hour)}
+				l.shelf.hold(entry("alive", "10.1.0.9", time.Hour), entry("dead", "10.1.0.3", time.Hour))
 				want := map[string]string{config.NetworkHost: "pods0 refuses"}[to]
 				l.after(t, mode(to), func(l *lab, dismantled func() []string) {
 					if l.written(t) != want || dismantled() != nil || len(l.shelf.has) != 1 {
 						t.Errorf("configuration %q, dismantled %q, pods %+v", l.written(t), dismantled(), l.shelf.has)
 					}
-					l.shelf.has = nil
+					l.shelf.hold()
 					l.look()
 					l.look()
 					if !slices.Equal(dismantled(), []string{"pods0"}) || l.shelf.looks() != 0 || l.shelf.closed != len(l.shelf.made) {
@@ -126,13 +125,13 @@ func TestRename(t *testing.T) {
 		name := func(name string) func(*Config) { return func(c *Config) { c.Settings.Bridge = name } }
 		l := newLab(t, nil)
 		l.after(t, name("old"), func(*lab, func() []string) {})
-		l.shelf.has = []podnet.Entry{entry("alive", "10.1.0.9", time.Hour)}
+		l.shelf.hold(entry("alive", "10.1.0.9", time.Hour))
 		l.after(t, name("new"), func(l *lab, dismantled func() []string) {
 			last := l.shelf.made[len(l.shelf.made)-1]
 			if l.written(t) != "old 10.1.0.0/24" || last.Bridge != "old" || dismantled() != nil {
 				t.Errorf("configuration %q, made of %+v, dismantled %q", l.written(t), last, dismantled())
 			}
-			l.shelf.has = nil
+			l.shelf.hold()
 			l.look()
 			last = l.shelf.made[len(l.shelf.made)-1]
 			if l.written(t) != "new 10.1.0.0/24" || last.Bridge != "new" || !slices.Equal(dismantled(), []string{"old"}) {

@@ -40,7 +40,16 @@ func (s *shelf) Ensure() error {
 
 func (s *shelf) Close() error { s.closed++; return nil }
 
+// hold makes it have these pods.
+func (s *shelf) hold(pods ...podnet.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.has = pods
+}
+
 func (s *shelf) Uses(p netip.Prefix) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.has, func(e podnet.Entry) bool { return slices.ContainsFunc(e.Addresses, p.Contains) }), nil
 }
 
@@ -142,7 +151,7 @@ func (l *lab) run(t *testing.T, do func()) {
 func TestConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
-		l.shelf.has = []podnet.Entry{entry("alive", "10.1.0.2", time.Hour), entry("dead", "10.1.0.3", time.Hour), entry("new", "10.1.0.4", time.Minute)}
+		l.shelf.hold(entry("alive", "10.1.0.2", time.Hour), entry("dead", "10.1.0.3", time.Hour), entry("new", "10.1.0.4", time.Minute))
 		l.run(t, func() {
 			if got := l.written(t); got != "pods0 10.1.0.0/24" || l.Problem() != "" {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
@@ -187,7 +196,7 @@ func TestAssigned(t *testing.T) {
 			if got := l.written(t); got != "pods0 10.244.1.0/24" || l.Problem() != "" || asked != 3 {
 				t.Errorf("configuration %q, problem %q, asked %d times", got, l.Problem(), asked)
 			}
-			l.shelf.has = []podnet.Entry{entry("alive", "10.244.1.9", time.Hour)}
+			l.shelf.hold(entry("alive", "10.244.1.9", time.Hour))
 			l.Assigned([]string{"10.244.7.0/24", "fd00:7::/64"})
 			l.Direct([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
 			l.look()
@@ -198,7 +207,7 @@ func TestAssigned(t *testing.T) {
 			if len(last.Ranges) != 2 || len(last.Direct) != 1 {
 				t.Errorf("made of %+v", last)
 			}
-			l.shelf.has = nil
+			l.shelf.hold()
 			l.Assigned(nil)
 			l.look()
 			if got := l.written(t); asked != 3 || got != "pods0 10.244.7.0/24 fd00:7::/64" {

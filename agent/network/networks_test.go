@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/tinylet/tinylet/net/podnet"
 )
 
 func TestUsable(t *testing.T) {
@@ -107,10 +106,20 @@ func TestWorld(t *testing.T) {
 	node := netip.MustParseAddr("192.0.2.7")
 	near, router := netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("10.2.0.1")
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		world, fail := []netip.Addr{near}, error(nil)
 		l := newLab(t, func(c *Config) {
-			c.World = func() ([]netip.Addr, error) { return world, fail }
+			c.World = func() ([]netip.Addr, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return world, fail
+			}
 		})
+		is := func(err error, now ...netip.Addr) {
+			mu.Lock()
+			defer mu.Unlock()
+			world, fail = now, err
+		}
 		expect := func(step, configuration, problem string) {
 			t.Helper()
 			l.look()
@@ -124,23 +133,23 @@ func TestWorld(t *testing.T) {
 				t.Errorf("configuration %q, ensured %d times", l.written(t), l.shelf.looks())
 			}
 			expect("the node's", "", "10.1.0.0/24 has 10.1.0.7")
-			world = nil
+			is(nil)
 			expect("the link is lost", "", "10.1.0.0/24 has 10.1.0.7")
-			world = []netip.Addr{node}
+			is(nil, node)
 			expect("another", "pods0 10.1.0.0/24", "")
-			l.shelf.has = []podnet.Entry{entry("alive", "10.1.0.9", time.Hour)}
-			world = []netip.Addr{near}
+			l.shelf.hold(entry("alive", "10.1.0.9", time.Hour))
+			is(nil, near)
 			looked := l.shelf.looks()
 			expect("the node comes near", "pods0 10.1.0.0/24", "10.1.0.0/24 has 10.1.0.7")
 			if l.shelf.looks() != looked+1 {
 				t.Error("what is in use is not mended")
 			}
-			world = []netip.Addr{node, router}
+			is(nil, node, router)
 			l.Assigned([]string{"10.2.0.0/24"})
 			expect("the router's", "pods0 10.1.0.0/24", "10.2.0.0/24 has 10.2.0.1")
-			fail = errors.New("no memory")
+			is(errors.New("no memory"))
 			expect("the kernel fails", "pods0 10.1.0.0/24", "no memory")
-			fail, world = nil, []netip.Addr{node}
+			is(nil, node)
 			expect("all is well", "pods0 10.2.0.0/24 kept 10.1.0.0/24", "")
 		})
 	})
