@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tinylet/tinylet/net/link"
 )
 
@@ -35,74 +37,96 @@ func read(k Kernel, bridge string) (host, error) {
 	if err != nil {
 		return host{}, err
 	}
+	routes, err := k.Routes(link.RouteFilter{})
+	if err != nil {
+		return host{}, err
+	}
 	// One that has lost its carrier keeps its routes: it may be back at once.
 	leads, running := make(map[int]bool, len(links)), make(map[int]bool, len(links))
+	pods := 0
 	for _, l := range links {
 		leads[l.Index] = l.Up && !l.Loopback && l.Name != bridge
 		running[l.Index] = l.Running
+		if l.Name == bridge {
+			pods = l.Index
+		}
 	}
-	var h host
+	h := host{routes: routes, taken: linked(routes)}
 	for _, a := range addresses {
 		h.taken = append(h.taken, a.Prefix.Masked())
 		if leads[a.Index] && a.Global() && !a.Tentative() {
 			h.reach = append(h.reach, reach{a, running[a.Index]})
 		}
+		if a.Index == pods && a.Global() {
+			h.pods = append(h.pods, a.Prefix.Addr())
+		}
 	}
 	return h, nil
 }
 
-// own are the routes of this package.
-func own(k Kernel) ([]link.Route, error) {
-	return k.Routes(link.RouteFilter{Protocol: Protocol})
+// linked are the networks that others' routes have on a link, such as those
+// behind a tunnel. What leads a good part of the world there says nothing.
+func linked(routes []link.Route) []netip.Prefix {
+	var all []netip.Prefix
+	for _, r := range routes {
+		if !foreign(r) || r.Gateway.IsValid() || r.Type > unix.RTN_UNICAST || wide(r.Dst) {
+			continue
+		}
+		all = append(all, r.Dst)
+	}
+	return all
 }
 
-// sync makes the routes of this package those, and answers those of them that
-// lead where they should: others' routes to the same networks stay. It goes on
+func foreign(r link.Route) bool { return r.Protocol != Protocol }
+
+// sync makes the routes of this package those, of all that there are, and
+// answers those of them that lead where they should: others' routes to the same
+// networks stay, and so does what they lead. What the kernel does not take, such
+// as a gateway that no node can be, is a fault of what is wanted. It goes on
 // after what fails.
-func sync(k Kernel, want []link.Route) (there []link.Route, err error) {
-	have, err := own(k)
-	if err != nil {
-		return nil, err
-	}
+func sync(k Kernel, all, want []link.Route) (there []link.Route, faults []string, err error) {
 	var errs []error
-	for _, r := range have {
-		if !slices.ContainsFunc(want, func(w link.Route) bool { return alike(w, r) }) {
+	for _, r := range all {
+		if !foreign(r) && !slices.ContainsFunc(want, func(w link.Route) bool { return alike(w, r) }) {
 			errs = append(errs, k.DeleteRoute(r))
 		}
 	}
 	for _, w := range want {
-		if slices.ContainsFunc(have, func(r link.Route) bool { return alike(w, r) }) {
+		ok, err := lead(k, all, w)
+		switch {
+		case ok:
 			there = append(there, w)
-			continue
+		case errors.Is(err, unix.EINVAL):
+			faults = append(faults, err.Error())
+		default:
+			errs = append(errs, err)
 		}
-		err := k.AddRoute(w)
-		if errors.Is(err, fs.ErrExist) {
-			err = foreign(k, w)
-		}
-		if err == nil {
-			there = append(there, w)
-		}
-		errs = append(errs, err)
 	}
-	return there, errors.Join(errs...)
+	return there, faults, errors.Join(errs...)
+}
+
+// lead has a route be there, unless somebody else's leads to the same network:
+// with another metric than the kernel's own, ours would go before it.
+func lead(k Kernel, all []link.Route, w link.Route) (ok bool, err error) {
+	others := false
+	for _, r := range all {
+		if alike(w, r) {
+			return true, nil
+		}
+		others = others || foreign(r) && r.Dst == w.Dst
+	}
+	if !others {
+		err = k.AddRoute(w)
+	}
+	if others || errors.Is(err, fs.ErrExist) {
+		return false, fmt.Errorf("another route to %v is there: remove it (ip route del %v), or whoever makes it", w.Dst, w.Dst)
+	}
+	return err == nil, err
 }
 
 // alike says whether two routes are the same way to the same network.
 func alike(a, b link.Route) bool {
 	return a.Dst == b.Dst && a.Gateway == b.Gateway && a.Link == b.Link
-}
-
-// foreign is what to make of a route of somebody else's in the place of one
-// that is wanted: nil if it leads the same way.
-func foreign(k Kernel, w link.Route) error {
-	all, err := k.Routes(link.RouteFilter{Link: w.Link})
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(all, func(r link.Route) bool { return alike(w, r) }) {
-		return nil
-	}
-	return fmt.Errorf("another route to %v is there: remove it (ip route del %v), or whoever makes it", w.Dst, w.Dst)
 }
 
 // Clear removes all routes of this package.
@@ -112,7 +136,10 @@ func Clear(open func() (Kernel, error)) error {
 		return err
 	}
 	defer k.Close()
-	_, err = sync(k, nil)
+	all, err := k.Routes(link.RouteFilter{Protocol: Protocol})
+	if err == nil {
+		_, _, err = sync(k, all, nil)
+	}
 	return err
 }
 

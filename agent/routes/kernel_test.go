@@ -84,7 +84,7 @@ func TestSync(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := plan(h, peers)
-		there, err := sync(k, w.routes)
+		there, _, err := sync(k, h.routes, w.routes)
 		if (fault == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), fault) {
 			t.Errorf("%v, want %q", err, fault)
 		}
@@ -134,7 +134,7 @@ func TestLinkGoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		there, err := sync(k, plan(h, peers).routes)
+		there, _, err := sync(k, h.routes, plan(h, peers).routes)
 		if err != nil {
 			t.Error(err)
 		}
@@ -158,5 +158,50 @@ func TestLinkGoes(t *testing.T) {
 	ip(t, ns, "addr", "flush", "dev", "e0")
 	if n := routes(); n != 0 || shown(t, ns) != "" {
 		t.Errorf("%d routes without an address: %s", n, shown(t, ns))
+	}
+}
+
+// TestOthersRoutes has other nodes say that networks are theirs which others'
+// routes lead somewhere, and have
+// gateways that none can be.
+func TestOthersRoutes(t *testing.T) {
+	ns, k := wired(t)
+	ip(t, ns, "route", "add", "10.244.7.0/24", "via", "192.168.0.99", "metric", "50") // of a tunnel's, say
+	ip(t, ns, "route", "add", "10.245.0.0/16", "dev", "e0", "metric", "50")
+	ip(t, ns, "route", "add", "0.0.0.0/1", "dev", "e0")
+	ip(t, ns, "route", "add", "blackhole", "10.0.0.0/8")
+	before := ip(t, ns, "route")
+	for _, row := range []struct{ name, network, gateway, fault, err string }{
+		{"another metric", "10.244.7.0/24", "192.168.0.2", "", "another route to 10.244.7.0/24"},
+		{"behind a link", "10.245.3.0/24", "192.168.0.2", "this node has 10.245.0.0/16", ""},
+		{"broadcast", "10.244.1.0/24", "192.168.0.255", "invalid argument", ""},
+	} {
+		h, err := read(k, "pods0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers := map[follow.Key]peer{}
+		peers[follow.Key{Name: "a"}], _ = keep(node("a", []string{row.network}, row.gateway))
+		peers[follow.Key{Name: "b"}], _ = keep(node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
+		w := plan(h, peers)
+		if text := fmt.Sprint(h.pods); text != "[10.244.0.1]" {
+			t.Errorf("addresses of the pods' bridge: %s", text)
+		}
+		there, faults, err := sync(k, h.routes, w.routes)
+		if text := strings.Join(append(w.faults, faults...), "; "); (row.fault == "") != (text == "") || !strings.Contains(text, row.fault) {
+			t.Errorf("%s: faults %q, want %q", row.name, text, row.fault)
+		}
+		if (row.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), row.err) {
+			t.Errorf("%s: %v, want %q", row.name, err, row.err)
+		}
+		if got := shown(t, ns); len(there) != 1 || got != "10.244.2.0/24 via 192.168.0.3 dev e0" {
+			t.Errorf("%s: %v, routes %s", row.name, there, got)
+		}
+		if err := Clear(func() (Kernel, error) { return link.OpenIn(ns) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := ip(t, ns, "route"); after != before {
+		t.Errorf("others' routes were\n%s\nand are\n%s", before, after)
 	}
 }

@@ -27,6 +27,7 @@ type remembered struct {
 	Name      string         `json:"name"`
 	Networks  []netip.Prefix `json:"podCIDRs"`
 	Addresses []netip.Addr   `json:"addresses"`
+	Since     int64          `json:"since"`
 }
 
 // load reads the file, nil if there is none.
@@ -61,7 +62,7 @@ func recall(data []byte) (map[follow.Key]peer, error) {
 	}
 	peers := make(map[follow.Key]peer, len(all))
 	for _, one := range all {
-		var p peer
+		p := peer{since: one.Since}
 		for _, network := range one.Networks {
 			if network.IsValid() && !network.Addr().Is4In6() {
 				p.networks = append(p.networks, network.Masked())
@@ -84,7 +85,7 @@ func (m memory) store(peers map[follow.Key]peer) error {
 	}
 	all := make([]remembered, 0, len(peers))
 	for _, key := range slices.SortedFunc(maps.Keys(peers), byName) {
-		all = append(all, remembered{key.Name, peers[key].networks, peers[key].addresses})
+		all = append(all, remembered{key.Name, peers[key].networks, peers[key].addresses, peers[key].since})
 	}
 	data, err := json.Marshal(all)
 	if err == nil {

@@ -11,11 +11,13 @@ import (
 // maxOf bounds what is kept of one node.
 const maxOf = 16
 
-// peer is another node: the networks of its pods, and its own addresses in the
-// order of the Node object.
+// peer is another node: the networks of its pods, its own addresses in the
+// order of the Node object, and when that was made, in seconds since 1970, which
+// is the server's word.
 type peer struct {
 	networks  []netip.Prefix
 	addresses []netip.Addr
+	since     int64
 }
 
 // keep picks what is kept of a Node; one without a network of pods is left out.
@@ -28,7 +30,7 @@ func keep(o runtime.Object) (peer, bool) {
 	if len(cidrs) == 0 {
 		cidrs = []string{n.Spec.PodCIDR}
 	}
-	var p peer
+	p := peer{since: n.CreationTimestamp.Unix()}
 	for _, text := range cidrs[:min(len(cidrs), maxOf)] {
 		if network, err := netip.ParsePrefix(text); err == nil && !network.Addr().Is4In6() {
 			p.networks = append(p.networks, network.Masked())
@@ -46,5 +48,5 @@ func keep(o runtime.Object) (peer, bool) {
 }
 
 func same(a, b peer) bool {
-	return slices.Equal(a.networks, b.networks) && slices.Equal(a.addresses, b.addresses)
+	return slices.Equal(a.networks, b.networks) && slices.Equal(a.addresses, b.addresses) && a.since == b.since
 }

@@ -28,6 +28,10 @@ type host struct {
 	reach []reach
 	// taken are the networks of all links, the pods' bridge included.
 	taken []netip.Prefix
+	// pods are the addresses of the pods' bridge.
+	pods []netip.Addr
+	// routes are all of the main table.
+	routes []link.Route
 }
 
 // reach is a way to the nodes that are in the address's prefix.
@@ -38,7 +42,8 @@ type reach struct {
 
 // wanted is what is to be.
 type wanted struct {
-	routes []link.Route // by destination
+	routes  []link.Route   // by destination
+	claimed []netip.Prefix // by address; none lies in another
 	// beyond counts nodes that are on no link of this one.
 	beyond int
 	// faults are why networks are left out that make no sense.
@@ -46,22 +51,26 @@ type wanted struct {
 }
 
 // plan works out the routes to the pods of other nodes. Of networks that
-// overlap, the first by the node's name has it.
+// overlap, the oldest node has it, wherever it is: nodes can make themselves with
+// any, but not before others.
 func plan(h host, peers map[follow.Key]peer) wanted {
 	var w wanted
-	for _, name := range slices.SortedFunc(maps.Keys(peers), byName) {
+	for _, name := range slices.SortedFunc(maps.Keys(peers), byAge(peers)) {
 		near := false
 		for _, network := range peers[name].networks {
 			r, ok := h.route(network, peers[name].addresses)
-			if !ok {
-				continue
+			near = near || ok
+			fault := w.claim(h, network)
+			if fault == "" && len(w.routes) == maxRoutes {
+				fault = fmt.Sprintf("there are %d routes already", maxRoutes)
 			}
-			near = true
-			if fault := w.fault(h, network); fault != "" {
+			switch {
+			case !ok:
+			case fault == "":
+				w.routes = append(w.routes, r)
+			default:
 				w.faults = append(w.faults, fmt.Sprintf("podCIDR %v of node %.63q: %s", network, name.Name, fault))
-				continue
 			}
-			w.routes = append(w.routes, r)
 		}
 		if !near {
 			w.beyond++
@@ -72,6 +81,10 @@ func plan(h host, peers map[follow.Key]peer) wanted {
 }
 
 func byName(a, b follow.Key) int { return cmp.Compare(a.Name, b.Name) }
+
+func byAge(peers map[follow.Key]peer) func(a, b follow.Key) int {
+	return func(a, b follow.Key) int { return cmp.Or(cmp.Compare(peers[a].since, peers[b].since), byName(a, b)) }
+}
 
 func compare(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
@@ -113,30 +126,61 @@ func (r reach) before(other reach) bool {
 	return r.Prefix.Bits() > other.Prefix.Bits()
 }
 
-// fault says why there must be no route to a network, "" if there may be one.
-func (w *wanted) fault(h host, network netip.Prefix) string {
-	widest := widest4
+// private are networks that nobody has in the world.
+var private = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
+}
+
+func isPrivate(network netip.Prefix) bool {
+	return slices.ContainsFunc(private, func(p netip.Prefix) bool { return p.Bits() <= network.Bits() && p.Contains(network.Addr()) })
+}
+
+// public says that this node's own pods have public addresses of that family:
+// else a node that says so of its own is to get what is for others.
+func (h host) public(v4 bool) bool {
+	return slices.ContainsFunc(h.pods, func(a netip.Addr) bool {
+		return a.Is4() == v4 && !isPrivate(netip.PrefixFrom(a, a.BitLen()))
+	})
+}
+
+// none are networks that no pods are in.
+var none = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/4"),
+	netip.MustParsePrefix("::/32"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+}
+
+// wide says that a network is larger than one of pods.
+func wide(network netip.Prefix) bool { return network.Bits() < widest(network) }
+
+func widest(network netip.Prefix) int {
 	if network.Addr().Is6() {
-		widest = widest6
+		return widest6
 	}
-	a := network.Addr()
+	return widest4
+}
+
+// claim says why there must be no route to a network, "" if there may be one:
+// then no other node has a part of it.
+func (w *wanted) claim(h host, network netip.Prefix) string {
+	overlaps := func(p netip.Prefix) bool { return p.Overlaps(network) }
 	switch {
-	case network.Bits() < widest:
-		return fmt.Sprintf("it is larger than a /%d", widest)
-	case a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsUnspecified():
+	case wide(network):
+		return fmt.Sprintf("it is larger than a /%d", widest(network))
+	case slices.ContainsFunc(none, overlaps):
 		return "it is of no pods"
-	case len(w.routes) == maxRoutes:
-		return fmt.Sprintf("there are %d routes already", maxRoutes)
+	case !isPrivate(network) && !h.public(network.Addr().Is4()):
+		return "it is public, and this node's own is not"
 	}
-	for _, t := range h.taken {
-		if t.Overlaps(network) {
-			return fmt.Sprintf("this node has %v itself", t)
+	if i := slices.IndexFunc(h.taken, overlaps); i >= 0 {
+		return fmt.Sprintf("this node has %v itself", h.taken[i])
+	}
+	i, _ := slices.BinarySearchFunc(w.claimed, network, compare)
+	for _, p := range w.claimed[max(i-1, 0):min(i+1, len(w.claimed))] {
+		if overlaps(p) {
+			return fmt.Sprintf("another node has %v", p)
 		}
 	}
-	for _, r := range w.routes {
-		if r.Dst.Overlaps(network) {
-			return fmt.Sprintf("another node has %v", r.Dst)
-		}
-	}
+	w.claimed = slices.Insert(w.claimed, i, network)
 	return ""
 }

@@ -2,6 +2,7 @@ package routes
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -94,9 +95,16 @@ func TestPlan(t *testing.T) {
 		{"the link itself", []*v1.Node{node("a", []string{"192.168.0.254/32"}, "192.168.0.8")}, "", 0, "itself"},
 		{"the world", []*v1.Node{node("a", []string{"0.0.0.0/0", "::/0"}, "192.168.0.8", "fd00::8")}, "", 0, "larger"},
 		{"half the world", []*v1.Node{node("a", []string{"128.0.0.0/1"}, "192.168.0.8")}, "", 0, "larger"},
+		{"around link-local addresses", []*v1.Node{node("a", []string{"169.0.0.0/8", "169.254.0.0/15"}, "192.168.0.8")}, "", 0, "of no pods"},
+		{"no machine", []*v1.Node{node("a", []string{"0.1.0.0/16", "::/96", "64:ff9b::/96"}, "192.168.0.8", "fd00::8")}, "", 0, "of no pods"},
+		{"public", []*v1.Node{node("a", []string{"203.0.113.0/24", "2001:db8::/64", "192.168.0.0/15"}, "192.168.0.8", "fd00::8")}, "", 0, "public"},
 		{"no pods", []*v1.Node{node("a", []string{"127.0.0.0/8", "224.0.0.0/8", "fe80::/64"}, "192.168.0.8", "fd00::8")}, "", 0, "of no pods"},
 		{"two have it", []*v1.Node{node("b", []string{"10.244.1.0/25"}, "192.168.0.9"), node("a", []string{"10.244.1.0/24"}, "192.168.0.8")},
 			"10.244.1.0/24 via 192.168.0.8 dev 2", 0, "another node"},
+		{"the older one has it", []*v1.Node{aged(2, node("a", []string{"10.244.1.0/24"}, "192.168.0.8")), aged(1, node("b", []string{"10.244.1.0/24"}, "192.168.0.9"))},
+			"10.244.1.0/24 via 192.168.0.9 dev 2", 0, "of node \"a\": another node"},
+		{"an older one beyond has it", []*v1.Node{aged(2, node("a", []string{"10.244.0.0/15", "10.245.0.0/16", "10.245.7.0/25"}, "192.168.0.8")), aged(1, node("b", []string{"10.245.7.0/24"}, "203.0.113.1"))},
+			"", 1, "another node has 10.245.7.0/24"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			peers := map[follow.Key]peer{}
@@ -121,11 +129,47 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+func aged(seconds int64, n *v1.Node) *v1.Node {
+	n.CreationTimestamp = metav1.Unix(seconds, 0)
+	return n
+}
+
+// TestPublic is a cluster whose pods have public addresses.
+func TestPublic(t *testing.T) {
+	h := board()
+	h.pods = []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("fd00:244::1")}
+	peers := map[follow.Key]peer{}
+	peers[follow.Key{Name: "a"}], _ = keep(node("a", []string{"198.51.101.0/24", "2001:db8::/64"}, "192.168.0.8", "fd00::8"))
+	w := plan(h, peers)
+	if len(w.routes) != 1 || w.routes[0].Dst != netip.MustParsePrefix("198.51.101.0/24") || len(w.faults) != 1 {
+		t.Errorf("%v, faults %q", w.routes, w.faults)
+	}
+}
+
+// TestClaimed compares with each pair.
+func TestClaimed(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var w wanted
+		var all []netip.Prefix
+		for range 40 {
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(r.IntN(2)), byte(r.IntN(8)), byte(r.IntN(256))}), 14+r.IntN(19)).Masked()
+			free := !slices.ContainsFunc(all, p.Overlaps)
+			if fault := w.claim(host{}, p); (fault == "") != free {
+				t.Fatalf("%v beside %v: %q", p, all, fault)
+			}
+			if free {
+				all = append(all, p)
+			}
+		}
+	}
+}
+
 func crowd(n int) map[follow.Key]peer {
 	peers := map[follow.Key]peer{}
 	for i := range n {
 		network := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
-		peers[follow.Key{Name: fmt.Sprint(i)}] = peer{[]netip.Prefix{network}, []netip.Addr{netip.AddrFrom4([4]byte{172, 18, byte(i >> 8), byte(i)})}}
+		peers[follow.Key{Name: fmt.Sprint(i)}] = peer{[]netip.Prefix{network}, []netip.Addr{netip.AddrFrom4([4]byte{172, 18, byte(i >> 8), byte(i)})}, 0}
 	}
 	return peers
 }

@@ -125,9 +125,9 @@ func texts(text string) []string {
 // Run keeps the routes until ctx ends, when they stay: pods do. Its error is
 // ctx's cause.
 func (r *Router) Run(ctx context.Context) error {
-	var follower gosync.WaitGroup
-	follower.Go(func() { _ = r.nodes.Run(ctx) }) // it ends with ctx alone
-	defer follower.Wait()
+	var beside gosync.WaitGroup
+	beside.Go(func() { _ = r.nodes.Run(ctx) }) // it ends with ctx alone
+	defer beside.Wait()
 	r.Look()
 	for {
 		select {
@@ -185,7 +185,7 @@ func (r *Router) look() error {
 	peers := r.peers()
 	if peers == nil {
 		// Nothing is known: what is there is believed.
-		have, err := own(k)
+		have, err := k.Routes(link.RouteFilter{Protocol: Protocol})
 		if err == nil {
 			r.cfg.Direct(networks(have))
 		}
@@ -196,7 +196,8 @@ func (r *Router) look() error {
 		return err
 	}
 	w := plan(h, peers)
-	there, err := sync(k, w.routes)
+	there, faults, err := sync(k, h.routes, w.routes)
+	w.faults = append(w.faults, faults...)
 	r.cfg.Direct(networks(there))
 	r.say(w, there)
 	return err

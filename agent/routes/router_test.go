@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/follow"
 	"github.com/tinylet/tinylet/agent/follow/fake"
 	"github.com/tinylet/tinylet/net/link"
 )
@@ -227,6 +229,19 @@ func TestReboot(t *testing.T) {
 		l.expect("10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]")
 	})
 	inLab(t, away, func(l *lab) { l.expect("10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]") })
+}
+
+func TestMemory(t *testing.T) {
+	m := memory(filepath.Join(t.TempDir(), "nodes.json"))
+	p, _ := keep(aged(7, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2")))
+	peers := map[follow.Key]peer{{Name: "a"}: p}
+	if err := m.store(peers); err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.load()
+	if err != nil || p.since != 7 || !maps.EqualFunc(got, peers, same) {
+		t.Errorf("%v, %v; want %v", got, err, peers)
+	}
 }
 
 func FuzzRecall(f *testing.F) {
