@@ -1,15 +1,21 @@
 package routes
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/follow/fake"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netlink"
 	"github.com/tinylet/tinylet/net/netns/nstest"
@@ -203,5 +209,46 @@ func TestOthersRoutes(t *testing.T) {
 	}
 	if after := ip(t, ns, "route"); after != before {
 		t.Errorf("others' routes were\n%s\nand are\n%s", before, after)
+	}
+}
+
+// TestTakenAway has somebody take routes away.
+func TestTakenAway(t *testing.T) {
+	ns, _ := wired(t)
+	api := fake.New()
+	api.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2"))
+	log := slog.New(slog.DiscardHandler)
+	r, err := New(Config{
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Kernel, error) { return link.OpenIn(ns) },
+		Watch: func(ctx context.Context, told func()) error {
+			return netlink.In(ns, func() error { return watch(ctx, told) })
+		},
+		Direct: func([]netip.Prefix) {}, Events: event.NewRecorder(log), Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	const want = "10.244.1.0/24 via 192.168.0.2 dev e0, fd00:1::/64 via fd00::2 dev e0"
+	eventually := func() {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Second); shown(t, ns) != want; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("routes %s", shown(t, ns))
+			}
+		}
+	}
+	eventually()
+	for range 2 {
+		ip(t, ns, "route", "flush", "proto", fmt.Sprint(Protocol))
+		eventually()
+		ip(t, ns, "-6", "route", "flush", "proto", fmt.Sprint(Protocol))
+		eventually()
 	}
 }

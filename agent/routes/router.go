@@ -40,6 +40,9 @@ type Config struct {
 	Bridge string
 	// Open opens the kernel's routes; it is closed after each look.
 	Open func() (Kernel, error)
+	// Watch calls told when routes of this package may be gone, until its context
+	// ends; nil is the kernel's, in the network namespace of this process.
+	Watch func(ctx context.Context, told func()) error
 	// Direct takes the networks that other nodes' pods are reached in by their
 	// own addresses. It must not block.
 	Direct func([]netip.Prefix)
@@ -74,6 +77,9 @@ type Router struct {
 func New(cfg Config) (*Router, error) {
 	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Direct == nil || cfg.Events == nil || cfg.Log == nil {
 		return nil, errors.New("routes: an API server, the node's name, the kernel's routes, a recorder of events and a log are needed")
+	}
+	if cfg.Watch == nil {
+		cfg.Watch = watch
 	}
 	r := &Router{cfg: cfg, news: make(chan struct{}, 1)}
 	r.outage = apiclient.NewOutage(cfg.Log, "routes to other nodes' pods are not as they should be", "routes to other nodes' pods are as they should be again")
@@ -127,6 +133,7 @@ func texts(text string) []string {
 func (r *Router) Run(ctx context.Context) error {
 	var beside gosync.WaitGroup
 	beside.Go(func() { _ = r.nodes.Run(ctx) }) // it ends with ctx alone
+	beside.Go(func() { r.listen(ctx) })
 	defer beside.Wait()
 	r.Look()
 	for {
@@ -147,6 +154,14 @@ func (r *Router) Run(ctx context.Context) error {
 		if err != nil && !r.retry(ctx) {
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// listen looks again when somebody takes routes away. Where the kernel cannot
+// tell, whoever calls Look from time to time is left.
+func (r *Router) listen(ctx context.Context) {
+	if err := r.cfg.Watch(ctx, r.Look); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("routes to other nodes' pods that somebody takes away are noticed late", "error", err)
 	}
 }
 

@@ -108,6 +108,10 @@ func inLab(t *testing.T, before func(l *lab), test func(l *lab)) {
 				defer l.mu.Unlock()
 				l.direct = append(l.direct, fmt.Sprint(all))
 			},
+			Watch: func(ctx context.Context, _ func()) error {
+				<-ctx.Done()
+				return nil
+			},
 			Events: events, Log: log,
 		})
 		if err != nil {
