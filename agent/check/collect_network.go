@@ -134,10 +134,14 @@ func usedNetworks(h *link.Handle, bridge string) ([]UsedNetwork, error) {
 	if err != nil {
 		return nil, err
 	}
+	uplinks := map[int]bool{}
+	for _, r := range routes {
+		uplinks[r.Link] = uplinks[r.Link] || r.Default()
+	}
 	var used []UsedNetwork
 	add := func(network netip.Prefix, index int, address bool) {
 		l := links[index]
-		u := UsedNetwork{Network: network.Masked(), Interface: l.Name, Bridge: l.Kind == "bridge", Address: address}
+		u := UsedNetwork{Network: network.Masked(), Interface: l.Name, Bridge: l.Kind == "bridge" && !uplinks[index], Address: address}
 		same := func(v UsedNetwork) bool { return v.Network == u.Network && v.Interface == u.Interface }
 		if l.Name != "" && l.Name != bridge && !slices.ContainsFunc(used, same) {
 			used = append(used, u)

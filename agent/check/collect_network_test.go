@@ -180,6 +180,36 @@ ip route add 203.0.113.0/24 via 192.0.2.3 table 100
 	}
 }
 
+// A bridge that is the way to the world is nothing that pods have left, and
+// nobody is told to delete it.
+func TestBridgeToTheWorld(t *testing.T) {
+	ns := nstest.New(t)
+	need(t, "ip")
+	in(t, ns, `ip link add br0 type bridge
+ip link add eth0 type veth peer name far0
+ip link set eth0 master br0
+ip link set eth0 up
+ip link set far0 up
+ip link set br0 up
+ip addr add 10.88.0.7/16 dev br0
+ip route add default via 10.88.0.1
+`)
+	var got HostNetwork
+	if err := netlink.In(ns, func() error { got = hostNetwork("tinylet0"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	f := healthy()
+	f.Network.Host = got
+	for _, finding := range judgeNetwork(&f) {
+		if finding.ID == "network-overlap" && finding.Level != Fail || finding.ID == "second-bridge" && finding.Level != OK {
+			t.Errorf("%+v", finding)
+		}
+	}
+	if diff := cmp.Diff([]UsedNetwork{address("10.88.0.0/16", "br0")}, got.Used, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("networks (-want +got):\n%s", diff)
+	}
+}
+
 func TestDroppingChains(t *testing.T) {
 	need(t, "nft")
 	const forward = "type filter hook forward priority 0;"

@@ -63,7 +63,7 @@ type HostNetwork struct {
 type UsedNetwork struct {
 	Network   netip.Prefix
 	Interface string
-	Bridge    bool // the interface is one
+	Bridge    bool // the interface is one, and not the way to the world
 	Address   bool // it has an address there; else a route leads there
 }
 
