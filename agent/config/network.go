@@ -145,7 +145,7 @@ func (c *checker) podCIDRs(path string, texts []string) {
 			c.invalid(path, text, fmt.Sprintf("the network itself, %v", prefix.Masked()))
 		case prefix.Addr().BitLen()-prefix.Bits() < 2:
 			c.invalid(path, text, "a network with room for pods: two bits or more beside its prefix")
-		case prefix.Addr().IsMulticast() || prefix.Addr().IsLoopback() || prefix.Addr().IsLinkLocalUnicast():
+		case prefix.Addr().IsUnspecified() || prefix.Addr().IsMulticast() || prefix.Addr().IsLoopback() || prefix.Addr().IsLinkLocalUnicast():
 			c.invalid(path, text, "a network of addresses that others can reach")
 		}
 		if families[prefix.Addr().Is4()] {
