@@ -33,12 +33,18 @@ func (n *Network) Ensure() error {
 	return n.ensureTable(table)
 }
 
-// ensureHost makes the bridge and the kernel's settings.
+// ensureHost makes the bridge and the kernel's settings. The bridge's addresses
+// come last: where they are, a later call looks no further (isReady).
 func (n *Network) ensureHost(host *link.Handle) error {
-	if _, err := host.EnsureBridge(n.cfg.bridge()); err != nil {
+	bridge := n.cfg.bridge()
+	if err := host.CreateBridge(bridge); err != nil {
 		return err
 	}
-	return n.settings()
+	if err := n.settings(); err != nil {
+		return err
+	}
+	_, err := host.EnsureBridge(bridge)
+	return err
 }
 
 func (n *Network) ensureTable(table *nft.Table) error {
