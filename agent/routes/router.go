@@ -29,6 +29,10 @@ const remedy = "let nodes read it: kubectl create clusterrolebinding tinylet-net
 // gather is how long changes are gathered.
 const gather = 100 * time.Millisecond
 
+// seldom is how often the log and the file take what has changed: a node may
+// change its addresses as often as it likes. The last is taken by a later look.
+const seldom = time.Minute
+
 // told bounds how many faults are told.
 const told = 5
 
@@ -65,12 +69,14 @@ type Router struct {
 	problem string
 
 	// Of Run alone.
-	outage  *apiclient.Outage
-	backoff apiclient.Backoff
-	said    string // what the log has told
-	stored  map[follow.Key]peer
-	begun   bool   // the file was read
-	fault   string // of the file, as the log has told
+	outage   *apiclient.Outage
+	backoff  apiclient.Backoff
+	said     string // what the log has told, and when
+	saidAt   time.Time
+	stored   map[follow.Key]peer // what the file has, and since when
+	storedAt time.Time
+	begun    bool   // the file was read
+	fault    string // of the file, as the log has told
 }
 
 // New makes a Router; nothing is asked or changed yet.
@@ -233,7 +239,8 @@ func (r *Router) peers() map[follow.Key]peer {
 	if !known {
 		return r.stored
 	}
-	if r.stored == nil || !maps.EqualFunc(r.stored, peers, same) {
+	if changed := r.stored == nil || !maps.EqualFunc(r.stored, peers, same); changed && time.Since(r.storedAt) >= seldom {
+		r.storedAt = time.Now()
 		err := file.store(peers)
 		if err == nil {
 			r.stored = peers
@@ -259,10 +266,10 @@ func (r *Router) doubt(err error) {
 func (r *Router) say(w wanted, there []link.Route) {
 	faults := strings.Join(w.faults[:min(len(w.faults), told)], "; ")
 	text := fmt.Sprint(networks(there), w.beyond, faults)
-	if text == r.said {
+	if text == r.said || time.Since(r.saidAt) < seldom {
 		return
 	}
-	r.said = text
+	r.said, r.saidAt = text, time.Now()
 	r.cfg.Log.Info("routes to other nodes' pods", "count", len(there), "beyondTheLink", w.beyond)
 	if faults != "" {
 		r.cfg.Log.Warn("networks of other nodes' pods that cannot be are left out", "count", len(w.faults), "faults", faults)

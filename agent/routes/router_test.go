@@ -235,6 +235,43 @@ func TestReboot(t *testing.T) {
 	inLab(t, away, func(l *lab) { l.expect("10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]") })
 }
 
+// TestRestless is a node that moves all the time: its routes follow, but the
+// log and the disk are spared.
+func TestRestless(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nodes.json")
+	inLab(t, func(l *lab) { l.cfg.File = file }, func(l *lab) {
+		time.Sleep(seldom)
+		writes, before := 0, os.FileInfo(nil)
+		for i := range 200 {
+			ip := []string{"192.168.0.2", "203.0.113.2"}[i%2]
+			l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24"}, ip))
+			if i%2 == 0 {
+				l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
+			} else {
+				l.expect("", "[]")
+			}
+			after, err := os.Stat(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if before == nil || !os.SameFile(before, after) {
+				writes++
+			}
+			before = after
+		}
+		if n := strings.Count(l.log.String(), "routes to other nodes' pods"); n > 3 || writes > 3 {
+			t.Errorf("%d lines in the log, %d writes in 40 s", n, writes)
+		}
+		l.Put(apiclient.Nodes, node("a", []string{"10.244.7.0/24"}, "192.168.0.2"))
+		time.Sleep(seldom)
+		l.Look()
+		l.expect("10.244.7.0/24 via 192.168.0.2", "[10.244.7.0/24]")
+		if data, err := os.ReadFile(file); err != nil || !bytes.Contains(data, []byte("10.244.7.0/24")) {
+			t.Errorf("%v: the file has %s", err, data)
+		}
+	})
+}
+
 func TestMemory(t *testing.T) {
 	m := memory(filepath.Join(t.TempDir(), "nodes.json"))
 	p, _ := keep(aged(7, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2")))
