@@ -172,6 +172,13 @@ func TestEndpoints(t *testing.T) {
 		{"one family leaves", []*discoveryv1.EndpointSlice{ends("a", "10.1.0.2 serving terminating"), ends("b", "fd00::2 ready serving")}, "to [10.1.0.2:8080 [fd00::2]:8080]"},
 		{"an address again", []*discoveryv1.EndpointSlice{ends("a", "10.1.0.2 ready serving"), ends("b", "10.1.0.2 serving terminating")}, "to [10.1.0.2:8080]"},
 		{"an address again, sorted", []*discoveryv1.EndpointSlice{ends("b", "10.1.0.2 ready serving", "10.1.0.3 ready serving"), ends("a", "10.1.0.2 serving terminating")}, "to [10.1.0.2:8080 10.1.0.3:8080]"},
+		{"published while it ends", []*discoveryv1.EndpointSlice{ends("a", "10.1.0.2 ready serving terminating", "10.1.0.3 serving terminating")}, "to [10.1.0.2:8080]"},
+		{"published before it answers", []*discoveryv1.EndpointSlice{ends("a", "10.1.0.2 ready", "10.1.0.3")}, "to [10.1.0.2:8080]"},
+		{"ports of one name", []*discoveryv1.EndpointSlice{ends("a", "10.1.0.2 ready"), func() *discoveryv1.EndpointSlice {
+			s, other := ends("b", "10.1.0.3 ready"), int32(9090)
+			s.Ports[0].Port = &other
+			return s
+		}()}, "to [10.1.0.2:8080 10.1.0.3:9090]"},
 		{"no addresses", []*discoveryv1.EndpointSlice{ends("a", "127.0.0.1 ready", "::1 ready", "0.0.0.0 ready", "fe80::1 ready", "example.com ready", "224.0.0.1 ready")}, "to []"},
 		{"nothing said", []*discoveryv1.EndpointSlice{func() *discoveryv1.EndpointSlice {
 			s := ends("a")
