@@ -306,8 +306,8 @@ func spread(n *network, ns *os.File, protocol, addr string, times int) map[strin
 func TestServicesTraffic(t *testing.T) {
 	n, table := reach(t, both)
 	// The machine outside is another node with a pod, which the route names.
-	n.ip(n.outside, "addr add 10.244.2.2/32 dev lo", "addr add fd00:244:1:9::2/128 dev lo", "route add 10.96.0.0/16 via 192.0.2.1", "route add 198.51.100.0/24 via 192.0.2.1", "route add 10.244.1.0/24 via 192.0.2.1")
-	n.ip(n.host, "route add default via 192.0.2.2")
+	n.ip(n.outside, "addr add 10.244.2.2/32 dev lo", "addr add fd00:244:1:9::2/128 dev lo", "route add 10.96.0.0/16 via 192.0.2.1", "route add 198.51.100.0/24 via 192.0.2.1", "route add 10.244.1.0/24 via 192.0.2.1", "route add fd00:96::/64 via 2001:db8::1")
+	n.ip(n.host, "route add default via 192.0.2.2", "route add default via 2001:db8::2")
 	all := []Service{
 		{Name: "one", Protocol: TCP, IPs: addrs("10.96.0.1", "fd00:96::1"), External: addrs("198.51.100.1"), Port: 8000, NodePort: 30080,
 			Endpoints: ends("10.244.1.2:80", "[fd00:244:1::2]:80")},
@@ -315,8 +315,8 @@ func TestServicesTraffic(t *testing.T) {
 			Endpoints: ends("10.244.1.2:80", "[fd00:244:1::2]:80")},
 		{Name: "two", Protocol: TCP, IPs: addrs("10.96.0.2"), Port: 80, Endpoints: ends("10.244.1.2:80", "10.244.1.3:80")},
 		{Name: "sticky", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, NodePort: 30083, Affinity: time.Hour, Endpoints: ends("10.244.1.2:80", "10.244.1.3:80")},
-		{Name: "none", Protocol: TCP, IPs: addrs("10.96.0.4"), Port: 80, NodePort: 30084},
-		{Name: "none", Protocol: UDP, IPs: addrs("10.96.0.4"), Port: 80, NodePort: 30084},
+		{Name: "none", Protocol: TCP, IPs: addrs("10.96.0.4", "fd00:96::4"), Port: 80, NodePort: 30084},
+		{Name: "none", Protocol: UDP, IPs: addrs("10.96.0.4", "fd00:96::4"), Port: 80, NodePort: 30084},
 		{Name: "local", Protocol: TCP, IPs: addrs("10.96.0.5"), Port: 80, NodePort: 30085, ExternalLocal: true,
 			Endpoints: ends("10.244.1.3:80", "10.244.2.2:80"), LocalEndpoints: ends("10.244.1.3:80")},
 		{Name: "elsewhere", Protocol: TCP, IPs: addrs("10.96.0.6"), Port: 80, External: addrs("198.51.100.6"), NodePort: 30086, ExternalLocal: true, Bridge: "pods0", Endpoints: ends("10.244.2.2:80")},
@@ -366,7 +366,7 @@ func TestServicesTraffic(t *testing.T) {
 		n.TB = t
 		for _, from := range []*os.File{n.a, n.host, n.outside} {
 			for _, protocol := range []string{"tcp", "udp"} {
-				for _, addr := range []string{"10.96.0.4:80", "192.0.2.1:30084"} {
+				for _, addr := range []string{"10.96.0.4:80", "192.0.2.1:30084", "[fd00:96::4]:80", "[2001:db8::1]:30084"} {
 					began := time.Now()
 					if got := n.ask(from, protocol, addr, patience); got != "" || time.Since(began) > patience/2 {
 						t.Errorf("%s %s: %q after %v", protocol, addr, got, time.Since(began))
