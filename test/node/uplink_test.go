@@ -63,7 +63,7 @@ func (u *uplink) state(l lab) map[string]string {
 // leased sets a card up as a DHCP client does, which tells the neighbours too.
 func (u *uplink) leased(l lab, card, address string, metric int) {
 	l.Helper()
-	l.sh(fmt.Sprintf("ip link set %[1]s up && ip addr flush dev %[1]s && ip addr add %[2]s/24 dev %[1]s && ip route add default via %[3]s dev %[1]s metric %[4]d && arping -q -U -c 1 -w 1 -I %[1]s %[2]s; true",
+	l.sh(fmt.Sprintf("ip link set %[1]s up && ip addr flush dev %[1]s && ip addr add %[2]s/24 dev %[1]s && ip route add default via %[3]s dev %[1]s metric %[4]d && { arping -q -U -c 1 -w 1 -I %[1]s %[2]s || true; }",
 		card, address, u.gateway, metric))
 }
 
