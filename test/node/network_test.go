@@ -4,6 +4,9 @@ package node
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,6 +52,22 @@ func (l lab) get(pod, url string) string {
 		script = "tinylet exec " + pod + " -- " + script
 	}
 	return l.sh(script)
+}
+
+// rulesProgram is the board's program that shows what the kernel has.
+func rulesProgram(t *testing.T) board.File {
+	t.Helper()
+	env, err := arch().GoEnv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "rules")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./rules")
+	build.Env = append(os.Environ(), env...)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the program that shows rules: %v\n%s", err, out)
+	}
+	return board.File{Path: "/usr/bin/rules", Mode: 0o755, Source: program}
 }
 
 // TestPodNetwork is the pods' network of a node to which a controller has given

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ type neighbours struct {
 
 // TestRouted has two nodes on one link reach each other's pods by routes.
 func TestRouted(t *testing.T) {
-	l := networkLab(t, "mode: routed")
+	l := networkLab(t, "mode: routed, services: true")
 	p := neighbours{a: l, b: l.beside(otherName)}
 	boot := l.bootstrap()
 	p.a.vm = p.a.boot(boot)
@@ -30,6 +31,7 @@ func TestRouted(t *testing.T) {
 	p.a.run(t,
 		step{"a route to the other's pods", p.routes},
 		step{"pods reach each other", p.pods},
+		step{"a Service of both", p.service},
 		step{"a restart without the API server", p.restart},
 		step{"a node goes and comes back", p.goes},
 	)
@@ -59,6 +61,12 @@ func (l lab) podCIDR() string {
 		l.Fatalf("the node has podCIDR %q", node.Spec.PodCIDR)
 	}
 	return node.Spec.PodCIDR
+}
+
+// podGateway is the board's address in the network of its pods.
+func (l lab) podGateway() string {
+	l.Helper()
+	return netip.MustParsePrefix(l.podCIDR()).Addr().Next().String()
 }
 
 // routeTo is the one route to a board's pods.
@@ -111,6 +119,29 @@ func (p *neighbours) pods(l lab) {
 	// What is no other node's pod still sees the node.
 	if got, want := a.get("a", "http://"+l.c.Seen(l.T)), a.network().Address.Addr().String(); got != want {
 		l.Errorf("beyond the nodes seen as %q, want %s", got, want)
+	}
+}
+
+// service has a Service of pods of both boards.
+func (p *neighbours) service(l lab) {
+	a, b := p.with(l.T)
+	l.c.Must(l.T, "label", "pod", "a", "b", "tier=web")
+	l.c.Apply(l.T, strings.Split(services, "---")[0])
+	var s corev1.Service
+	l.c.Get(l.T, &s, "service", "web")
+	url := "http://" + s.Spec.ClusterIP
+	for pod, from := range map[string]lab{"a": a, "b": b} {
+		l.until("both pods answer to "+pod, func() string { return both(from.tally(pod, url)) })
+	}
+	// On the same board replies have to pass its rules, so that it is seen there.
+	if got := a.tally("a", url+"/cgi-bin/who"); got[p.podA] == 0 || got[p.podA]+got[a.podGateway()] != 12 {
+		l.Errorf("seen as %v, want the pod's own address %s by the other board", got, p.podA)
+	}
+	for _, board := range []lab{a, b} {
+		outside := proxied{own: board.network().Address.Addr().String()}
+		if problem := both(outside.ask(l, 30080, "/")); problem != "" {
+			l.Errorf("answered from outside at %s by %s", outside.own, problem)
+		}
 	}
 }
 

@@ -5,9 +5,6 @@ package node
 import (
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/tinylet/tinylet/test/board"
 )
 
 // services lead to the pods a and b.
@@ -40,6 +35,7 @@ spec: {type: NodePort, externalTrafficPolicy: Local, selector: {tier: web}, port
 type proxied struct {
 	rules       string            // of the board before there were Services of ours
 	ips         map[string]string // cluster IPs by name
+	stuck       string            // the pod that answers to c by affinity
 	own, beside string            // the board's address, and the one that asks from outside
 }
 
@@ -54,26 +50,12 @@ func TestServices(t *testing.T) {
 		step{"cluster IPs", p.clusterIPs},
 		step{"affinity", p.affinity},
 		step{"node ports", p.nodePorts},
+		step{"without the agent", p.away},
+		step{"a pod goes", p.goes},
 		step{"no pods", p.refused},
 		step{"nothing left", p.left},
 		step{"switched off", p.off},
 	)
-}
-
-// rulesProgram is the board's program that shows what the kernel has.
-func rulesProgram(t *testing.T) board.File {
-	t.Helper()
-	env, err := arch().GoEnv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "rules")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./rules")
-	build.Env = append(os.Environ(), env...)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the program that shows rules: %v\n%s", err, out)
-	}
-	return board.File{Path: "/usr/bin/rules", Mode: 0o755, Source: program}
 }
 
 // tally counts what came to a dozen requests one after the other, from a pod
@@ -138,13 +120,11 @@ func (p *proxied) clusterIPs(l lab) {
 }
 
 func (p *proxied) affinity(l lab) {
-	for _, from := range []string{"c", ""} {
+	for _, from := range []string{"", "c"} {
 		url := "http://" + p.ips["sticky"] + ":8000"
 		l.until(fmt.Sprintf("the Service with affinity answers to %q", from), func() string {
-			if got := l.get(from, url); got != "a" && got != "b" {
-				return got
-			}
-			return ""
+			p.stuck = l.get(from, url)
+			return both(map[string]int{"a": 1, "b": 1, p.stuck: 1})
 		})
 		if got := l.tally(from, url); len(got) != 1 || got["a"]+got["b"] != 12 {
 			l.Errorf("answered to %q by %v, want one pod alone", from, got)
@@ -182,6 +162,34 @@ func (p *proxied) nodePorts(l lab) {
 	}
 }
 
+// away has Services go on while the agent does not run, and when it begins.
+func (p *proxied) away(l lab) {
+	before := l.sh("rules")
+	for _, verb := range []string{"stop", "start"} {
+		l.sh(l.service(verb))
+		if problem := both(l.tally("c", "http://"+p.ips["web"])); problem != "" {
+			l.Errorf("after the agent's %s answered by %s", verb, problem)
+		}
+	}
+	l.until("the node is Ready", l.nodeReady)
+	if diff := cmp.Diff(before, l.sh("rules")); diff != "" {
+		l.Errorf("rules (-before +after the agent's start):\n%s", diff)
+	}
+}
+
+// goes leaves one pod, also to those whom the other has answered so far.
+func (p *proxied) goes(l lab) {
+	l.c.Must(l.T, "delete", "pod", p.stuck, "--wait=true", "--timeout=4m")
+	for _, url := range []string{"http://" + p.ips["web"], "http://" + p.ips["sticky"] + ":8000"} {
+		l.until("the other pod answers at "+url, func() string {
+			if got := l.tally("c", url); len(got) != 1 || got[p.stuck] > 0 || got["a"]+got["b"] != 12 {
+				return fmt.Sprint(got)
+			}
+			return ""
+		})
+	}
+}
+
 // quickly is how soon a refusal has to come. It takes an emulated board a
 // second to ask.
 const quickly = 5 * time.Second
@@ -198,7 +206,7 @@ func (l lab) refuses(ask func() string) string {
 }
 
 func (p *proxied) refused(l lab) {
-	l.c.Must(l.T, "delete", "pod", "a", "b", "--wait=true", "--timeout=4m")
+	l.c.Must(l.T, "delete", "pod", "--selector=tier=web", "--wait=true", "--timeout=4m")
 	for _, from := range []string{"c", ""} {
 		l.until(fmt.Sprintf("%q is refused", from), func() string {
 			return l.refuses(func() string { return l.get(from, "http://"+p.ips["web"]) })

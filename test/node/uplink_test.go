@@ -46,6 +46,7 @@ func TestUplinkChanges(t *testing.T) {
 		step{"another address", u.readdressed},
 		step{"the second card takes over", u.failover},
 		step{"the first card is back", u.failback},
+		step{"the pods' host", u.host},
 	)
 }
 
@@ -101,7 +102,7 @@ func (u *uplink) works(l lab, address string) {
 	if diff := cmp.Diff(u.pods, u.state(l)); diff != "" {
 		l.Errorf("pods (-at first +now):\n%s", diff)
 	}
-	l.Logf("the pods' host is %s for the cluster, the uplink is %s", l.pod("a").Status.HostIP, l.sh("tinylet net | grep -i uplink; true"))
+	l.Logf("the pods' host is %s for the cluster; %s", l.pod("a").Status.HostIP, l.sh("tinylet net | grep ^UPLINK"))
 }
 
 // tells says what the Node has in place of the address.
@@ -156,4 +157,20 @@ func (u *uplink) failback(l lab) {
 	u.leased(l, "eth0", u.another, 0)
 	l.sh("ip link set eth1 down")
 	u.works(l, u.another)
+}
+
+// resync is how soon a kubelet looks at each pod again: its syncFrequency, and
+// half of it by chance.
+const resync = 90 * time.Second
+
+// host looks at what pods tell of their node, which changed minutes ago, and
+// again just before.
+func (u *uplink) host(l lab) {
+	var got string
+	for began := time.Now(); time.Since(began) < resync; time.Sleep(time.Second) {
+		if got = l.pod("a").Status.HostIP; got == u.another {
+			return
+		}
+	}
+	l.Errorf("a pod has hostIP %s for %v, want %s as its Node has", got, resync, u.another)
 }
