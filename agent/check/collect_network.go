@@ -1,6 +1,7 @@
 package check
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/netip"
@@ -43,22 +44,58 @@ func (t tree) network(o *Options) Network {
 	for _, e := range entries { // ReadDir has sorted them
 		if slices.Contains(configSuffixes, filepath.Ext(e.Name())) && !(ours && e.Name() == ownConfig) {
 			n.Others = append(n.Others, e.Name())
+			if t.onlyLoopback(filepath.Join(n.ConfigFolder, e.Name())) {
+				n.Loopbacks = append(n.Loopbacks, e.Name())
+			}
 		}
 	}
-	n.Mode = decideMode(o.Network.Mode, n.Others)
+	n.Mode = decideMode(o.Network.Mode, len(n.Others) > len(n.Loopbacks))
 	n.Plugin = t.plugin(o.Network.PluginFolder)
 	return n
 }
 
-// decideMode is the mode that the agent takes.
-func decideMode(configured string, others []string) string {
+// decideMode is the mode that the agent takes, which leaves others' networks
+// alone.
+func decideMode(configured string, others bool) string {
 	switch {
 	case configured != "":
 		return configured
-	case len(others) > 0:
+	case others:
 		return config.NetworkCNI
 	}
 	return config.NetworkBridge
+}
+
+// maxLoopback bounds what is read of a configuration that may be of the plugin
+// loopback alone, as in the agent.
+const maxLoopback = 16 << 10
+
+// onlyLoopback says that a configuration has the plugin loopback alone: it is no
+// network of pods. The agent judges by the same.
+func (t tree) onlyLoopback(name string) bool {
+	info, err := os.Stat(t.path(name))
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxLoopback {
+		return false
+	}
+	data, err := t.read(name)
+	if err != nil {
+		return false
+	}
+	type plugin struct {
+		Type string `json:"type"`
+	}
+	var c struct {
+		plugin
+		Plugins []plugin `json:"plugins"`
+	}
+	if json.Unmarshal(data, &c) != nil {
+		return false
+	}
+	if filepath.Ext(name) != ".conflist" {
+		return c.Type == "loopback"
+	}
+	other := func(p plugin) bool { return p.Type != "loopback" }
+	return len(c.Plugins) > 0 && !slices.ContainsFunc(c.Plugins, other)
 }
 
 // ownConfig is tinylet's own configuration. What cannot be read is its own as

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/config"
 	agentnetwork "github.com/tinylet/tinylet/agent/network"
@@ -24,13 +25,39 @@ import (
 func TestModeIsTheAgents(t *testing.T) {
 	for _, configured := range []string{"", config.NetworkBridge, config.NetworkRouted, config.NetworkHost, config.NetworkCNI} {
 		for _, others := range [][]string{nil, {"05-x.conflist"}, {"20-y.conf"}} {
-			if got, want := decideMode(configured, others), agentnetwork.Decide(configured, others); got != want {
+			if got, want := decideMode(configured, others != nil), agentnetwork.Decide(configured, others); got != want {
 				t.Errorf("%q with %v: mode %q, the agent's is %q", configured, others, got, want)
 			}
 		}
 	}
+	for name, data := range map[string]string{
+		"a.conf": loopback, "b.json": loopback, "c.conflist": loopback, "d.conf": loopbackList, "e.conflist": loopbackList,
+		"f.conflist": `{"plugins": []}`, "g.conflist": `{"plugins": [{"type": "loopback"}, {}]}`, "h.conf": "", "i.conf": "{", "j.conf": `{"type": "x"}`,
+		"k.conf": loopback + strings.Repeat(" ", maxLoopback),
+	} {
+		root := files(t, map[string]string{name: data})
+		if got, want := root.onlyLoopback(name), agentnetwork.OnlyLoopback(root.path(name)); got != want {
+			t.Errorf("%s: the loopback alone: %v, for the agent %v", name, got, want)
+		}
+	}
 	if ownConfig != agentnetwork.FileName || cni.Type != agentnetwork.Plugin {
 		t.Errorf("names %s and %s, the agent's are %s and %s", ownConfig, cni.Type, agentnetwork.FileName, agentnetwork.Plugin)
+	}
+}
+
+const (
+	loopback     = `{"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}`
+	loopbackList = `{"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]}`
+)
+
+// What is no file is not waited for.
+func TestLoopbackThatIsNoFile(t *testing.T) {
+	root := files(t, map[string]string{"d/x": ""})
+	if err := unix.Mkfifo(root.path("d/99-loopback.conf"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if root.onlyLoopback("d/99-loopback.conf") || root.onlyLoopback("d") || root.onlyLoopback("none.conf") {
+		t.Error("taken for a configuration of the loopback")
 	}
 }
 
@@ -52,6 +79,7 @@ func TestNetworkConfigurations(t *testing.T) {
 		mode       string
 		ours       bool
 		others     []string
+		loopbacks  []string
 		pods       string
 	}{
 		{name: "nothing", mode: "bridge"},
@@ -61,6 +89,8 @@ func TestNetworkConfigurations(t *testing.T) {
 		{name: "damaged", files: map[string]string{folder + ownConfig: "{"}, mode: "bridge", ours: true},
 		{name: "others", files: map[string]string{folder + "b.conf": "{}", folder + "a.json": "", folder + "README": "", folder + ".tinylet-1": ""}, mode: "cni", others: []string{"a.json", "b.conf"}},
 		{name: "others beside ours", files: map[string]string{folder + ownConfig: ours("tinylet"), folder + "05-x.conflist": "{}"}, configured: "bridge", mode: "bridge", ours: true, others: []string{"05-x.conflist"}, pods: "10.42.3.0/24"},
+		{name: "a distribution's loopback", files: map[string]string{folder + "99-loopback.conf": loopback, folder + "200-loopback.conflist": loopbackList}, mode: "bridge", others: []string{"200-loopback.conflist", "99-loopback.conf"}, loopbacks: []string{"200-loopback.conflist", "99-loopback.conf"}},
+		{name: "a loopback beside others", files: map[string]string{folder + "99-loopback.conf": loopback, folder + "a.conf": "{}"}, mode: "cni", others: []string{"99-loopback.conf", "a.conf"}, loopbacks: []string{"99-loopback.conf"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := Options{Root: string(files(t, tt.files)), Network: config.Network{Mode: tt.configured}}
@@ -71,6 +101,9 @@ func TestNetworkConfigurations(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.others, n.Others); diff != "" {
 				t.Errorf("others (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.loopbacks, n.Loopbacks); diff != "" {
+				t.Errorf("loopbacks (-want +got):\n%s", diff)
 			}
 			if got := listed(n.Pods); got != tt.pods {
 				t.Errorf("networks %s, want %s", got, tt.pods)

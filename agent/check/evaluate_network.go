@@ -39,13 +39,23 @@ func judgeNetworkConfig(n *Network) Finding {
 		return warn(id, "cannot tell which network configurations there are: "+n.Err, "see that "+n.ConfigFolder+" (network.configFolder) is a folder that can be read")
 	}
 	if n.Mode == config.NetworkCNI {
-		if len(n.Others) == 0 {
-			return warn(id, "network.mode is cni, and "+n.ConfigFolder+" has no network configuration: pods wait for one",
+		if len(n.Others) == len(n.Loopbacks) {
+			what := "network.mode is cni, and " + n.ConfigFolder + " has no network configuration"
+			if len(n.Loopbacks) > 0 {
+				what += " but of the loopback"
+			}
+			return warn(id, what+": pods wait for one",
 				"have the cluster's network add-on or the image put one there, or set network.mode: bridge")
+		}
+		if slices.Contains(n.Loopbacks, n.Others[0]) {
+			return n.loopbackFirst(id)
 		}
 		return ok(id, "the pods' network is that of %s, which tinylet leaves alone", filepath.Join(n.ConfigFolder, n.Others[0]))
 	}
 	if len(n.Others) > 0 && n.Others[0] < ownConfig {
+		if slices.Contains(n.Loopbacks, n.Others[0]) {
+			return n.loopbackFirst(id)
+		}
 		file := filepath.Join(n.ConfigFolder, n.Others[0])
 		return warn(id, fmt.Sprintf("network.mode is %s, but the container runtime takes %s, since its name comes before %s", n.Mode, file, ownConfig),
 			"remove "+file+", or set network.mode: cni")
@@ -57,6 +67,14 @@ func judgeNetworkConfig(n *Network) Finding {
 		return ok(id, "tinylet makes the pods' network (%s), of the addresses that the API server assigns", n.Mode)
 	}
 	return ok(id, "tinylet makes the pods' network (%s), %s", n.Mode, listed(n.Pods))
+}
+
+// loopbackFirst is of a configuration without a network that the runtime takes
+// in place of one that has one.
+func (n *Network) loopbackFirst(id string) Finding {
+	file := filepath.Join(n.ConfigFolder, n.Others[0])
+	return warn(id, fmt.Sprintf("network.mode is %s, but the container runtime takes %s, since its name comes first: pods get the loopback alone", n.Mode, file),
+		"remove "+file+", or give it a name that comes last, such as 99-loopback"+filepath.Ext(file))
 }
 
 func listed(all []netip.Prefix) string {

@@ -80,6 +80,10 @@ func mode(name string, others ...string) func(*Network) {
 	return func(n *Network) { n.Mode, n.Others, n.Ours = name, others, name != "cni" }
 }
 
+func loopbacks(names ...string) func(*Facts) {
+	return network(func(n *Network) { n.Loopbacks = names })
+}
+
 var pi = board.Model{Name: "Raspberry Pi 3 Model B", Vendor: "raspberrypi", RaspberryPi: true}
 
 func withoutController(f *Facts, name string) {
@@ -266,6 +270,10 @@ func TestEvaluate(t *testing.T) {
 		{name: "another configuration first", change: network(mode("bridge", "05-x.conflist", "20-y.conf")), id: "pod-network", level: Warn, what: "takes /etc/cni/net.d/05-x.conflist", remedy: "remove /etc/cni/net.d/05-x.conflist, or set network.mode: cni"},
 		{name: "another configuration before the host's", change: network(mode("host", "05-x.conflist")), id: "pod-network", level: Warn, what: "network.mode is host", remedy: "remove"},
 		{name: "another configuration behind", change: network(mode("bridge", "20-y.conf")), id: "pod-network", level: OK, what: "(bridge)"},
+		{name: "a loopback first", change: all(network(mode("bridge", "00-loopback.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "pods get the loopback alone", remedy: "99-loopback.conf"},
+		{name: "a loopback behind", change: all(network(mode("bridge", "99-loopback.conf")), loopbacks("99-loopback.conf")), id: "pod-network", level: OK, what: "(bridge)"},
+		{name: "a loopback alone for another's network", change: all(network(mode("cni", "99-loopback.conf")), loopbacks("99-loopback.conf")), id: "pod-network", level: Warn, what: "no network configuration but of the loopback", remedy: "network.mode: bridge"},
+		{name: "a loopback before another's network", change: all(network(mode("cni", "00-loopback.conf", "10-x.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "takes /etc/cni/net.d/00-loopback.conf", remedy: "remove"},
 		{name: "no list of configurations", change: network(func(n *Network) { n.Err = "not a directory" }), id: "pod-network", level: Warn, what: "not a directory", remedy: "network.configFolder"},
 
 		{name: "plugin not linked yet", change: all(plugin(PluginMissing, true), network(func(n *Network) { n.Ours = false })), id: "network-plugin", level: OK, what: "when it starts"},

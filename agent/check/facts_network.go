@@ -16,9 +16,11 @@ type Network struct {
 	ConfigFolder string
 	// Ours says that tinylet's configuration is there. Others are the names of
 	// those of somebody else, sorted; Err is why they could not be listed.
-	Ours   bool
-	Others []string
-	Err    string
+	// Loopbacks are those among them with the loopback alone, which are no
+	// networks of pods.
+	Ours              bool
+	Others, Loopbacks []string
+	Err               string
 
 	Plugin Plugin
 	Host   HostNetwork

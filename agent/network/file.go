@@ -34,6 +34,17 @@ func (f folder) names() ([]string, error) {
 	return names, nil
 }
 
+// networks leaves out, of configurations of others, those that have the
+// loopback alone.
+func (f folder) networks(others []string) (networks []string) {
+	for _, name := range others {
+		if !OnlyLoopback(filepath.Join(f.path, name)) {
+			networks = append(networks, name)
+		}
+	}
+	return networks
+}
+
 // read is the file of our name, nil if there is none.
 func (f folder) read() ([]byte, error) {
 	file, err := os.Open(filepath.Join(f.path, FileName))

@@ -16,19 +16,20 @@ const FileName = "10-tinylet.conflist"
 var suffixes = []string{".conf", ".conflist", ".json"}
 
 // Decide is the mode that is meant: the configured one, or else bridge, unless
-// others' configurations are there. The names of those come sorted.
-func Decide(configured string, foreign []string) string {
+// others' networks are there: configurations that have more than the loopback
+// (OnlyLoopback).
+func Decide(configured string, networks []string) string {
 	switch {
 	case configured != "":
 		return configured
-	case len(foreign) > 0:
+	case len(networks) > 0:
 		return config.NetworkCNI
 	}
 	return config.NetworkBridge
 }
 
 // shadowing is the file of others that the runtime takes in place of this
-// package's, "" if there is none.
+// package's, "" if there is none. It does not ask what is in the file.
 func shadowing(foreign []string) string {
 	if len(foreign) > 0 && foreign[0] < FileName {
 		return foreign[0]

@@ -210,8 +210,9 @@ func (n *Network) look(ctx context.Context) error {
 	}
 	was, ours := recall(data)
 	others := foreign(names, func() bool { return ours })
-	mode := Decide(n.cfg.Settings.Mode, others)
-	n.announce(mode, others)
+	networks := n.folder.networks(others)
+	mode := Decide(n.cfg.Settings.Mode, networks)
+	n.announce(mode, others, networks)
 	switch mode {
 	case config.NetworkCNI:
 		if ours {
@@ -225,11 +226,11 @@ func (n *Network) look(ctx context.Context) error {
 		return err
 	}
 	n.gone = false
-	networks, doubt := n.networks(ctx, was)
-	if len(networks) == 0 {
+	own, doubt := n.networks(ctx, was)
+	if len(own) == 0 {
 		return doubt
 	}
-	wanted := wanted(n.cfg.Settings, networks, n.directly(was))
+	wanted := wanted(n.cfg.Settings, own, n.directly(was))
 	if err := n.share(ctx, &wanted, was); err != nil {
 		return err
 	}
@@ -254,22 +255,29 @@ func (n *Network) directly(was cni.Config) []netip.Prefix {
 }
 
 // announce says which mode it is, once. Others' configurations are in the way
-// of a network that tinylet makes, and of no other.
-func (n *Network) announce(mode string, others []string) {
-	say := mode
-	if first := shadowing(others); first != "" && mode != config.NetworkCNI && mode != config.NetworkHost {
-		say += ", but the runtime takes " + first
+// of a network that tinylet makes, and of no other; those with the loopback
+// alone, which are no networks, as much: the runtime takes what comes first.
+func (n *Network) announce(mode string, others, networks []string) {
+	first := shadowing(others)
+	if mode == config.NetworkCNI || mode == config.NetworkHost {
+		first = ""
 	}
+	say := mode + " " + first
 	if say == n.said {
 		return
 	}
 	n.said = say
-	if say != mode {
+	file := filepath.Join(n.folder.path, first)
+	switch {
+	case first == "":
+		n.cfg.Log.Info("how pods get their network", "mode", mode, "others", others)
+	case slices.Contains(networks, first):
 		n.cfg.Log.Warn("the container runtime takes a network configuration that is not tinylet's, since its name comes first: remove it, or set network.mode of TinyletConfiguration to cni",
-			"mode", mode, "file", filepath.Join(n.folder.path, others[0]))
-		return
+			"mode", mode, "file", file)
+	default:
+		n.cfg.Log.Warn("the container runtime takes a network configuration that is not tinylet's, since its name comes first, and which gives pods the loopback alone: remove it, or give it a name that comes behind "+FileName,
+			"mode", mode, "file", file)
 	}
-	n.cfg.Log.Info("how pods get their network", "mode", mode, "others", others)
 }
 
 // share makes what all pods share, and takes away what belongs to none.

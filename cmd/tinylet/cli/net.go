@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/network"
 	machine "github.com/tinylet/tinylet/agent/node"
 )
 
@@ -115,6 +116,9 @@ func modeText(doc *NetDocument) string {
 	text := ""
 	switch doc.Mode {
 	case "":
+		if doc.OnlyLoopback {
+			return loopbackText(doc)
+		}
 		if doc.ConfigFile != "" {
 			return "none: " + doc.ConfigFile + " cannot be read, so pods wait for one that can; the agent writes it anew"
 		}
@@ -129,6 +133,15 @@ func modeText(doc *NetDocument) string {
 		return "host: no pod gets a network of its own (" + doc.Refuse + ")"
 	}
 	return doc.Mode + ", by " + doc.ConfigFile
+}
+
+// loopbackText tells of a configuration without a network that comes first.
+func loopbackText(doc *NetDocument) string {
+	text := "none: " + doc.ConfigFile + " has the loopback alone"
+	if filepath.Base(doc.ConfigFile) < network.FileName {
+		return text + ", and the runtime takes it in place of " + cmp.Or(doc.Shadowed, "tinylet's") + ", since its name comes first: remove it"
+	}
+	return text + ", so pods wait for another; the agent writes it"
 }
 
 func bridgeText(doc *NetDocument) string {

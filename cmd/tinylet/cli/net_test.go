@@ -68,6 +68,10 @@ func TestNetTable(t *testing.T) {
 	}
 	torn := fresh
 	torn.ConfigFile = "/etc/cni/net.d/10-tinylet.conflist"
+	lo := fresh
+	lo.ConfigFile, lo.OnlyLoopback = "/etc/cni/net.d/99-loopback.conf", true
+	loFirst := lo
+	loFirst.ConfigFile, loFirst.Shadowed = "/etc/cni/net.d/00-loopback.conf", "/etc/cni/net.d/10-tinylet.conflist"
 	foreign := NetDocument{Mode: "cni", ConfigFolder: "/etc/cni/net.d", ConfigFile: "/etc/cni/net.d/10-flannel.conflist", Uplink: full.Uplink}
 	shadowed := sampleNet()
 	shadowed.Mode, shadowed.ConfigFile, shadowed.Shadowed = "cni", "/etc/cni/net.d/05-other.conf", "/etc/cni/net.d/10-tinylet.conflist"
@@ -82,6 +86,7 @@ func TestNetTable(t *testing.T) {
 	for name, doc := range map[string]NetDocument{
 		"net.txt": full, "net-none.txt": fresh, "net-torn.txt": torn, "net-host.txt": host, "net-foreign.txt": foreign,
 		"net-shadowed.txt": shadowed, "net-damaged.txt": damaged, "net-down.txt": down,
+		"net-loopback.txt": lo, "net-loopback-first.txt": loFirst,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -117,11 +122,23 @@ func TestNetConfiguration(t *testing.T) {
 	c.Refuse = "no"
 	refusing := conflist(t, c)
 	const others = `{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "bridge"}]}`
+	const (
+		loopback     = `{"name": "lo", "type": "loopback"}`
+		loopbackList = `{"name": "lo", "plugins": [{"type": "loopback"}]}`
+	)
+	// only marks those of the loopback alone.
+	const only = "loopback"
 	for _, tt := range []struct {
 		name                 string
 		files                map[string]string
 		mode, file, shadowed string
 	}{
+		{"a loopback", map[string]string{"99-loopback.conf": loopback, "200-loopback.conflist": loopbackList}, only, "200-loopback.conflist", ""},
+		{"a loopback behind", map[string]string{network.FileName: ours, "99-loopback.conf": loopback}, "bridge", network.FileName, ""},
+		{"a loopback first", map[string]string{network.FileName: ours, "00-loopback.conf": loopback}, only, "00-loopback.conf", network.FileName},
+		{"a loopback before a damaged one", map[string]string{network.FileName: "{", "00-loopback.conf": loopback}, only, "00-loopback.conf", ""},
+		{"a loopback before another", map[string]string{"00-loopback.conf": loopback, "50-x.conf": others}, "cni", "00-loopback.conf", ""},
+		{"by its name alone", map[string]string{"99-loopback.conf": others}, "cni", "99-loopback.conf", ""},
 		{"nothing", nil, "", "", ""},
 		{"not configurations", map[string]string{"README": "x", ".tinylet-1": ours}, "", "", ""},
 		{"ours", map[string]string{network.FileName: ours}, "bridge", network.FileName, ""},
@@ -142,8 +159,12 @@ func TestNetConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			base := func(path string) string { return strings.TrimPrefix(path, folder+"/") }
-			if d.Mode != tt.mode || base(d.ConfigFile) != tt.file || base(d.Shadowed) != tt.shadowed {
-				t.Errorf("mode %q, file %q, shadowed %q", d.Mode, d.ConfigFile, d.Shadowed)
+			mode := d.Mode
+			if d.OnlyLoopback {
+				mode += only
+			}
+			if mode != tt.mode || base(d.ConfigFile) != tt.file || base(d.Shadowed) != tt.shadowed {
+				t.Errorf("mode %q, file %q, shadowed %q", mode, d.ConfigFile, d.Shadowed)
 			}
 		})
 	}

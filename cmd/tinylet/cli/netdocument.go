@@ -15,11 +15,15 @@ import (
 type NetDocument struct {
 	// Mode is bridge, routed where pods of other nodes are reached directly,
 	// host where no pod gets a network, cni where the configuration is not
-	// tinylet's, or "" where there is none, or tinylet's cannot be read.
+	// tinylet's, or "" where there is none, or tinylet's cannot be read, or
+	// what the runtime takes is of the loopback alone.
 	Mode string `json:"mode"`
 	// ConfigFolder is the runtime's, and ConfigFile the one that it takes.
 	ConfigFolder string `json:"configFolder"`
 	ConfigFile   string `json:"configFile,omitempty"`
+	// OnlyLoopback says that ConfigFile has the loopback alone, which is no
+	// network, and that no other's network is meant.
+	OnlyLoopback bool `json:"onlyLoopback,omitempty"`
 	// Shadowed is tinylet's own, if the runtime takes another.
 	Shadowed string `json:"shadowed,omitempty"`
 	// Refuse is what a pod hears in the mode host.

@@ -85,10 +85,21 @@ func (d *NetDocument) configuration(folder string) (cni.Config, error) {
 		if mine {
 			d.Shadowed = own
 		}
+		if network.OnlyLoopback(d.ConfigFile) && (mine || !othersNetwork(folder, names[1:])) {
+			d.Mode, d.OnlyLoopback = "", true
+		}
 		return c, nil
 	}
 	d.own(c)
 	return c, nil
+}
+
+// othersNetwork says that one of the configurations, which are others' or
+// damaged, is meant to give pods a network that the agent leaves alone.
+func othersNetwork(folder string, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return name != network.FileName && !network.OnlyLoopback(filepath.Join(folder, name))
+	})
 }
 
 // maxConfig bounds what is read of a configuration, as the agent does.
