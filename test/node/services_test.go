@@ -167,8 +167,10 @@ func (p *proxied) away(l lab) {
 	before := l.sh("rules")
 	for _, verb := range []string{"stop", "start"} {
 		l.sh(l.service(verb))
-		if problem := both(l.tally("c", "http://"+p.ips["web"])); problem != "" {
-			l.Errorf("after the agent's %s answered by %s", verb, problem)
+		for _, got := range []map[string]int{l.tally("", "http://"+p.ips["web"]), p.ask(l, 30080, "/")} {
+			if problem := both(got); problem != "" {
+				l.Errorf("after the agent's %s answered by %s", verb, problem)
+			}
 		}
 	}
 	l.until("the node is Ready", l.nodeReady)
