@@ -33,6 +33,7 @@ func TestRouted(t *testing.T) {
 		step{"pods reach each other", p.pods},
 		step{"a Service of both", p.service},
 		step{"a restart without the API server", p.restart},
+		step{"the other node moves", p.moves},
 		step{"a node goes and comes back", p.goes},
 	)
 }
@@ -170,6 +171,19 @@ func (p *neighbours) restart(l lab) {
 	a.hasRoute("the route stays", want)
 	if got := a.sh("ctr -n k8s.io task ls | sort"); got != tasks {
 		l.Errorf("tasks\n%s\nwere\n%s", got, tasks)
+	}
+}
+
+// moves gives the second board another address, and its own again.
+func (p *neighbours) moves(l lab) {
+	a, b := p.with(l.T)
+	for _, address := range []string{"10.77.0.77", b.network().Address.Addr().String()} {
+		b.leased("eth0", address, 0)
+		a.hasRoute("the route leads to "+address, b.podCIDR()+" via "+address+" dev eth0")
+		if got := a.get("a", "http://"+p.podB+"/cgi-bin/who"); got != p.podA {
+			l.Errorf("seen as %q, want %s", got, p.podA)
+		}
+		b.hasRoute("the other way is as it was", a.routeTo())
 	}
 }
 

@@ -22,7 +22,6 @@ type uplink struct {
 	pods                   map[string]string // addresses and containers of its pods at first
 	seen                   string            // who asks there is told whom it sees
 	first, another, second string            // addresses of eth0, and of eth1
-	gateway                string
 }
 
 // TestUplinkChanges has a node's way to the world go and come back, get another
@@ -32,10 +31,9 @@ func TestUplinkChanges(t *testing.T) {
 	l.second = l.c.BoardNet(t, name+"-wireless")
 	l.vm = l.boot(l.bootstrap())
 	l.until("the node is Ready", l.nodeReady)
-	own := l.network()
 	u := uplink{
-		seen: l.c.Seen(t), gateway: own.Gateway.String(),
-		first: own.Address.Addr().String(), another: "10.77.0.77", second: l.second.Address.Addr().String(),
+		seen: l.c.Seen(t), first: l.network().Address.Addr().String(), another: "10.77.0.77",
+		second: l.second.Address.Addr().String(),
 	}
 	l.c.Apply(t, serves("a", "")+serves("b", "ports: [{containerPort: 80, hostPort: 8080}]"))
 	l.until("two pods run", func() string { return l.running("app in (a,b)", 2) })
@@ -61,11 +59,12 @@ func (u *uplink) state(l lab) map[string]string {
 	return state
 }
 
-// leased sets a card up as a DHCP client does, which tells the neighbours too.
-func (u *uplink) leased(l lab, card, address string, metric int) {
+// leased sets a card of the board up as a DHCP client does, which tells the
+// neighbours too.
+func (l lab) leased(card, address string, metric int) {
 	l.Helper()
 	l.sh(fmt.Sprintf("ip link set %[1]s up && ip addr flush dev %[1]s && ip addr add %[2]s/24 dev %[1]s && ip route add default via %[3]s dev %[1]s metric %[4]d && { arping -q -U -c 1 -w 1 -I %[1]s %[2]s || true; }",
-		card, address, u.gateway, metric))
+		card, address, l.network().Gateway, metric))
 }
 
 // works says that all works with the address that the board is to have now.
@@ -131,13 +130,13 @@ func (u *uplink) comesBack(l lab) {
 	if got := l.get("", "http://127.0.0.1:8080"); got != "b" {
 		l.Errorf("host port without an uplink: %q", got)
 	}
-	u.leased(l, "eth0", u.first, 0)
+	l.leased("eth0", u.first, 0)
 	u.works(l, u.first)
 }
 
 // readdressed has a DHCP server give another address of the same network.
 func (u *uplink) readdressed(l lab) {
-	u.leased(l, "eth0", u.another, 0)
+	l.leased("eth0", u.another, 0)
 	u.works(l, u.another)
 	if got := l.c.Ask(l.T, "http://"+u.first+":8080/"); got == "b" {
 		l.Error("the host port is reached at the former address")
@@ -146,7 +145,7 @@ func (u *uplink) readdressed(l lab) {
 
 // failover has a second card, whose way is the longer one, stay alone.
 func (u *uplink) failover(l lab) {
-	u.leased(l, "eth1", u.second, 200)
+	l.leased("eth1", u.second, 200)
 	u.works(l, u.another)
 	l.sh("ip link set eth0 down")
 	u.works(l, u.second)
@@ -154,7 +153,7 @@ func (u *uplink) failover(l lab) {
 
 // failback has the first card come back as the second goes.
 func (u *uplink) failback(l lab) {
-	u.leased(l, "eth0", u.another, 0)
+	l.leased("eth0", u.another, 0)
 	l.sh("ip link set eth1 down")
 	u.works(l, u.another)
 }
