@@ -109,7 +109,7 @@ func TestMendBesideServices(t *testing.T) {
 			syncs(t, table, someServices()...)
 			before := sorted(list(t, ns))
 			run(t, ns, "nft", c.edit)
-			if err := other.Mend(both); err != nil {
+			if err := other.Mend(both, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := other.Verify(both); err != nil {
@@ -242,7 +242,7 @@ func TestServicesConverge(t *testing.T) {
 		"flush ruleset",
 	} {
 		run(t, ns, "nft", break_)
-		if _, err := table.Ensure(both); err != nil {
+		if _, err := table.Ensure(both, nil); err != nil {
 			t.Fatal(err)
 		}
 		all := edit(0, func(s *Service) { s.Endpoints, s.Port = s.Endpoints[:2], 81 })
@@ -254,7 +254,7 @@ func TestServicesConverge(t *testing.T) {
 		}
 		syncs(t, table, base...)
 	}
-	if err := table.Mend(both); err != nil {
+	if err := table.Mend(both, nil); err != nil {
 		t.Fatal(err)
 	}
 	syncs(t, table, base...)

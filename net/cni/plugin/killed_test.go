@@ -21,6 +21,7 @@ import (
 
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/nft"
 )
 
 // What is asked for: the first by who is killed, and either of the others may be
@@ -55,27 +56,74 @@ func TestKilled(t *testing.T) {
 	if len(n.parsed(text).IPs) != 2 {
 		t.Fatalf("an ADD that is not killed answers %s", text)
 	}
+	var killed atomic.Int32
+	several(len(acts)*len(sequels), func(i int) {
+		nth, sequel := i/len(sequels), sequels[i%len(sequels)]
+		if !*every && nth%len(sequels) != i%len(sequels) {
+			return
+		}
+		t.Run(fmt.Sprintf("%d %s/%s", nth+1, acts[nth], sequel.name), func(t *testing.T) {
+			newNode(t).killed(nth+1, sequel.clean)
+			killed.Add(1)
+		})
+	})
+	t.Logf("%d killed, before each of %d calls: %v", killed.Load(), len(acts), acts)
+}
+
+// several does something many times, several at once.
+func several(times int, do func(i int)) {
 	var (
-		wg     sync.WaitGroup
-		next   atomic.Int32
-		killed atomic.Int32
+		wg   sync.WaitGroup
+		next atomic.Int32
 	)
 	for range 4 {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(acts)*len(sequels); i = int(next.Add(1)) - 1 {
-				nth, sequel := i/len(sequels), sequels[i%len(sequels)]
-				if !*every && nth%len(sequels) != i%len(sequels) {
-					continue
-				}
-				t.Run(fmt.Sprintf("%d %s/%s", nth+1, acts[nth], sequel.name), func(t *testing.T) {
-					newNode(t).killed(nth+1, sequel.clean)
-					killed.Add(1)
-				})
+			for i := int(next.Add(1)) - 1; i < times; i = int(next.Add(1)) - 1 {
+				do(i)
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// TestKilledMending kills the process of an ADD that finds the rules gone while
+// another container lives. Whoever comes next finds them gone as well, or all
+// there.
+func TestKilledMending(t *testing.T) {
+	n := newNode(t)
+	n.robbed()
+	acts, _ := n.addKilled(n.newContainer(), n.config("1.1.0", killedPorts), 0)
+	var killed atomic.Int32
+	several(len(acts), func(i int) {
+		t.Run(fmt.Sprintf("%d %s", i+1, acts[i]), func(t *testing.T) {
+			n := newNode(t)
+			lives, added := n.robbed()
+			n.addKilled(n.newContainer(), n.config("1.1.0", killedPorts), i+1)
+			n.must("ADD", n.newContainer(), n.config("1.1.0"))
+			n.must("CHECK", lives, n.config("1.1.0", otherPorts, `"prevResult":`+added.text))
+			n.must("GC", nil, n.config("1.1.0", noneValid))
+			n.nothing()
+			killed.Add(1)
+		})
+	})
 	t.Logf("%d killed, before each of %d calls: %v", killed.Load(), len(acts), acts)
+}
+
+// robbed has a container with ports of the host, and no rules any more.
+func (n *node) robbed() (lives *container, added answer) {
+	n.Helper()
+	lives = n.newContainer()
+	added = n.must("ADD", lives, n.config("1.1.0", otherPorts))
+	if err := n.on(func() error {
+		table, err := nft.Open()
+		if err != nil {
+			return err
+		}
+		return errors.Join(table.Delete(), table.Close())
+	}); err != nil {
+		n.Fatal(err)
+	}
+	return lives, added
 }
 
 // killed kills an ADD where it is about to act for the nth time, and looks at
