@@ -98,6 +98,8 @@ type Network struct {
 	world   []netip.Addr
 	gone    bool // nothing is left of a mode of before
 	backoff apiclient.Backoff
+	late    []byte    // what the file is to say in a while
+	spared  time.Time // when it was last written for Direct alone
 }
 
 // New makes a Network; nothing is read or changed yet.
@@ -121,7 +123,7 @@ func (n *Network) Look() {
 
 // Direct takes the networks of other nodes' pods that are reached without this
 // node's address. In the mode routed those of the last time are taken until it
-// is called.
+// is called. The rules have them at once, the file within a minute.
 func (n *Network) Direct(networks []netip.Prefix) {
 	n.mu.Lock()
 	changed := !n.directed || !slices.Equal(networks, n.direct)
@@ -155,6 +157,7 @@ func (n *Network) Run(ctx context.Context) error {
 		beside.Go(func() { _ = run(ctx) }) // it ends with ctx alone
 	}
 	defer n.close()
+	defer n.finish()
 	for first := true; ; first = false {
 		began := time.Now()
 		err := n.look(ctx)
@@ -218,10 +221,11 @@ func (n *Network) look(ctx context.Context) error {
 		if ours {
 			_, err = n.folder.remove()
 		}
+		n.late = nil
 		n.leave(ctx, was)
 		return err
 	case config.NetworkHost:
-		err := n.configure(refusing(n.cfg.Settings))
+		err := n.configure(refusing(n.cfg.Settings), was, data)
 		n.leave(ctx, was)
 		return err
 	}
@@ -237,7 +241,7 @@ func (n *Network) look(ctx context.Context) error {
 	if n.cfg.Ensured != nil {
 		n.cfg.Ensured()
 	}
-	if err := n.configure(wanted); err != nil {
+	if err := n.configure(wanted, was, data); err != nil {
 		return err
 	}
 	return doubt
@@ -346,15 +350,8 @@ func (n *Network) collect(ctx context.Context) (empty bool, err error) {
 	return empty && err == nil, err
 }
 
-// configure has the runtime call the plugin.
-func (n *Network) configure(c cni.Config) error {
-	if err := linkPlugin(n.cfg.Settings.PluginFolder, n.cfg.Binary); err != nil {
-		return err
-	}
-	data, err := cni.Conflist(c, networkName, "")
-	if err != nil {
-		return err
-	}
+// write makes the file say data, which c is written as.
+func (n *Network) write(data []byte, c cni.Config) error {
 	changed, err := n.folder.write(data)
 	if changed {
 		n.cfg.Log.Info("network configuration is written", "file", filepath.Join(n.folder.path, FileName), "networks", subnets(c.Ranges))

@@ -22,6 +22,15 @@ const between = 500 * time.Millisecond
 
 // wait is how long nothing has to be told until the next look.
 func (n *Network) wait(err error, first bool) time.Duration {
+	wait := n.patience(err, first)
+	if due := n.due(); due > 0 {
+		wait = min(wait, due)
+	}
+	return wait
+}
+
+// patience is that wait without what is late.
+func (n *Network) patience(err error, first bool) time.Duration {
 	if err != nil {
 		wait := n.backoff.Next()
 		if errors.As(err, new(doubt)) {

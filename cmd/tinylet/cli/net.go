@@ -169,6 +169,9 @@ func masqueradeText(doc *NetDocument) string {
 }
 
 func rulesText(doc *NetDocument) string {
+	if doc.RulesProblem != "" && doc.Mode == config.NetworkRouted {
+		return doc.RulesProblem + "; or nodes have come or gone in the last minute: the configuration follows the rules then"
+	}
 	if doc.RulesProblem != "" {
 		return doc.RulesProblem
 	}

@@ -81,11 +81,13 @@ func TestNetTable(t *testing.T) {
 	damaged.Networks = damaged.Networks[:1]
 	damaged.Bridge = &BridgeDocument{Name: "tinylet0"}
 	damaged.RulesProblem = (&nft.Edited{What: "rules of chain guard"}).Error()
+	behind := sampleNet()
+	behind.RulesProblem, behind.Pods = damaged.RulesProblem, nil
 	down := damaged
 	down.Bridge, down.Masquerade, down.RulesProblem = &BridgeDocument{Name: "tinylet0", Exists: true}, false, ""
 	for name, doc := range map[string]NetDocument{
 		"net.txt": full, "net-none.txt": fresh, "net-torn.txt": torn, "net-host.txt": host, "net-foreign.txt": foreign,
-		"net-shadowed.txt": shadowed, "net-damaged.txt": damaged, "net-down.txt": down,
+		"net-shadowed.txt": shadowed, "net-damaged.txt": damaged, "net-down.txt": down, "net-behind.txt": behind,
 		"net-loopback.txt": lo, "net-loopback-first.txt": loFirst,
 	} {
 		t.Run(name, func(t *testing.T) {
