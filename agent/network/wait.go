@@ -1,9 +1,14 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/apiclient"
 )
 
 // slowLook is how long nothing has to be told before all is looked at again.
@@ -69,16 +74,50 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// watch runs one watch, which ends early only where the kernel cannot tell:
-// the slow look is left then.
+// watchFirst and watchMax are the longest first and the longest last wait until
+// a watch that has broken off begins again; each is at least half as long.
+const (
+	watchFirst = 2 * time.Second
+	watchMax   = time.Minute
+)
+
+// errEnded says that a watch gave no reason.
+var errEnded = errors.New("the watch has ended by itself")
+
+// watch runs one watch until ctx ends. One that breaks off is begun again, and
+// the log told once until one has lasted; while there is none, the slow look is
+// left. A kernel without the protocol is not asked again: each time it would
+// look for a module.
 func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error) {
-	err := watch(ctx, func() {
+	told := func() {
 		n.Look()
 		if n.cfg.Moved != nil {
 			n.cfg.Moved()
 		}
-	})
-	if err != nil && ctx.Err() == nil {
-		n.cfg.Log.Warn("changes of the host's network are noticed late", "error", err)
 	}
+	backoff := apiclient.Backoff{First: watchFirst, Max: watchMax}
+	began := time.Now()
+	err := watch(ctx, told)
+	for said := false; ctx.Err() == nil; {
+		if time.Since(began) >= watchMax {
+			backoff.Reset()
+			said = false
+		}
+		if !said {
+			n.cfg.Log.Warn("changes of the host's network are noticed late, as long as they cannot be watched", "error", cmp.Or(err, errEnded))
+			said = true
+		}
+		if errors.Is(err, unix.EPROTONOSUPPORT) || !pause(ctx, backoff.Next()) {
+			return
+		}
+		began = time.Now()
+		err = watchAgain(ctx, watch, told)
+	}
+}
+
+// watchAgain runs a watch, and tells what nobody has heard before it listened.
+func watchAgain(ctx context.Context, watch func(ctx context.Context, told func()) error, told func()) error {
+	listens := time.AfterFunc(settle, told)
+	defer listens.Stop()
+	return watch(ctx, told)
 }
