@@ -9,10 +9,8 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -149,13 +147,6 @@ func coded(err error) error {
 		return &ExitError{Code: codeNoAgent, Err: err}
 	}
 	return err
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }
 
 // clean keeps text from outside on one line and off the terminal's control

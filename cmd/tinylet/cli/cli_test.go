@@ -514,7 +514,7 @@ func TestEventsWatch(t *testing.T) {
 		{
 			"documents", []string{"--watch", "-o", "json", "--types=Warning"},
 			`{"namespace":"default","pod":"web-board","uid":"6e1b","type":"Warning","reason":"BackOff","message":"back-off\nrestarting","count":1,"first":"2026-05-06T06:57:09Z","last":"2026-05-06T06:57:09Z"}` + "\n",
-			`"message":"\u001b[31m red"`,
+			`"message":"\u001b\u009b[31m red"`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -539,7 +539,7 @@ func TestEventsWatch(t *testing.T) {
 			if diff := cmp.Diff(tt.first, got.String()); diff != "" {
 				t.Fatalf("first events (-want +got):\n%s", diff)
 			}
-			r.Warning(pod.Ref{Namespace: "default", Name: "web-board"}, "Failed", "\x1b[31m red")
+			r.Warning(pod.Ref{Namespace: "default", Name: "web-board"}, "Failed", "\x1b\u009b[31m red")
 			if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, tt.next) {
 				t.Errorf("next event %q, %v", line, err)
 			}
