@@ -33,6 +33,7 @@ func Collect(ctx context.Context, o Options) Facts {
 		Eviction:   o.Eviction,
 
 		IPForward:   t.flag("proc/sys/net/ipv4/ip_forward"),
+		IPv6Forward: t.flag("proc/sys/net/ipv6/conf/all/forwarding"),
 		SharedMount: t.sharedRoot(),
 		Folders:     t.folders(&o),
 		Runtime:     askRuntime(ctx, o.Endpoint),

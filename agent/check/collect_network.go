@@ -139,17 +139,26 @@ func (t tree) plugin(folder string) Plugin {
 
 // hostNetwork asks the kernel of the calling thread's network namespace.
 func hostNetwork(bridge string) HostNetwork {
+	var n HostNetwork
+	var err error
+	if n.Used, err = hostUses(bridge); err != nil {
+		n.Err = err.Error()
+	}
+	n.Known = err == nil
+	if n.Dropping, err = droppingChains(bridge); err != nil {
+		n.RulesErr = err.Error()
+	}
+	n.RulesKnown = err == nil
+	return n
+}
+
+func hostUses(bridge string) ([]UsedNetwork, error) {
 	h, err := link.Open()
 	if err != nil {
-		return HostNetwork{}
+		return nil, err
 	}
 	defer h.Close()
-	used, err := usedNetworks(h, bridge)
-	if err != nil {
-		return HostNetwork{}
-	}
-	dropping, err := droppingChains(bridge)
-	return HostNetwork{Known: true, Used: used, RulesKnown: err == nil, Dropping: dropping}
+	return usedNetworks(h, bridge)
 }
 
 // usedNetworks are those of addresses, and behind them those of routes that are

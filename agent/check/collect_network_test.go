@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -303,7 +304,7 @@ func TestOwnNetworkIsNoFinding(t *testing.T) {
 			return err
 		}
 		defer table.Close()
-		_, err = table.Ensure(nft.Base{Bridge: "tinylet0", Pods: []netip.Prefix{pods4}, Masquerade: true})
+		_, err = table.Ensure(nft.Base{Bridge: "tinylet0", Pods: []netip.Prefix{pods4}, Masquerade: true}, nil)
 		got = hostNetwork("tinylet0")
 		return err
 	}); err != nil {
@@ -314,10 +315,45 @@ func TestOwnNetworkIsNoFinding(t *testing.T) {
 	}
 }
 
+// A kernel that does not tell is known not to have told.
+func TestHostNetworkWithoutRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give up root's rights")
+	}
+	var got HostNetwork
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // and the thread ends with this
+		var none [2]unix.CapUserData
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		if err = unix.Capset(&header, &none[0]); err == nil {
+			got = hostNetwork("tinylet0")
+		}
+	}()
+	<-ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.RulesKnown || !strings.Contains(got.RulesErr, "not permitted") || !got.Known || got.Err != "" {
+		t.Errorf("host's network %+v", got)
+	}
+}
+
+func TestIPv6ForwardIsRead(t *testing.T) {
+	for text, want := range map[string]Known{"0\n": No, "1\n": Yes, "": Unknown} {
+		root := files(t, map[string]string{"proc/sys/net/ipv6/conf/all/forwarding": text})
+		if f := Collect(t.Context(), Options{Root: string(root), Endpoint: "unix:///nowhere"}); f.IPv6Forward != want {
+			t.Errorf("%q: %v", text, f.IPv6Forward)
+		}
+	}
+}
+
 // A tree is not this machine: nothing is asked of the kernel for it.
 func TestTreeHasNoHostNetwork(t *testing.T) {
 	f := Collect(t.Context(), Options{Root: t.TempDir(), Endpoint: "unix:///nowhere"})
-	if f.Network.Host.Known || f.Network.Mode != config.NetworkBridge || f.Network.ConfigFolder != config.DefaultConfigFolder {
+	if f.Network.Host.Known || f.Network.Host.Err+f.Network.Host.RulesErr != "" || f.Network.Mode != config.NetworkBridge || f.Network.ConfigFolder != config.DefaultConfigFolder {
 		t.Errorf("network %+v", f.Network)
 	}
 }

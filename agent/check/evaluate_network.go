@@ -16,17 +16,41 @@ func (n *Network) own() bool {
 	return n.Mode == config.NetworkBridge || n.Mode == config.NetworkRouted
 }
 
+// hasIPv6 says that pods are to have addresses of that.
+func (n *Network) hasIPv6() bool {
+	is := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	return n.Mode != config.NetworkHost && slices.ContainsFunc(n.Pods, is)
+}
+
 func judgeNetwork(f *Facts) []Finding {
 	n := &f.Network
 	out := []Finding{judgeNetworkConfig(n)}
 	if n.Mode != config.NetworkCNI {
 		out = append(out, judgePlugin(n))
 	}
-	if n.own() && n.Host.Known && len(n.Pods) > 0 {
-		out = append(out, judgeOverlap(n), judgeSecondBridge(n))
+	if n.own() {
+		out = append(out, judgeHostNetwork(n)...)
 	}
-	if n.own() && n.Host.RulesKnown {
+	return out
+}
+
+// judgeHostNetwork judges what the host has beside the pods' network. What the
+// kernel was not asked is left out.
+func judgeHostNetwork(n *Network) (out []Finding) {
+	switch {
+	case len(n.Pods) == 0: // as long as nobody has chosen them
+	case n.Host.Known:
+		out = append(out, judgeOverlap(n), judgeSecondBridge(n))
+	case n.Host.Err != "":
+		out = append(out, warn("network-overlap", "cannot tell whether the host has networks within "+listed(n.Pods)+": "+n.Host.Err,
+			"run tinylet check as root; ip address and ip route show the host's networks"))
+	}
+	switch {
+	case n.Host.RulesKnown:
 		out = append(out, judgeDropping(n))
+	case n.Host.RulesErr != "":
+		out = append(out, warn("forward-drop", "cannot tell whether another table of nftables drops what pods send and get: "+n.Host.RulesErr,
+			"run tinylet check as root, on a kernel with nf_tables; nft list ruleset shows the tables"))
 	}
 	return out
 }

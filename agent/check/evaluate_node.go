@@ -12,6 +12,9 @@ import (
 
 func judgeSettings(f *Facts) []Finding {
 	out := []Finding{judgeForwarding(f)}
+	if f.Network.hasIPv6() {
+		out = append(out, judgeForwarding6(f))
+	}
 	switch f.SharedMount {
 	case Yes:
 		out = append(out, ok("mount-propagation", "the root mount is shared"))
@@ -48,6 +51,28 @@ func judgeForwarding(f *Facts) Finding {
 		return warn(id, "net.ipv4.ip_forward is 0: pods reach nothing outside this node, and kubeadm join refuses it", remedy)
 	}
 	return warn(id, "cannot tell whether packets are forwarded", "see that sysctl net.ipv4.ip_forward is 1")
+}
+
+// judgeForwarding6 is of IPv6, which nobody needs whose pods have none of it.
+func judgeForwarding6(f *Facts) Finding {
+	const id = "ip6-forward"
+	const name = "net.ipv6.conf.all.forwarding"
+	switch f.IPv6Forward {
+	case Yes:
+		return ok(id, "packets of IPv6 are forwarded (%s)", name)
+	case No:
+		if f.Network.own() {
+			return ok(id, "tinylet sets %s when it makes the pods' network", name)
+		}
+		return warn(id, name+" is 0: pods reach nothing outside this node by IPv6",
+			"set "+name+"=1 with sysctl -w and in /etc/sysctl.d, and accept_ra=2 of interfaces that learn their route from routers")
+	case Unknown:
+	}
+	if f.Network.own() && f.IPForward != Unknown { // /proc is there, and that is not
+		return fail(id, "the kernel has no IPv6 ("+name+"), and the pods are to have "+listed(f.Network.Pods)+": they get no network",
+			"take ipv6.disable=1 off the kernel's command line, "+rebuild("CONFIG_IPV6")+", or leave IPv6 out of network.podCIDRs")
+	}
+	return warn(id, "cannot tell whether packets of IPv6 are forwarded", "see that sysctl "+name+" is 1")
 }
 
 // Memory sizes. A board sold with 256 MB shows some 180 MiB when the GPU has

@@ -24,7 +24,7 @@ func healthy() Facts {
 		},
 		Cgroup:    Cgroup{Kind: CgroupUnified, Controllers: []string{"cpuset", "cpu", "io", "memory", "pids"}},
 		Memory:    Memory{Total: 512 * mebibyte, Available: 300 * mebibyte},
-		IPForward: Yes, SharedMount: Yes,
+		IPForward: Yes, IPv6Forward: Yes, SharedMount: Yes,
 		Folders: []Folder{{ID: "pods", Path: "/p", Exists: "/", Writable: true, Needs: 50 * mebibyte, Total: 1000 * mebibyte, Free: 500 * mebibyte, Inodes: 1000, InodesFree: 500}},
 		Runtime: Runtime{
 			Endpoint: "unix:///r", Name: "containerd", Version: "2.0.1", CgroupDriver: "cgroupfs",
@@ -225,6 +225,12 @@ func TestEvaluate(t *testing.T) {
 		{name: "no forwarding, with routes", change: all(forward(No), network(mode("routed"))), id: "ip-forward", level: OK, what: "tinylet sets net.ipv4.ip_forward"},
 		{name: "no forwarding, and no need", change: all(forward(No), network(mode("host"))), id: "ip-forward", level: OK, what: "need not be"},
 		{name: "no forwarding for another's network", change: all(forward(No), network(mode("cni", "10-x.conflist"))), id: "ip-forward", level: Warn, what: "ip_forward", remedy: "sysctl"},
+		{name: "IPv6 is forwarded", change: func(*Facts) {}, id: "ip6-forward", level: OK, what: "packets of IPv6 are forwarded"},
+		{name: "no forwarding of IPv6 yet", change: forward6(No), id: "ip6-forward", level: OK, what: "tinylet sets net.ipv6.conf.all.forwarding"},
+		{name: "no IPv6", change: forward6(Unknown), id: "ip6-forward", level: Fail, what: "the kernel has no IPv6 (net.ipv6.conf.all.forwarding), and the pods are to have 10.88.0.0/24 and fd00:88::/64", remedy: "ipv6.disable=1"},
+		{name: "no IPv6, and nothing else", change: all(forward6(Unknown), forward(Unknown)), id: "ip6-forward", level: Warn, what: "cannot tell", remedy: "sysctl"},
+		{name: "no forwarding of IPv6 for another's network", change: all(forward6(No), network(mode("cni", "10-x.conflist"))), id: "ip6-forward", level: Warn, what: "by IPv6", remedy: "accept_ra=2"},
+		{name: "no IPv6 for another's network", change: all(forward6(Unknown), network(mode("cni", "10-x.conflist"))), id: "ip6-forward", level: Warn, what: "cannot tell", remedy: "sysctl"},
 		{name: "forwarding cannot be told", change: all(forward(Unknown), network(mode("cni", "10-x.conflist"))), id: "ip-forward", level: Warn, what: "cannot tell", remedy: "sysctl"},
 		{name: "private root", change: func(f *Facts) { f.SharedMount = No }, id: "mount-propagation", level: Warn, what: "private", remedy: "--make-rshared"},
 		{name: "swap", change: func(f *Facts) { f.Memory.Swap = 100 * mebibyte }, id: "swap", level: OK, what: "100 MiB"},
@@ -283,6 +289,8 @@ func TestEvaluate(t *testing.T) {
 		{name: "plugin leads nowhere for good", change: plugin(PluginBroken, false), id: "network-plugin", level: Fail, what: "leads to /usr/bin/tinylet", remedy: "ln -s"},
 		{name: "plugin is no program", change: plugin(PluginInert, true), id: "network-plugin", level: Fail, what: "can be run", remedy: "chmod"},
 
+		{name: "the kernel does not tell", change: network(func(n *Network) { n.Host = HostNetwork{Err: "no memory", RulesErr: "not permitted"} }), id: "network-overlap", level: Warn, what: "within 10.88.0.0/24 and fd00:88::/64: no memory", remedy: "as root"},
+		{name: "nftables do not tell", change: network(func(n *Network) { n.Host.RulesKnown, n.Host.RulesErr = false, "not permitted" }), id: "forward-drop", level: Warn, what: "not permitted", remedy: "as root"},
 		{name: "no overlap", change: uses(), id: "network-overlap", level: OK, what: "10.88.0.0/24 and fd00:88::/64"},
 		{name: "overlap with the host's network", change: uses(address("10.88.0.0/16", "eth1")), id: "network-overlap", level: Fail, what: "10.88.0.0/24 of the pods and 10.88.0.0/16, to which the host has an address over eth1", remedy: "network.podCIDRs"},
 		{name: "overlap with one address", change: uses(address("10.88.0.7/32", "wg0")), id: "network-overlap", level: Fail, what: "10.88.0.7/32", remedy: "--cluster-cidr"},
@@ -399,6 +407,8 @@ func all(changes ...func(*Facts)) func(*Facts) {
 
 func forward(known Known) func(*Facts) { return func(f *Facts) { f.IPForward = known } }
 
+func forward6(known Known) func(*Facts) { return func(f *Facts) { f.IPv6Forward = known } }
+
 func services(f *Facts) { f.Network.Services = true }
 
 func notReady(f *Facts) { f.Runtime.NetworkReady = &Condition{Reason: "NetworkPluginNotReady"} }
@@ -431,7 +441,25 @@ func TestNetworkIsJudgedByItsMode(t *testing.T) {
 	}
 }
 
-// A host that cannot be asked is not judged, nor are networks that nobody knows.
+// Who does not need IPv6 hears nothing of it.
+func TestForwardingOfIPv6IsJudgedWhereItIsNeeded(t *testing.T) {
+	for name, change := range map[string]func(*Network){
+		"IPv4 alone": func(n *Network) { n.Pods = n.Pods[:1] },
+		"unknown":    func(n *Network) { n.Pods = nil },
+		"host":       mode("host"),
+	} {
+		f := healthy()
+		f.IPv6Forward = No
+		change(&f.Network)
+		for _, finding := range judgeSettings(&f) {
+			if finding.ID == "ip6-forward" {
+				t.Errorf("%s: %+v", name, finding)
+			}
+		}
+	}
+}
+
+// A host that is not asked is not judged, nor are networks that nobody knows.
 func TestNetworkThatIsNotKnown(t *testing.T) {
 	f := healthy()
 	f.Network.Host = HostNetwork{}

@@ -27,6 +27,7 @@ type Facts struct {
 	Eviction   Eviction
 
 	IPForward   Known
+	IPv6Forward Known
 	SharedMount Known // the root mount propagates
 
 	Folders []Folder

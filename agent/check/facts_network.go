@@ -49,15 +49,19 @@ const (
 
 // HostNetwork is what this node's own network looks like.
 type HostNetwork struct {
-	// Known says that the kernel has told.
+	// Known says that the kernel has told; Err is why it has not, "" where it
+	// was not asked.
 	Known bool
+	Err   string
 	// Used are the networks that the host's interfaces have addresses of, or
 	// that routes of the main table lead to, without the default ones and
 	// those of the pods' bridge.
 	Used []UsedNetwork
 	// Dropping are chains of others that drop what is forwarded and have no
-	// rule for the pods' bridge; RulesKnown says that nftables has told.
+	// rule for the pods' bridge; RulesKnown says that nftables has told, and
+	// RulesErr why it has not.
 	RulesKnown bool
+	RulesErr   string
 	Dropping   []DroppingChain
 }
 
