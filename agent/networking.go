@@ -57,9 +57,11 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 	if p.network, err = network.New(c); err != nil {
 		return err
 	}
-	if p.cluster != nil {
-		p.cluster.inputs.problem = problems(p.cluster.inputs.problem, p.network.Problem)
+	if p.cluster == nil {
+		p.local.TellProblem(p.network.Problem)
+		return nil
 	}
+	p.cluster.inputs.problem = problems(p.cluster.inputs.problem, p.network.Problem)
 	return nil
 }
 

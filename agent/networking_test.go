@@ -92,7 +92,7 @@ func TestDismantle(t *testing.T) {
 			return err
 		}
 		defer table.Close()
-		_, err = table.Ensure(nft.Base{Bridge: "tinylet0", Pods: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}, Masquerade: true})
+		_, err = table.Ensure(nft.Base{Bridge: "tinylet0", Pods: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}, Masquerade: true}, nil)
 		return err
 	}
 	for name, tt := range map[string]struct {
