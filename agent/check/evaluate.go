@@ -18,7 +18,6 @@ func Evaluate(f Facts) []Finding {
 		judgeEviction,
 		judgeFolders,
 		judgeRuntime,
-		judgeNetwork,
 		judgeClock,
 		judgeName,
 		judgeConfig,

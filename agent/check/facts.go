@@ -27,12 +27,10 @@ type Facts struct {
 	Eviction   Eviction
 
 	IPForward   Known
-	IPv6Forward Known
 	SharedMount Known // the root mount propagates
 
 	Folders []Folder
 	Runtime Runtime
-	Network Network
 	Config  Config
 }
 

@@ -101,8 +101,6 @@ type TinyletConfiguration struct {
 	//
 	// Default: none
 	StatusPageTokenFile string `json:"statusPageTokenFile,omitempty"`
-	// Network is how pods get their network.
-	Network Network `json:"network,omitzero"`
 }
 
 // Defaults of TinyletConfiguration.
