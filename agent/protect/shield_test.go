@@ -2,7 +2,6 @@ package protect
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,19 +13,20 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// What services get, of the board's 64 MiB: half each.
+// Of 96 MiB the agent's service gets 32 and the runtime's 64; the groups above
+// either get all.
 func TestShield(t *testing.T) {
 	const own, runtime = "/system.slice/tinylet.service", "/system.slice/containerd.service"
 	for _, tc := range []struct {
 		name, controllers, cgroup string
 		has                       map[string]string // memory.min
-		want                      []string          // groups that get it, in MiB
+		want                      []string          // groups that get theirs, the service's first
 	}{
-		{"a service", "cpu memory", "0::" + own, nil, []string{own + " 32", "/system.slice 64"}},
-		{"the second of a slice", "cpu memory", "0::" + runtime, map[string]string{own: "33554432", "/system.slice": "67108864"}, []string{runtime + " 32"}},
-		{"somebody protects more", "cpu memory", "0::" + own, map[string]string{own: "max", "/system.slice": "99999999"}, nil},
-		{"somebody protects less", "cpu memory", "0::" + own, map[string]string{own: "1048576"}, []string{own + " 32", "/system.slice 64"}},
-		{"a slice of its own", "cpu memory", "0::/a.slice/a-b.slice/x.service", nil, []string{"/a.slice/a-b.slice/x.service 32", "/a.slice/a-b.slice 64", "/a.slice 64"}},
+		{"a service", "cpu memory", "0::" + own, nil, []string{own, "/system.slice"}},
+		{"the second of a slice", "cpu memory", "0::" + runtime, map[string]string{own: "33554432", "/system.slice": "100663296"}, []string{runtime}},
+		{"somebody protects more", "cpu memory", "0::" + own, map[string]string{own: "max", "/system.slice": "199999999"}, nil},
+		{"somebody protects less", "cpu memory", "0::" + own, map[string]string{own: "1048576"}, []string{own, "/system.slice"}},
+		{"a slice of its own", "cpu memory", "0::/a.slice/a-b.slice/x.service", nil, []string{"/a.slice/a-b.slice/x.service", "/a.slice/a-b.slice", "/a.slice"}},
 		{"a service of nobody's", "cpu memory", "0::/x.service", nil, nil},
 		{"a service in a folder", "cpu memory", "0::/a.slice/b/x.service", nil, nil},
 		{"by hand", "cpu memory", "0::/user.slice/user-0.slice/session-1.scope", nil, nil},
@@ -46,21 +46,30 @@ func TestShield(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var told []string
+			c.Memory = 512 << 20
+			got := make(map[string]string)
 			c.Unit = func(path string, r cgroups.Resources) error {
-				least, err := strconv.ParseUint(r.Unified["memory.min"], 10, 64)
-				if err != nil || r.CPUWeight != 0 {
+				if r.CPUWeight != 0 {
 					t.Errorf("%s gets %+v", path, r)
 				}
-				told = append(told, fmt.Sprintf("%s %d", path, least>>20))
+				got[path] = r.Unified["memory.min"]
 				return nil
 			}
-			for _, shield := range []func(int) error{c.ShieldAgent, c.ShieldRuntime} {
-				told = nil
-				if err := shield(7); err != nil {
+			for _, of := range []struct {
+				shield func(int) error
+				share  string
+			}{{c.ShieldAgent, "33554432"}, {c.ShieldRuntime, "67108864"}} {
+				clear(got)
+				if err := of.shield(7); err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(tc.want, told); diff != "" {
+				want := make(map[string]string)
+				for i, group := range tc.want {
+					if want[group] = "100663296"; i == 0 {
+						want[group] = of.share
+					}
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
 					t.Error(diff)
 				}
 			}
@@ -96,11 +105,11 @@ func TestShieldOnce(t *testing.T) {
 	}
 }
 
-// Nothing of the reserve is claimed twice, and the larger part is the runtime's
-// with its shims.
+// Nothing of the reserve is claimed twice. The sizes are whole pages of any
+// machine.
 func TestShares(t *testing.T) {
 	for memory, want := range map[uint64][2]uint64{
-		0: {}, 231669760: {28958720, 28958720}, 256 << 20: {32 << 20, 32 << 20}, 512 << 20: {32 << 20, 64 << 20}, 8 << 30: {32 << 20, 64 << 20},
+		0: {}, 220 << 20: {27<<20 + 512<<10, 27<<20 + 512<<10}, 256 << 20: {32 << 20, 32 << 20}, 512 << 20: {32 << 20, 64 << 20}, 8 << 30: {32 << 20, 64 << 20},
 	} {
 		agent, runtime := Shares(memory)
 		if got := [2]uint64{agent, runtime}; got != want {
