@@ -24,6 +24,7 @@ import (
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/logrotate"
 	"github.com/tinylet/tinylet/agent/lost"
+	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pleg"
 	"github.com/tinylet/tinylet/agent/podsync"
@@ -85,6 +86,9 @@ func newBelow(endpoint string, log *slog.Logger) (*below, error) {
 func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *protection, log *slog.Logger) error {
 	a, err := assemble(cfg, runtime, below, calls, tree, guard, log)
 	if err != nil {
+		return err
+	}
+	if err := a.assembleNetwork(cfg, runtime, log); err != nil {
 		return err
 	}
 	if err := a.local.Claim(); errors.Is(err, local.ErrOtherAgent) {
@@ -155,6 +159,7 @@ type parts struct {
 	poller  *cgroups.Poller    // nil without cgroups
 	cpus    *cpus.Manager      // nil where nobody has CPUs alone
 	cgroups *cgroupDriver      // nil without cgroups
+	network *network.Network   // nil where the host's is not touched
 
 	evictions *evictions
 
@@ -178,6 +183,9 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 	}
 	if p.cpus != nil {
 		jobs = append(jobs, p.cpus.Run)
+	}
+	if p.network != nil {
+		jobs = append(jobs, p.network.Run)
 	}
 	if p.cluster != nil {
 		jobs = append(jobs, p.cluster.jobs()...)

@@ -119,6 +119,9 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Renew:  pace.Renew,
 		Registered: func(n *v1.Node) {
 			node.registered(n)
+			if p.network != nil {
+				p.network.Assigned(n.Spec.PodCIDRs)
+			}
 			c.reporter.Look("")
 		},
 		Recovered: c.recovered, Events: p.events, Log: log,

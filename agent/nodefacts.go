@@ -295,6 +295,13 @@ func (f *nodeFacts) cgroupDriver(ctx context.Context) (string, error) {
 // addressesFresh is how long the node's addresses are taken as known.
 const addressesFresh = 30 * time.Second
 
+// forgetAddresses has the addresses read anew when they are asked for next.
+func (f *nodeFacts) forgetAddresses() {
+	f.mu.Lock()
+	f.ipsAt = time.Time{}
+	f.mu.Unlock()
+}
+
 // hostIPs are the node's addresses: the configured ones, or those from which
 // it would speak to the world, IPv4 first.
 func (f *nodeFacts) hostIPs() []string {

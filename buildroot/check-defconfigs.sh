@@ -12,8 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 : "${BUILDROOT:?set it to a checkout of Buildroot}"
 out=$(mktemp -d)
 
-NEEDED="TINYLET TINYLET_PAUSE CONTAINERD CONTAINERD_CRI CRUN LIBSECCOMP
-	CNI_PLUGINS NFTABLES"
+NEEDED="TINYLET TINYLET_PAUSE CONTAINERD CONTAINERD_CRI CRUN LIBSECCOMP"
 trap 'rm -rf "$out"' EXIT
 
 # Prints the lines of defconfig $1 that configuration $2 does not hold.

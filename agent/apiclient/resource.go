@@ -7,6 +7,7 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,6 +36,7 @@ var (
 	Volumes         = Resource{v1.SchemeGroupVersion, "persistentvolumes"}
 	Leases          = Resource{coordinationv1.SchemeGroupVersion, "leases"}
 	RuntimeClasses  = Resource{nodev1.SchemeGroupVersion, "runtimeclasses"}
+	EndpointSlices  = Resource{discoveryv1.SchemeGroupVersion, "endpointslices"}
 	CoreEvents      = Resource{v1.SchemeGroupVersion, "events"}
 	SigningRequests = Resource{certificatesv1.SchemeGroupVersion, "certificatesigningrequests"}
 	TrustBundles    = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
@@ -53,6 +55,7 @@ var kinds = map[schema.GroupVersion][]runtime.Object{
 		&v1.Event{},
 	},
 	coordinationv1.SchemeGroupVersion:      {&coordinationv1.Lease{}},
+	discoveryv1.SchemeGroupVersion:         {&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
 	nodev1.SchemeGroupVersion:              {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
 	certificatesv1.SchemeGroupVersion:      {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
 	certificatesv1beta1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{}},

@@ -28,7 +28,8 @@ func TestCapturedTrees(t *testing.T) {
 			f.Folders = nil
 			var b strings.Builder
 			for _, finding := range Evaluate(f) {
-				if finding.ID == "runtime" {
+				switch finding.ID {
+				case "runtime", "masquerade", "bandwidth": // these modules' names were not kept
 					continue
 				}
 				fmt.Fprintf(&b, "%s %s: %s\n", finding.Level, finding.ID, finding.What)

@@ -4,9 +4,13 @@
 package check
 
 import (
+	"cmp"
 	"context"
+	"net/netip"
 	"runtime"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/config"
 )
 
 // Level is how much a finding weighs.
@@ -46,6 +50,10 @@ type Options struct {
 	NodeName string
 	// FailSwapOn is the configuration's field of that name.
 	FailSwapOn bool
+	// Network is the configuration's section of that name, and PodNetworks
+	// are the networks of the node's pods; nil leaves them to the API server.
+	Network     config.Network
+	PodNetworks []netip.Prefix
 	// Eviction is what the configuration keeps of the memory.
 	Eviction Eviction
 	// ConfigFile names the configuration and Config reads it, answering
@@ -94,10 +102,11 @@ func (o *Options) setDefaults() {
 		{&o.LogDir, DefaultLogDir},
 		{&o.ImageDir, DefaultImageDir},
 		{&o.RunDir, DefaultRunDir},
+		{&o.Network.Bridge, config.DefaultBridge},
+		{&o.Network.ConfigFolder, config.DefaultConfigFolder},
+		{&o.Network.PluginFolder, config.DefaultPluginFolder},
 	} {
-		if *d.field == "" {
-			*d.field = d.value
-		}
+		*d.field = cmp.Or(*d.field, d.value)
 	}
 	if o.Now.IsZero() {
 		o.Now = time.Now()

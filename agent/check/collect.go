@@ -33,9 +33,11 @@ func Collect(ctx context.Context, o Options) Facts {
 		Eviction:   o.Eviction,
 
 		IPForward:   t.flag("proc/sys/net/ipv4/ip_forward"),
+		IPv6Forward: t.flag("proc/sys/net/ipv6/conf/all/forwarding"),
 		SharedMount: t.sharedRoot(),
 		Folders:     t.folders(&o),
 		Runtime:     askRuntime(ctx, o.Endpoint),
+		Network:     t.network(&o),
 	}
 	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {
 		if err := cgroups.AskSystemd(o.Root); err != nil {
@@ -43,6 +45,9 @@ func Collect(ctx context.Context, o Options) Facts {
 		} else if err := cgroups.AskSystemBus(o.Root); err != nil {
 			f.Runtime.SystemBus = err.Error()
 		}
+	}
+	if o.Root == "/" {
+		f.Network.Host = hostNetwork(f.Network.Bridge)
 	}
 	if f.NodeName == "" {
 		f.NodeName = t.word("proc/sys/kernel/hostname")

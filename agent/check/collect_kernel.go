@@ -24,12 +24,22 @@ var features = []feature{
 	{"veth", "CONFIG_VETH"},
 	{"bridge", "CONFIG_BRIDGE"},
 	{"nf_tables", "CONFIG_NF_TABLES"},
+	{"nf_conntrack", "CONFIG_NF_CONNTRACK"},
+	{"nft_chain_nat", "CONFIG_NFT_NAT"},
+	{"nft_ct", "CONFIG_NFT_CT"},
+	{"nft_fib_inet", "CONFIG_NFT_FIB_INET"},
+	{"nft_masq", "CONFIG_NFT_MASQ"},
+	{"nft_nat", "CONFIG_NFT_NAT"},
+	{"nft_numgen", "CONFIG_NFT_NUMGEN"},
+	{"nft_reject_inet", "CONFIG_NFT_REJECT"},
+	{"sch_tbf", "CONFIG_NET_SCH_TBF"},
 }
 
 // Options of the kernel's configuration that matter beside the features'.
 var kernelOptions = []string{
 	"CONFIG_CGROUPS", "CONFIG_MEMCG", "CONFIG_CPUSETS", "CONFIG_CGROUP_PIDS", "CONFIG_CGROUP_SCHED",
 	"CONFIG_BLK_CGROUP", "CONFIG_PSI", "CONFIG_PSI_DEFAULT_DISABLED", "CONFIG_USER_NS", "CONFIG_SECCOMP_FILTER",
+	"CONFIG_NF_TABLES_INET",
 }
 
 func (t tree) kernel() Kernel {

@@ -18,6 +18,7 @@ func Evaluate(f Facts) []Finding {
 		judgeEviction,
 		judgeFolders,
 		judgeRuntime,
+		judgeNetwork,
 		judgeClock,
 		judgeName,
 		judgeConfig,

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tinylet/tinylet/agent/config"
 )
 
 // Kernel versions. Below the first, cgroup v2 has no freezer (it came with
@@ -36,17 +38,84 @@ func judgeKernel(f *Facts) []Finding {
 
 func judgeFeatures(f *Facts) []Finding {
 	k := &f.Kernel
-	out := []Finding{
-		judgeModule(k, "overlayfs", "overlay", Fail, "container images cannot be put together", "CONFIG_OVERLAY_FS"),
-		judgeModule(k, "veth", "veth", Fail, "pods cannot be joined to a network of their own", "CONFIG_VETH"),
-		judgeModule(k, "bridge", "bridge", Fail, "pods cannot be joined to a network of their own", "CONFIG_BRIDGE"),
-		judgeModule(k, "nf-tables", "nf_tables", Warn, "masquerading and host ports may not work", "CONFIG_NF_TABLES"),
-	}
+	out := []Finding{judgeModule(k, "overlayfs", "overlay", Fail, "container images cannot be put together", "CONFIG_OVERLAY_FS")}
+	out = append(out, judgeNetworkFeatures(k, &f.Network)...)
 	out = append(out,
 		judgeKnown("seccomp", k.Seccomp, "seccomp filters", "seccomp profiles of pods cannot be applied", rebuild("CONFIG_SECCOMP", "CONFIG_SECCOMP_FILTER")),
 		judgeUserNamespaces(k),
 		judgePressure(k))
 	return out
+}
+
+// judgeNetworkFeatures: what somebody else's network needs beyond its links
+// only he knows, and pods on the host's network need nothing.
+func judgeNetworkFeatures(k *Kernel, n *Network) []Finding {
+	if n.Mode == config.NetworkHost {
+		return nil
+	}
+	const noLinks = "pods cannot be joined to a network of their own"
+	out := []Finding{
+		judgeModule(k, "veth", "veth", Fail, noLinks, "CONFIG_VETH"),
+		judgeModule(k, "bridge", "bridge", Fail, noLinks, "CONFIG_BRIDGE"),
+	}
+	if !n.own() {
+		return append(out, judgeModule(k, "nf-tables", "nf_tables", Warn, "masquerading and host ports may not work", "CONFIG_NF_TABLES"))
+	}
+	const noRules = "the pods' network cannot be made"
+	tables := judgeModule(k, "nf-tables", "nf_tables", Fail, noRules, "CONFIG_NF_TABLES")
+	if tables.Level == OK && k.Config["CONFIG_NF_TABLES_INET"] == "n" {
+		tables = fail("nf-tables", "the kernel's nf_tables has no family inet: "+noRules, rebuild("CONFIG_NF_TABLES_INET"))
+	}
+	out = append(out, tables)
+	if tables.Level != Fail { // what follows needs it
+		out = append(out, judgeModules(k, "masquerade", natModules, noRules))
+		if n.Services {
+			out = append(out, judgeModules(k, "services", serviceModules, "pods cannot reach Services (network.services)"))
+		}
+	}
+	return append(out, judgeModule(k, "bandwidth", "sch_tbf", Warn, "pods whose annotations limit their bandwidth do not start", "CONFIG_NET_SCH_TBF"))
+}
+
+// natModules are what the rules of the pods' network are made of.
+var natModules = []string{"nf_conntrack", "nft_chain_nat", "nft_ct", "nft_fib_inet", "nft_masq", "nft_nat"}
+
+// serviceModules are what those of Services are made of, beside natModules.
+var serviceModules = []string{"nft_numgen", "nft_reject_inet"}
+
+// judgeModules judges features that are of use together alone.
+func judgeModules(k *Kernel, id string, modules []string, harm string) Finding {
+	var missing, unknown []string
+	for _, m := range modules {
+		switch k.Modules[m] {
+		case No:
+			missing = append(missing, m)
+		case Unknown:
+			unknown = append(unknown, m)
+		case Yes:
+		}
+	}
+	switch {
+	case missing != nil:
+		remedy := fmt.Sprintf("install the modules %[1]s for kernel %[2]s (see modprobe -a %[1]s), or %[3]s", strings.Join(missing, " "), k.Release, rebuild(options(missing)...))
+		if !slices.ContainsFunc(options(missing), func(option string) bool { return k.Config[option] != "n" }) {
+			remedy = rebuild(options(missing)...)
+		}
+		return fail(id, fmt.Sprintf("the kernel has no %s: %s", strings.Join(missing, ", "), harm), remedy)
+	case unknown != nil:
+		return warn(id, fmt.Sprintf("cannot tell whether the kernel has %s; without, %s", strings.Join(unknown, ", "), harm),
+			fmt.Sprintf("try modprobe -a %s; if it fails, %s", strings.Join(unknown, " "), rebuild(options(unknown)...)))
+	}
+	return ok(id, "the kernel has %s", strings.Join(modules, ", "))
+}
+
+// options are those of the kernel's configuration that modules come by.
+func options(modules []string) (all []string) {
+	for _, f := range features {
+		if slices.Contains(modules, f.module) && !slices.Contains(all, f.option) {
+			all = append(all, f.option)
+		}
+	}
+	return all
 }
 
 // judgeModule judges a feature that may be a module; without is how bad its

@@ -6,18 +6,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tinylet/tinylet/agent/config"
 )
 
 func judgeSettings(f *Facts) []Finding {
-	var out []Finding
-	switch f.IPForward {
-	case Yes:
-		out = append(out, ok("ip-forward", "packets are forwarded (net.ipv4.ip_forward)"))
-	case No:
-		out = append(out, warn("ip-forward", "net.ipv4.ip_forward is 0: pods reach nothing outside this node, and kubeadm join refuses it",
-			"set net.ipv4.ip_forward=1 with sysctl -w and in /etc/sysctl.d"))
-	case Unknown:
-		out = append(out, warn("ip-forward", "cannot tell whether packets are forwarded", "see that sysctl net.ipv4.ip_forward is 1"))
+	out := []Finding{judgeForwarding(f)}
+	if f.Network.hasIPv6() {
+		out = append(out, judgeForwarding6(f))
 	}
 	switch f.SharedMount {
 	case Yes:
@@ -37,6 +33,46 @@ func judgeSettings(f *Facts) []Finding {
 		out = append(out, ok("swap", "swap is on, %s", mib(f.Memory.Swap)))
 	}
 	return out
+}
+
+// judgeForwarding: tinylet sets it where it makes the pods' network itself, and
+// nobody needs it where pods have the host's.
+func judgeForwarding(f *Facts) Finding {
+	const id = "ip-forward"
+	const remedy = "set net.ipv4.ip_forward=1 with sysctl -w and in /etc/sysctl.d"
+	switch {
+	case f.IPForward == Yes:
+		return ok(id, "packets are forwarded (net.ipv4.ip_forward)")
+	case f.Network.own():
+		return ok(id, "tinylet sets net.ipv4.ip_forward when it makes the pods' network (kubeadm join wants it before that)")
+	case f.Network.Mode == config.NetworkHost:
+		return ok(id, "packets need not be forwarded: pods have the host's network (kubeadm join wants net.ipv4.ip_forward all the same)")
+	case f.IPForward == No:
+		return warn(id, "net.ipv4.ip_forward is 0: pods reach nothing outside this node, and kubeadm join refuses it", remedy)
+	}
+	return warn(id, "cannot tell whether packets are forwarded", "see that sysctl net.ipv4.ip_forward is 1")
+}
+
+// judgeForwarding6 is of IPv6, which nobody needs whose pods have none of it.
+func judgeForwarding6(f *Facts) Finding {
+	const id = "ip6-forward"
+	const name = "net.ipv6.conf.all.forwarding"
+	switch f.IPv6Forward {
+	case Yes:
+		return ok(id, "packets of IPv6 are forwarded (%s)", name)
+	case No:
+		if f.Network.own() {
+			return ok(id, "tinylet sets %s when it makes the pods' network", name)
+		}
+		return warn(id, name+" is 0: pods reach nothing outside this node by IPv6",
+			"set "+name+"=1 with sysctl -w and in /etc/sysctl.d, and accept_ra=2 of interfaces that learn their route from routers")
+	case Unknown:
+	}
+	if f.Network.own() && f.IPForward != Unknown { // /proc is there, and that is not
+		return fail(id, "the kernel has no IPv6 ("+name+"), and the pods are to have "+listed(f.Network.Pods)+": they get no network",
+			"take ipv6.disable=1 off the kernel's command line, "+rebuild("CONFIG_IPV6")+", or leave IPv6 out of network.podCIDRs")
+	}
+	return warn(id, "cannot tell whether packets of IPv6 are forwarded", "see that sysctl "+name+" is 1")
 }
 
 // Memory sizes. A board sold with 256 MB shows some 180 MiB when the GPU has

@@ -32,9 +32,10 @@ func judgeRuntime(f *Facts) []Finding {
 	return []Finding{
 		judgeRuntimeVersion(r),
 		judgeCondition("runtime-ready", r.Ready, Fail, "the container runtime", "look into containerd's log"),
-		// Only a warning: in a cluster, a pod on the host's network sets it up.
+		// Only a warning: tinylet sets it up when it runs, or in a cluster a pod
+		// on the host's network.
 		judgeCondition("network-ready", r.NetworkReady, Warn, "the pods' network",
-			"put a network configuration into /etc/cni/net.d and its plugins into /opt/cni/bin or /usr/lib/cni"),
+			f.Network.networkRemedy()),
 		judgeCgroupDriver(f),
 	}
 }

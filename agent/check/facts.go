@@ -27,10 +27,12 @@ type Facts struct {
 	Eviction   Eviction
 
 	IPForward   Known
+	IPv6Forward Known
 	SharedMount Known // the root mount propagates
 
 	Folders []Folder
 	Runtime Runtime
+	Network Network
 	Config  Config
 }
 

@@ -32,6 +32,7 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	point(&tc.MemoryQoS, true)
 	point(&tc.OwnCgroup, true)
 	point(&tc.StatusPage, true)
+	setNetworkDefaults(&tc.Network)
 }
 
 // setDefaults fills what is unset with the values of

@@ -101,6 +101,8 @@ type TinyletConfiguration struct {
 	//
 	// Default: none
 	StatusPageTokenFile string `json:"statusPageTokenFile,omitempty"`
+	// Network is how pods get their network.
+	Network Network `json:"network,omitzero"`
 }
 
 // Defaults of TinyletConfiguration.

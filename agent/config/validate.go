@@ -36,6 +36,7 @@ func Validate(cfg *Config) error {
 	c.shutdown(kc)
 	c.apiClient(kc)
 	c.tinylet(&cfg.Tinylet)
+	c.podNetwork(cfg)
 	c.metered(cfg)
 	c.node(cfg)
 	return c.err()

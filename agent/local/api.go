@@ -89,6 +89,9 @@ type Status struct {
 	// Conditions are the node's on a board alone: what it is short of. Those of
 	// a node of a cluster are in Cluster.
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Problem is what keeps pods from the network on a board alone, and what
+	// helps, "" for nothing. A node of a cluster has it in its condition Ready.
+	Problem string `json:"problem,omitempty"`
 	// Health has what is wrong, by the name of the check; empty is healthy.
 	Health map[string]string `json:"health,omitempty"`
 }

@@ -75,6 +75,7 @@ type Server struct {
 	config   Config
 	started  time.Time
 	lock     *os.File      // held from Claim to the end of Run
+	problem  func() string // nil is nothing
 	watches  chan struct{} // one item for each that watches
 	sessions chan struct{} // one item for each session into a container
 }
@@ -97,6 +98,11 @@ func New(c Config) (*Server, error) {
 		watches: make(chan struct{}, maxWatches), sessions: make(chan struct{}, maxSessions),
 	}, nil
 }
+
+// TellProblem has the status tell what is wrong with the node, "" for nothing.
+// It is to be called before Run; problem is called by many at once, and must not
+// block.
+func (s *Server) TellProblem(problem func() string) { s.problem = problem }
 
 // Run answers until ctx ends, then returns nil when everything that it
 // started is done. It fails at once with ErrOtherAgent when another agent

@@ -128,6 +128,9 @@ func (s *Server) status(now time.Time) Status {
 	} else if s.config.Conditions != nil {
 		st.Conditions = s.config.Conditions()
 	}
+	if s.problem != nil {
+		st.Problem = s.problem()
+	}
 	for _, check := range s.config.Checks {
 		if err := check.Healthy(now); err != nil {
 			if st.Health == nil {

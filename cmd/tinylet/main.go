@@ -18,13 +18,14 @@ import (
 	"github.com/tinylet/tinylet/agent"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
+	_ "github.com/tinylet/tinylet/cmd/tinylet/cniplugin" // is the plugin when it is called by its name
 )
 
-// The names that the binary answers to.
+// The names that the binary answers to, beside that of the plugin
+// (cmd/tinylet/cniplugin).
 const (
 	nameTinylet = "tinylet"
 	nameKubelet = "kubelet"
-	nameCNI     = "tinylet-cni"
 )
 
 // agentRun runs the agent until ctx ends, then returns nil.
@@ -55,8 +56,6 @@ func (p *program) main(ctx context.Context, args []string) int {
 	}
 	var err error
 	switch name {
-	case nameCNI:
-		err = errors.New("set up pod network: this build has no CNI plugin; use the distribution's plugins in /opt/cni/bin")
 	case nameKubelet:
 		err = p.execute(ctx, p.kubeletCommand(), args)
 	default:

@@ -51,7 +51,6 @@ func TestMainByName(t *testing.T) {
 		{name: "unknown flag", args: []string{"tinylet", "--nope"}, code: 1, stderr: "tinylet: unknown flag: --nope; see 'tinylet --help'\n"},
 		{name: "missing file", args: []string{"kubelet", "--config=/no/such"}, code: 1, stderr: "kubelet: load configuration: read configuration: open /no/such: no such file"},
 		{name: "invalid setting", args: []string{"kubelet", "--max-pods=-1", "--port=0"}, code: 1, stderr: "it must be between 1 and 65535; maxPods (--max-pods) is -1: it must be 0 or more\n"},
-		{name: "CNI", args: []string{"/opt/cni/bin/tinylet-cni", "ADD"}, code: 1, stderr: "tinylet-cni: set up pod network: this build has no CNI plugin"},
 		{name: "another name", args: []string{"tinylet-arm64", "--version"}, stdout: version},
 		{name: "no name", args: nil, code: 0, stderr: "no pods will run"},
 	} {

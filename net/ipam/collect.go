@@ -78,8 +78,10 @@ func (s *Store) collectOwner(name string, claims []netip.Addr, litter bool, keep
 	}
 	defer o.close()
 	s.did("locked to collect")
-	if err := o.removeLitter(litter); err != nil {
-		return Lease{}, err
+	if litter {
+		if err := o.removeLitter(); err != nil {
+			return Lease{}, err
+		}
 	}
 	l, living, err := o.held()
 	if err != nil {
@@ -93,18 +95,6 @@ func (s *Store) collectOwner(name string, claims []netip.Addr, litter bool, keep
 	// Of what a killed Release left, others may have the rest by now.
 	l.Addresses = without(l.Addresses, without(l.Addresses, freed))
 	return l, err
-}
-
-// removeLitter removes what was left of a replacement.
-func (o *owner) removeLitter(litter bool) error {
-	if !litter {
-		return nil
-	}
-	err := o.store.owners.Remove(o.name + newSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // collectBoots removes the folders of earlier boots.

@@ -275,6 +275,21 @@ func TestReleaseOfHalfTaken(t *testing.T) {
 	}
 }
 
+// Release leaves no file of an owner whose Amend was killed.
+func TestReleaseOfHalfAmended(t *testing.T) {
+	for n := 0; ; n++ {
+		s := open(t, t.TempDir(), "a")
+		taken("me", small, dual)(t, s)
+		at := killed(s, n, func(s *Store) { _ = s.Amend("me", []byte("amended")) })
+		if _, held, err := s.Release("me"); err != nil || !held || len(files(t, s)) != 0 {
+			t.Errorf("killed at %q: released %v, %v, left %q", at, held, err, files(t, s))
+		}
+		if at == "" {
+			return
+		}
+	}
+}
+
 // A Take that was killed leaves nothing that its owner's next one does not
 // find: the address is the same, and none is lost.
 func TestTakeKilledLosesNothing(t *testing.T) {

@@ -209,11 +209,14 @@ func (o *owner) unclaim(list []netip.Addr) (freed []netip.Addr, err error) {
 	return freed, nil
 }
 
-// clear frees the addresses and removes the owner's file. The file goes last:
-// until then all that is left can be found by it.
+// clear frees the addresses and removes the owner's files. The one that has the
+// name goes last: until then all that is left can be found by it.
 func (o *owner) clear(list []netip.Addr) (freed []netip.Addr, err error) {
 	freed, err = o.unclaim(list)
 	if err != nil {
+		return freed, err
+	}
+	if err := o.removeLitter(); err != nil {
 		return freed, err
 	}
 	if err := o.store.owners.Remove(o.name); err != nil {
@@ -221,6 +224,15 @@ func (o *owner) clear(list []netip.Addr) (freed []netip.Addr, err error) {
 	}
 	o.store.did("removed")
 	return freed, nil
+}
+
+// removeLitter removes what a replacement that was killed has left.
+func (o *owner) removeLitter() error {
+	err := o.store.owners.Remove(o.name + newSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // without is a without what is in b.

@@ -41,11 +41,8 @@ const settleTries = 4
 // changes the one that is there. A link of that name that is no bridge gives
 // ErrOtherKind.
 func (h *Handle) EnsureBridge(want Bridge) (Link, error) {
-	if err := want.check(); err != nil {
+	if err := want.complete(); err != nil {
 		return Link{}, err
-	}
-	if want.MAC == nil {
-		want.MAC = StableMAC(want.Name)
 	}
 	for range settleTries {
 		l, settled, err := h.settle(want)
@@ -59,9 +56,33 @@ func (h *Handle) EnsureBridge(want Bridge) (Link, error) {
 	return Link{}, fmt.Errorf("set up bridge %s: something else keeps changing it", want.Name)
 }
 
-func (b Bridge) check() error {
+// CreateBridge makes the bridge, up and without its addresses, where there is
+// none, and leaves one that is there as it is. It is for whoever has more to do
+// before EnsureBridge: the addresses then tell that it was done.
+func (h *Handle) CreateBridge(want Bridge) error {
+	if err := want.complete(); err != nil {
+		return err
+	}
+	err := h.createBridge(want)
+	if errors.Is(err, fs.ErrExist) {
+		var l Link
+		if l, err = h.Link(want.Name); err == nil {
+			err = l.isBridge()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make bridge %s: %w", want.Name, err)
+	}
+	return nil
+}
+
+// complete checks what is wanted, and fills in what is left to this package.
+func (b *Bridge) complete() error {
 	if err := ValidName(b.Name); err != nil {
 		return err
+	}
+	if b.MAC == nil {
+		b.MAC = StableMAC(b.Name)
 	}
 	for _, p := range b.Addresses {
 		if err := validAddress(p); err != nil {
@@ -85,8 +106,8 @@ func (h *Handle) settle(want Bridge) (l Link, settled bool, err error) {
 	if err != nil {
 		return l, false, err
 	}
-	if l.Kind != kindBridge {
-		return l, false, fmt.Errorf("%w, %q, and not removed for that: remove it or choose another name", ErrOtherKind, l.Kind)
+	if err := l.isBridge(); err != nil {
+		return l, false, err
 	}
 	have, err := h.addresses(l.Index)
 	if err != nil {
@@ -99,6 +120,13 @@ func (h *Handle) settle(want Bridge) (l Link, settled bool, err error) {
 		return l, true, nil
 	}
 	return l, false, h.changed()
+}
+
+func (l Link) isBridge() error {
+	if l.Kind != kindBridge {
+		return fmt.Errorf("%w, %q, and not removed for that: remove it or choose another name", ErrOtherKind, l.Kind)
+	}
+	return nil
 }
 
 // changed sends what was built. An address that goes with another is gone

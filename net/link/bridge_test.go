@@ -30,6 +30,24 @@ func global(t testing.TB, h *Handle, index int) (all []string) {
 	return all
 }
 
+func TestCreateBridge(t *testing.T) {
+	h, _ := opened(t)
+	want := Bridge{Name: "br", Addresses: prefixes("10.1.0.1/24")}
+	for _, addresses := range [][]string{nil, {"10.1.0.1/24"}} {
+		if err := h.CreateBridge(want); err != nil {
+			t.Fatal(err)
+		}
+		l := must(h.Link("br"))(t)
+		if got := global(t, h, l.Index); !l.Up || !bytes.Equal(l.MAC, StableMAC("br")) || !slices.Equal(got, addresses) {
+			t.Errorf("want %v, got %+v with %v", addresses, l, got)
+		}
+		must(h.EnsureBridge(want))(t)
+	}
+	if err := h.CreateBridge(Bridge{Name: "lo"}); !errors.Is(err, ErrOtherKind) {
+		t.Errorf("in the place of a device: %v", err)
+	}
+}
+
 func TestBridge(t *testing.T) {
 	h, ns := opened(t)
 	steps := []struct {

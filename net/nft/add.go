@@ -64,39 +64,23 @@ func (t *Table) AddPorts(ports []Port) error {
 
 // checkedAll is all ports as they are kept, each once.
 func checkedAll(ports []Port) ([]Port, error) {
-	type slot struct {
-		protocol Protocol
-		host     uint16
-		v4       bool
-	}
 	all := make([]Port, 0, len(ports))
-	seen := make(map[slot][]Port, len(ports))
-next:
+	seen := make(slots, len(ports))
 	for _, p := range ports {
 		p, err := p.checked()
 		if err != nil {
 			return nil, err
 		}
-		s := slot{p.Protocol, p.Host, p.Pod.Is4()}
-		for _, q := range seen[s] {
-			switch {
-			case p == q:
-				continue next
-			case p.HostIP == q.HostIP, p.collides(q):
-				return nil, &PortTaken{Port: p, Owner: q.Owner}
-			}
+		q, taken := seen.against(p)
+		switch {
+		case !taken:
+			seen.add(p)
+			all = append(all, p)
+		case q != p:
+			return nil, &PortTaken{Port: p, Owner: q.Owner}
 		}
-		seen[s] = append(seen[s], p)
-		all = append(all, p)
 	}
 	return all, nil
-}
-
-// collides says that two ports of different owners exclude each other, one of
-// them on all addresses and one on one.
-func (p Port) collides(q Port) bool {
-	return p.Owner != q.Owner && p.Protocol == q.Protocol && p.Host == q.Host &&
-		p.Pod.Is4() == q.Pod.Is4() && p.HostIP.IsValid() != q.HostIP.IsValid()
 }
 
 // collisions looks for ports of others on one address where these are on all,

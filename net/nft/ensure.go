@@ -13,7 +13,15 @@ import (
 // package, or were flushed. Elements of the maps stay. Nothing is sent but a
 // question if nothing has changed; what was edited by hand is not seen then
 // (Verify, Mend). A kernel that lacks a module gives *Unsupported.
-func (t *Table) Ensure(b Base) (changed bool, err error) {
+//
+// Ports says which host ports there are to be, and may be nil. It is called only
+// where rules are written, once or more, and those of its ports that are missing
+// go into the same transaction: whoever finds the rules need not look for the
+// ports. Where two collide, the one that is there or comes first stays. That,
+// what makes no sense, and what there is no room for is left out without an
+// error, since one port must not keep the rules from all; AddPorts says what is
+// wrong with it. Stale connections to what was missing are forgotten.
+func (t *Table) Ensure(b Base, ports func() ([]Port, error)) (changed bool, err error) {
 	b, err = b.checked()
 	if err != nil {
 		return false, fmt.Errorf("make nftables table inet %s: %w", tableName, err)
@@ -24,21 +32,24 @@ func (t *Table) Ensure(b Base) (changed bool, err error) {
 		return false, nil
 	}
 	if err == nil {
-		err = t.write(chains, have)
+		changed, err = t.write(chains, have, ports)
 	}
 	if err != nil {
 		return false, fmt.Errorf("make nftables table inet %s: %w", tableName, err)
 	}
-	return true, nil
+	return changed, nil
 }
 
-// Mend makes the table anew, whatever it is like. The host ports stay; what
-// else is in it does not, that of SyncServices included, which puts it back
-// when it is called again.
-func (t *Table) Mend(b Base) error {
+// Mend makes the table anew, whatever it is like. The host ports stay, those of
+// ports that are missing are added as Ensure does, and what SyncServices has made
+// stays: who mends need not know of services, and they are another's. What else
+// is in it does not. Only where something that somebody has put into the table
+// holds on to what has to go are services lost, until SyncServices is called
+// again.
+func (t *Table) Mend(b Base, ports func() ([]Port, error)) error {
 	b, err := b.checked()
 	if err == nil {
-		err = t.rebuild(b.layout())
+		err = t.rebuild(b.layout(), ports)
 	}
 	if err != nil {
 		return fmt.Errorf("make nftables table inet %s anew: %w", tableName, err)

@@ -71,7 +71,7 @@ func same(t testing.TB, got, want []Port) {
 
 func ensure(t testing.TB, table *Table, b Base, want bool) {
 	t.Helper()
-	if changed, err := table.Ensure(b); err != nil || changed != want {
+	if changed, err := table.Ensure(b, nil); err != nil || changed != want {
 		t.Fatalf("changed %v, %v", changed, err)
 	}
 }
@@ -173,7 +173,7 @@ func TestVerifyMend(t *testing.T) {
 				t.Errorf("not seen: %v", err)
 			}
 			t.Log(err)
-			if err := table.Mend(both); err != nil {
+			if err := table.Mend(both, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := table.Verify(both); err != nil {
@@ -242,7 +242,7 @@ func TestForeignTables(t *testing.T) {
 		t.Error(err)
 	}
 	add(t, table, somePorts(t)...)
-	if err := table.Mend(both); err != nil {
+	if err := table.Mend(both, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := table.RemovePorts(somePorts(t)); err != nil {
@@ -268,10 +268,10 @@ func TestBadBase(t *testing.T) {
 		"no network":       {Bridge: "pods0", Pods: []netip.Prefix{{}}},
 		"mapped addresses": {Bridge: "pods0", Pods: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}},
 	} {
-		if _, err := table.Ensure(b); err == nil {
+		if _, err := table.Ensure(b, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		if err := table.Mend(b); err == nil {
+		if err := table.Mend(b, nil); err == nil {
 			t.Errorf("%s: no error of Mend", name)
 		}
 		if err := table.Verify(b); err == nil || errors.Is(err, ErrNoTable) {
@@ -286,7 +286,7 @@ func TestAwkwardNetworks(t *testing.T) {
 	ns := nstest.New(t)
 	table := open(t, ns)
 	b := Base{Bridge: "a b", Pods: prefixes("10.0.0.0/31")}
-	if _, err := table.Ensure(b); err == nil {
+	if _, err := table.Ensure(b, nil); err == nil {
 		t.Error("a blank in a name")
 	}
 	b = Base{Bridge: `q"uote`, Pods: prefixes("10.0.0.0/31", "fd00::/127"), Masquerade: true,

@@ -99,11 +99,16 @@ func (r *rule) out(name string) *rule {
 }
 
 // local matches what is for an address of this machine.
-func (r *rule) local() *rule {
+func (r *rule) local() *rule { return r.localAddress(unix.NFTA_FIB_F_DADDR) }
+
+// localSource matches what an address of this machine has sent.
+func (r *rule) localSource() *rule { return r.localAddress(unix.NFTA_FIB_F_SADDR) }
+
+func (r *rule) localAddress(which uint32) *rule {
 	r.begin("fib")
 	r.number(unix.NFTA_FIB_DREG, register(0))
 	r.number(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-	r.number(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_DADDR)
+	r.number(unix.NFTA_FIB_FLAGS, which)
 	return r.end().equal(native(unix.RTN_LOCAL))
 }
 

@@ -189,7 +189,7 @@ func TestManyPorts(t *testing.T) {
 		all[i].Owner = KeptOwner(all[i].Owner)
 	}
 	same(t, listed(t, table), all)
-	if err := table.Mend(both); err != nil {
+	if err := table.Mend(both, nil); err != nil {
 		t.Fatal(err)
 	}
 	same(t, listed(t, table), all)
@@ -264,10 +264,10 @@ func TestConcurrently(t *testing.T) {
 		for i := range 20 {
 			b := both
 			b.Masquerade = i%2 == 0
-			if _, err := mender.Ensure(b); err != nil {
+			if _, err := mender.Ensure(b, nil); err != nil {
 				t.Error(err)
 			}
-			if err := mender.Mend(b); err != nil {
+			if err := mender.Mend(b, nil); err != nil {
 				t.Error(err)
 			}
 		}

@@ -29,9 +29,11 @@ type Service struct {
 	Endpoints      []netip.AddrPort
 	LocalEndpoints []netip.AddrPort
 	// ExternalLocal has External and NodePort lead to local endpoints alone,
-	// and shows these the clients' own addresses. InternalLocal has IPs lead to
-	// local endpoints alone.
+	// and shows these the clients' own addresses; but this machine and what comes
+	// from Bridge, its pods', are led to all. InternalLocal has IPs lead to local
+	// endpoints alone.
 	ExternalLocal, InternalLocal bool
+	Bridge                       string
 	// Affinity is how long a client that has not come back goes on to the same
 	// endpoint, in whole seconds; 0 has each connection led anywhere.
 	Affinity time.Duration
@@ -48,6 +50,8 @@ func (s *Service) check() error {
 		return fmt.Errorf("service %.80q: protocol %d is none of TCP, UDP and SCTP", s.Name, s.Protocol)
 	case s.Port == 0:
 		return fmt.Errorf("service %.80q has no port", s.Name)
+	case s.Bridge != "" && !validInterface(s.Bridge):
+		return fmt.Errorf("service %.80q: bridge %.40q is no name of an interface", s.Name, s.Bridge)
 	case s.Affinity < 0 || s.Affinity > maxAffinity:
 		return fmt.Errorf("service %.80q: affinity of %v is not between 0 and %v", s.Name, s.Affinity, maxAffinity)
 	}

@@ -13,8 +13,8 @@ type services struct {
 	picks map[string]pick
 	// ends are the chains and sets of single endpoints, with affinity.
 	ends map[string]sticky
-	// marking are the chains that mark, with those that they go on to.
-	marking map[string]string
+	// outer are the chains of external addresses, by name.
+	outer map[string]outer
 	// targets are the elements of the verdict maps.
 	targets map[entry]target
 	// flows are the ways that UDP and SCTP may take, for connection tracking.
@@ -36,9 +36,9 @@ var (
 )
 
 // plan is what services make of the table. Of two that claim the same address
-// and port, the first by name has it.
+// and port, one whose cluster IP it is has it, or the first by name.
 func plan(all []Service) (*services, error) {
-	p := &services{map[string]pick{}, map[string]sticky{}, map[string]string{}, map[entry]target{}, map[Port]bool{}}
+	p := &services{map[string]pick{}, map[string]sticky{}, map[string]outer{}, map[entry]target{}, map[Port]bool{}}
 	type id struct {
 		name     string
 		protocol Protocol
@@ -55,20 +55,29 @@ func plan(all []Service) (*services, error) {
 			return nil, fmt.Errorf("service %.80q of %s is there twice", s.Name, s.Protocol)
 		}
 		seen[id{s.Name, s.Protocol}] = true
-		for _, f := range []family{ipv4, ipv6} {
-			p.add(s, f)
+	}
+	// Whoever may make a service chooses its external IPs, but no cluster IPs:
+	// these go first.
+	for _, add := range []func(s *Service, f family){p.addInside, p.addOutside} {
+		for i := range sorted {
+			add(&sorted[i], ipv4)
+			add(&sorted[i], ipv6)
 		}
 	}
 	return p, nil
 }
 
-// add plans what a service has of an IP version.
-func (p *services) add(s *Service, f family) {
-	ips, external := addresses(s.IPs, f), addresses(s.External, f)
-	if len(ips) > 0 {
+// addInside plans the cluster IPs that a service has of an IP version.
+func (p *services) addInside(s *Service, f family) {
+	if ips := addresses(s.IPs, f); len(ips) > 0 {
 		to, reached := p.inside(s, f)
 		p.claim(s, f, ips, to, reached)
 	}
+}
+
+// addOutside plans what else it has.
+func (p *services) addOutside(s *Service, f family) {
+	ips, external := addresses(s.IPs, f), addresses(s.External, f)
 	onNode := s.NodePort != 0 && (len(ips) > 0 || len(endpoints(s.Endpoints, f)) > 0)
 	if !onNode && len(external) == 0 {
 		return
@@ -100,18 +109,19 @@ func (p *services) inside(s *Service, f family) (target, []netip.AddrPort) {
 	return p.all(s, f)
 }
 
-// outside is the same for what others come by. Where the endpoint may be on
-// another node, they are masqueraded, for the reply to come back here.
+// outside is the same for what others come by.
 func (p *services) outside(s *Service, f family) (target, []netip.AddrPort) {
-	if s.ExternalLocal {
-		return p.local(s, f)
-	}
 	to, reached := p.all(s, f)
 	if to == refuse {
 		return to, reached
 	}
+	o := outer{all: to.chain}
+	if s.ExternalLocal {
+		o.apart, o.bridge = true, s.Bridge
+		o.others, _ = p.local(s, f)
+	}
 	name := s.chainName("service-external", f)
-	p.marking[name] = to.chain
+	p.outer[name] = o
 	return target{verdictGoto, name}, reached
 }
 

@@ -12,7 +12,7 @@ import (
 func (t *Table) ClearServices() error {
 	t.services = nil
 	err := t.retry(func(generation uint32) error {
-		chains, sets, err := t.ofServices()
+		chains, sets, err := t.named(ofServices)
 		if err != nil || len(chains)+len(sets) == 0 {
 			return err
 		}

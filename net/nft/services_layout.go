@@ -4,8 +4,11 @@ import "golang.org/x/sys/unix"
 
 // The chains of all services; each has chains of its own beside.
 const (
-	chainServices = "services"
-	chainReject   = "service-reject"
+	chainServices        = "services"
+	chainReject          = "service-reject"
+	chainServicesPre     = "services-prerouting"
+	chainServicesOutput  = "services-output"
+	chainServicesPosting = "services-postrouting"
 )
 
 // masqueradeMark is the bit of a packet's mark by which connections that others
@@ -42,9 +45,9 @@ func serviceChains() []chain {
 	return []chain{
 		{name: chainReject, rules: rejecting()},
 		{name: chainServices, rules: choosing()},
-		{name: "services-prerouting", kind: "nat", hook: unix.NF_INET_PRE_ROUTING, priority: -99, rules: jump},
-		{name: "services-output", kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: -99, rules: jump},
-		{name: "services-postrouting", kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: 99, rules: []*rule{
+		{name: chainServicesPre, kind: "nat", hook: unix.NF_INET_PRE_ROUTING, priority: -99, rules: jump},
+		{name: chainServicesOutput, kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: -99, rules: jump},
+		{name: chainServicesPosting, kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: 99, rules: []*rule{
 			when("from others by a port of this machine").marked().masquerade(),
 		}},
 	}

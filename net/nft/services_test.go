@@ -34,9 +34,9 @@ func someServices() []Service {
 	return []Service{
 		{Name: "shop/web:http", Protocol: TCP, IPs: addrs("10.96.0.1", "fd00:96::1"), Port: 80, NodePort: 30080,
 			External: addrs("198.51.100.1"), Endpoints: ends("10.244.1.2:80", "10.244.1.3:80", "10.244.2.2:80", "[fd00:244:1::2]:80")},
-		{Name: "shop/local", Protocol: TCP, IPs: addrs("10.96.0.2"), Port: 80, NodePort: 30081, ExternalLocal: true,
+		{Name: "shop/local", Protocol: TCP, IPs: addrs("10.96.0.2"), Port: 80, NodePort: 30081, ExternalLocal: true, Bridge: "pods0",
 			Endpoints: ends("10.244.1.2:80", "10.244.2.2:80"), LocalEndpoints: ends("10.244.1.2:80")},
-		{Name: "shop/elsewhere", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, NodePort: 30082, ExternalLocal: true,
+		{Name: "shop/elsewhere", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, NodePort: 30082, ExternalLocal: true, Bridge: "pods0",
 			InternalLocal: true, Endpoints: ends("10.244.2.2:80")},
 		{Name: "shop/none", Protocol: UDP, IPs: addrs("10.96.0.4", "fd00:96::4"), Port: 53, NodePort: 30083},
 		{Name: "shop/sticky", Protocol: TCP, IPs: addrs("10.96.0.5"), Port: 80, Affinity: 3 * time.Hour,
@@ -89,6 +89,83 @@ func TestClearServices(t *testing.T) {
 	golden(t, ns, "services.nft")
 }
 
+// TestMendBesideServices is a call of the plugin, which knows of no services.
+func TestMendBesideServices(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit string
+		lost bool
+	}{
+		"a rule":           {edit: "add rule inet tinylet guard accept"},
+		"a chain":          {edit: "add chain inet tinylet spy { type filter hook input priority 0; policy drop; }"},
+		"a rule's own set": {edit: "add rule inet tinylet guard tcp dport { 1, 2 } accept"},
+		"a map":            {edit: "flush chain inet tinylet host-ports; delete map inet tinylet ports6at; add map inet tinylet ports6at { type ipv6_addr : ipv6_addr; }"},
+		"asleep":           {edit: "add table inet tinylet { flags dormant; }", lost: true},
+		"held by it":       {edit: "flush chain inet tinylet host-ports; delete map inet tinylet ports6at; add map inet tinylet ports6at { type ipv6_addr : ipv6_addr; }; add rule inet tinylet service-reject dnat ip6 to ip6 daddr map @ports6at", lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := nstest.New(t)
+			table, other := open(t, ns), open(t, ns)
+			ensure(t, table, both, true)
+			syncs(t, table, someServices()...)
+			before := sorted(list(t, ns))
+			run(t, ns, "nft", c.edit)
+			if err := other.Mend(both, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Verify(both); err != nil {
+				t.Error(err)
+			}
+			if d := cmp.Diff(before, sorted(list(t, ns))); (d != "") != c.lost {
+				t.Errorf("mended (-before +after):\n%s", d)
+			}
+			syncs(t, table, someServices()...)
+			if d := cmp.Diff(before, sorted(list(t, ns))); d != "" {
+				t.Errorf("services again (-before +after):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestServicesEdited has somebody change what stands before all services.
+func TestServicesEdited(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	ensure(t, table, both, true)
+	syncs(t, table, someServices()...)
+	before := sorted(list(t, ns))
+	for _, edit := range []string{
+		"flush chain inet tinylet services-prerouting",
+		"insert rule inet tinylet services accept",
+		"flush chain inet tinylet services-output; delete chain inet tinylet services-output",
+		"flush chain inet tinylet service-reject; add rule inet tinylet service-reject accept",
+		"add rule inet tinylet services-postrouting accept",
+	} {
+		run(t, ns, "nft", edit)
+		syncs(t, table, someServices()...)
+		if d := cmp.Diff(before, sorted(list(t, ns))); d != "" {
+			t.Errorf("%s (-before +after):\n%s", edit, d)
+		}
+	}
+}
+
+// TestClaims has a service name the cluster IP and the port of another, which
+// is behind it by name.
+func TestClaims(t *testing.T) {
+	p, err := plan([]Service{
+		{Name: "foe/a", Protocol: TCP, IPs: addrs("10.96.0.9"), External: addrs("10.96.0.1", "198.51.100.1"), Port: 443, Endpoints: ends("10.244.6.6:443")},
+		{Name: "kube/api", Protocol: TCP, IPs: addrs("10.96.0.1"), External: addrs("198.51.100.1"), Port: 443, Endpoints: ends("10.244.1.2:6443")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ip, want := range map[string]string{"10.96.0.1": "kube/api", "10.96.0.9": "foe/a", "198.51.100.1": "foe/a"} {
+		e := entry{vipMap(ipv4).name, string(appendPort(netip.MustParseAddr(ip).AsSlice(), TCP, 443))}
+		if got := p.targets[e].chain; !strings.HasSuffix(got, want) {
+			t.Errorf("%s leads to %q, want %s", ip, got, want)
+		}
+	}
+}
+
 func list(t testing.TB, ns *os.File) string {
 	t.Helper()
 	return run(t, ns, "nft", "list", "table", "inet", tableName)
@@ -129,6 +206,9 @@ func TestServicesConverge(t *testing.T) {
 		"another port":     edit(0, func(s *Service) { s.Port, s.NodePort = 81, 0 }),
 		"local":            edit(0, func(s *Service) { s.ExternalLocal = true }),
 		"not local":        edit(1, func(s *Service) { s.ExternalLocal = false }),
+		"another bridge":   edit(1, func(s *Service) { s.Bridge = "pods1" }),
+		"no bridge":        edit(1, func(s *Service) { s.Bridge = "" }),
+		"no local one":     edit(1, func(s *Service) { s.LocalEndpoints = nil }),
 		"sticky":           edit(1, func(s *Service) { s.Affinity = time.Minute }),
 		"not sticky":       edit(4, func(s *Service) { s.Affinity = 0 }),
 		"sticky for less":  edit(4, func(s *Service) { s.Affinity = time.Second }),
@@ -162,7 +242,7 @@ func TestServicesConverge(t *testing.T) {
 		"flush ruleset",
 	} {
 		run(t, ns, "nft", break_)
-		if _, err := table.Ensure(both); err != nil {
+		if _, err := table.Ensure(both, nil); err != nil {
 			t.Fatal(err)
 		}
 		all := edit(0, func(s *Service) { s.Endpoints, s.Port = s.Endpoints[:2], 81 })
@@ -174,7 +254,7 @@ func TestServicesConverge(t *testing.T) {
 		}
 		syncs(t, table, base...)
 	}
-	if err := table.Mend(both); err != nil {
+	if err := table.Mend(both, nil); err != nil {
 		t.Fatal(err)
 	}
 	syncs(t, table, base...)
@@ -195,6 +275,7 @@ func TestBadServices(t *testing.T) {
 		"no name":       func(s *Service) { s.Name = "" },
 		"no port":       func(s *Service) { s.Port = 0 },
 		"protocol":      func(s *Service) { s.Protocol = 1 },
+		"bridge":        func(s *Service) { s.Bridge = "a/b" },
 		"address":       func(s *Service) { s.IPs = []netip.Addr{{}} },
 		"any address":   func(s *Service) { s.External = addrs("0.0.0.0") },
 		"endpoint":      func(s *Service) { s.Endpoints = []netip.AddrPort{{}} },
@@ -225,8 +306,8 @@ func spread(n *network, ns *os.File, protocol, addr string, times int) map[strin
 func TestServicesTraffic(t *testing.T) {
 	n, table := reach(t, both)
 	// The machine outside is another node with a pod, which the route names.
-	n.ip(n.outside, "addr add 10.244.2.2/32 dev lo", "addr add fd00:244:1:9::2/128 dev lo", "route add 10.96.0.0/16 via 192.0.2.1", "route add 198.51.100.0/24 via 192.0.2.1")
-	n.ip(n.host, "route add default via 192.0.2.2")
+	n.ip(n.outside, "addr add 10.244.2.2/32 dev lo", "addr add fd00:244:1:9::2/128 dev lo", "route add 10.96.0.0/16 via 192.0.2.1", "route add 198.51.100.0/24 via 192.0.2.1", "route add 10.244.1.0/24 via 192.0.2.1", "route add fd00:96::/64 via 2001:db8::1")
+	n.ip(n.host, "route add default via 192.0.2.2", "route add default via 2001:db8::2")
 	all := []Service{
 		{Name: "one", Protocol: TCP, IPs: addrs("10.96.0.1", "fd00:96::1"), External: addrs("198.51.100.1"), Port: 8000, NodePort: 30080,
 			Endpoints: ends("10.244.1.2:80", "[fd00:244:1::2]:80")},
@@ -234,11 +315,11 @@ func TestServicesTraffic(t *testing.T) {
 			Endpoints: ends("10.244.1.2:80", "[fd00:244:1::2]:80")},
 		{Name: "two", Protocol: TCP, IPs: addrs("10.96.0.2"), Port: 80, Endpoints: ends("10.244.1.2:80", "10.244.1.3:80")},
 		{Name: "sticky", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, NodePort: 30083, Affinity: time.Hour, Endpoints: ends("10.244.1.2:80", "10.244.1.3:80")},
-		{Name: "none", Protocol: TCP, IPs: addrs("10.96.0.4"), Port: 80, NodePort: 30084},
-		{Name: "none", Protocol: UDP, IPs: addrs("10.96.0.4"), Port: 80, NodePort: 30084},
+		{Name: "none", Protocol: TCP, IPs: addrs("10.96.0.4", "fd00:96::4"), Port: 80, NodePort: 30084},
+		{Name: "none", Protocol: UDP, IPs: addrs("10.96.0.4", "fd00:96::4"), Port: 80, NodePort: 30084},
 		{Name: "local", Protocol: TCP, IPs: addrs("10.96.0.5"), Port: 80, NodePort: 30085, ExternalLocal: true,
 			Endpoints: ends("10.244.1.3:80", "10.244.2.2:80"), LocalEndpoints: ends("10.244.1.3:80")},
-		{Name: "elsewhere", Protocol: TCP, IPs: addrs("10.96.0.6"), Port: 80, NodePort: 30086, ExternalLocal: true, Endpoints: ends("10.244.2.2:80")},
+		{Name: "elsewhere", Protocol: TCP, IPs: addrs("10.96.0.6"), Port: 80, External: addrs("198.51.100.6"), NodePort: 30086, ExternalLocal: true, Bridge: "pods0", Endpoints: ends("10.244.2.2:80")},
 		{Name: "remote", Protocol: TCP, IPs: addrs("10.96.0.7"), Port: 80, NodePort: 30087, Endpoints: ends("10.244.2.2:80")},
 	}
 	syncs(t, table, all...)
@@ -267,6 +348,14 @@ func TestServicesTraffic(t *testing.T) {
 		if got := n.ask(n.outside, "tcp", "192.0.2.1:30085", patience); got != "b 192.0.2.2" {
 			t.Errorf("local: %q", got)
 		}
+		for _, addr := range []string{"192.0.2.1:30086", "198.51.100.6:80"} { // who is here is led to all
+			if got := n.ask(n.a, "tcp", addr, patience); got != "outside 10.244.1.2" {
+				t.Errorf("from a pod to %s on another node: %q", addr, got)
+			}
+			if got := n.ask(n.host, "tcp", addr, patience); got != "outside 192.0.2.1" {
+				t.Errorf("from here to %s on another node: %q", addr, got)
+			}
+		}
 		began := time.Now()
 		if got := n.ask(n.outside, "tcp", "192.0.2.1:30086", patience/4); got != "" || time.Since(began) < patience/4 {
 			t.Errorf("no local endpoint: %q after %v", got, time.Since(began))
@@ -277,7 +366,7 @@ func TestServicesTraffic(t *testing.T) {
 		n.TB = t
 		for _, from := range []*os.File{n.a, n.host, n.outside} {
 			for _, protocol := range []string{"tcp", "udp"} {
-				for _, addr := range []string{"10.96.0.4:80", "192.0.2.1:30084"} {
+				for _, addr := range []string{"10.96.0.4:80", "192.0.2.1:30084", "[fd00:96::4]:80", "[2001:db8::1]:30084"} {
 					began := time.Now()
 					if got := n.ask(from, protocol, addr, patience); got != "" || time.Since(began) > patience/2 {
 						t.Errorf("%s %s: %q after %v", protocol, addr, got, time.Since(began))

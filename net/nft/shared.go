@@ -7,8 +7,9 @@ import (
 )
 
 // Shared says whether a notification of nftables (group NFNLGRP_NFTABLES) is
-// of what all pods share: the table itself, its own chains and their rules, or
-// its maps as a whole. What comes and goes with pods and services is not.
+// of what all pods share: the table itself, its own chains and their rules, and
+// those that stand before all services. What comes and goes with pods and
+// services is not.
 func Shared(kind uint16, payload []byte) bool {
 	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < headerLen || payload[0] != unix.NFPROTO_INET {
 		return false
@@ -31,7 +32,8 @@ func Shared(kind uint16, payload []byte) bool {
 		return true
 	}
 	switch netlink.Text(netlink.Attribute(attributes, name)) {
-	case chainGuard, chainPrerouting, chainOutput, chainHostPorts, chainPostrouting, chainLeaving:
+	case chainGuard, chainPrerouting, chainOutput, chainHostPorts, chainPostrouting, chainLeaving,
+		chainServices, chainReject, chainServicesPre, chainServicesOutput, chainServicesPosting:
 		return true
 	}
 	return false

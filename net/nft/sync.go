@@ -18,8 +18,8 @@ import (
 // anew by anybody, replaces all that is there. The table has to be there
 // (ErrNoTable). After an error nothing has changed but, if it says so,
 // connections that were not forgotten. Where two services claim the same
-// address and port, the first by name has it; one that makes no sense is an
-// error.
+// address and port, one whose cluster IP it is has it, or the first by name; one
+// that makes no sense is an error.
 func (t *Table) SyncServices(all []Service) error {
 	want, err := plan(all)
 	if err != nil {
@@ -46,15 +46,18 @@ func (t *Table) SyncServices(all []Service) error {
 // ofServices says whether SyncServices makes what has such a name.
 func ofServices(name string) bool { return strings.HasPrefix(name, servicePrefix) }
 
-// wrote is what this Table has written, nil if it is not there any more.
+// wrote is what this Table has written, nil if it is not there any more: what
+// stands before the services' own chains is then gone, or was edited.
 func (t *Table) wrote() (*services, error) {
 	if t.services == nil {
 		return nil, nil
 	}
-	there := false
-	err := t.eachRule(chainServices, func(string, []byte) { there = true })
-	if err != nil || !there {
-		return nil, err
+	for _, c := range serviceChains() {
+		var have [][]byte
+		err := t.eachRule(c.name, func(_ string, a []byte) { have = append(have, a) })
+		if err != nil || !slices.EqualFunc(c.rules, have, (*rule).is) {
+			return nil, err
+		}
 	}
 	return t.services, nil
 }
@@ -68,7 +71,7 @@ func conflicts(err error) bool {
 // wanted.
 func (t *Table) renew(want *services) error {
 	err := t.retry(func(generation uint32) error {
-		chains, sets, err := t.ofServices()
+		chains, sets, err := t.named(ofServices)
 		if err != nil {
 			return err
 		}
@@ -89,10 +92,11 @@ func (t *Table) renew(want *services) error {
 	return err
 }
 
-// ofServices lists the chains and sets that are of services.
-func (t *Table) ofServices() (chains, sets []string, err error) {
+// named lists the chains and sets whose names are asked for. Sets that go with
+// their rules have none.
+func (t *Table) named(is func(name string) bool) (chains, sets []string, err error) {
 	err = t.list(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, unix.NFTA_CHAIN_TABLE, "", func(a []byte) {
-		if name := netlink.Text(netlink.Attribute(a, unix.NFTA_CHAIN_NAME)); ofServices(name) {
+		if name := netlink.Text(netlink.Attribute(a, unix.NFTA_CHAIN_NAME)); is(name) {
 			chains = append(chains, name)
 		}
 	})
@@ -100,7 +104,8 @@ func (t *Table) ofServices() (chains, sets []string, err error) {
 		return nil, nil, err
 	}
 	err = t.list(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, unix.NFTA_SET_TABLE, "", func(a []byte) {
-		if name := netlink.Text(netlink.Attribute(a, unix.NFTA_SET_NAME)); ofServices(name) {
+		bound := net32(netlink.Attribute(a, unix.NFTA_SET_FLAGS))&unix.NFT_SET_ANONYMOUS != 0
+		if name := netlink.Text(netlink.Attribute(a, unix.NFTA_SET_NAME)); is(name) && !bound {
 			sets = append(sets, name)
 		}
 	})
@@ -121,11 +126,11 @@ func (t *Table) change(have, want *services) error {
 func (t *Table) put(have, want *services) {
 	picks := changed(have.picks, want.picks, strings.Compare, pick.same)
 	ends := changed(have.ends, want.ends, strings.Compare, equal[sticky])
-	marking := changed(have.marking, want.marking, strings.Compare, equal[string])
-	for _, name := range slices.Concat(ends.added, picks.added, marking.added) {
+	outers := changed(have.outer, want.outer, strings.Compare, equal[outer])
+	for _, name := range slices.Concat(ends.added, picks.added, outers.added) {
 		t.newChain(chain{name: name})
 	}
-	for _, d := range []difference[string]{marking, picks, ends} {
+	for _, d := range []difference[string]{outers, picks, ends} {
 		for _, name := range slices.Concat(d.altered, d.removed) {
 			t.flush(name)
 		}
@@ -137,11 +142,11 @@ func (t *Table) put(have, want *services) {
 	for _, name := range slices.Concat(picks.added, picks.altered) {
 		want.picks[name].write(t, name)
 	}
-	for _, name := range slices.Concat(marking.added, marking.altered) {
-		t.newRule(name, when("").mark().on(want.marking[name]))
+	for _, name := range slices.Concat(outers.added, outers.altered) {
+		want.outer[name].write(t, name)
 	}
 	t.putTargets(have.targets, want.targets)
-	for _, name := range slices.Concat(marking.removed, picks.removed, ends.removed) {
+	for _, name := range slices.Concat(outers.removed, picks.removed, ends.removed) {
 		t.deleteChain(name)
 	}
 }

@@ -6,7 +6,7 @@ import "testing"
 func reach(t testing.TB, b Base) (*network, *Table) {
 	n := connect(t)
 	table := open(t, n.host)
-	if _, err := table.Ensure(b); err != nil {
+	if _, err := table.Ensure(b, nil); err != nil {
 		t.Fatal(err)
 	}
 	n.serve(n.a, ":80", "a")
@@ -33,14 +33,14 @@ func TestMasquerade(t *testing.T) {
 	n.ip(n.outside, "route add 10.244.1.0/24 via 192.0.2.1", "route add fd00:244:1::/64 via 2001:db8::1")
 	direct := both
 	direct.Direct = prefixes("192.0.2.0/25", "2001:db8::/64")
-	if changed, err := table.Ensure(direct); err != nil || !changed {
+	if changed, err := table.Ensure(direct, nil); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	n.answers(n.a, "192.0.2.2:80", "outside 10.244.1.2")
 	n.answers(n.a, "[2001:db8::2]:80", "outside fd00:244:1::2")
 	none := both
 	none.Masquerade = false
-	if changed, err := table.Ensure(none); err != nil || !changed {
+	if changed, err := table.Ensure(none, nil); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	n.answers(n.b, "192.0.2.2:80", "outside 10.244.1.3")

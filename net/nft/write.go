@@ -2,6 +2,7 @@ package nft
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -9,13 +10,39 @@ import (
 	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// write rewrites chains and rules in place. A table of another version, and one
-// whose chains or maps are not what they should be, is made anew.
-func (t *Table) write(chains []chain, have string) error {
+// write rewrites chains and rules in place, unless another has done so by then.
+// A table of another version, and one whose chains or maps are not what they
+// should be, is made anew.
+func (t *Table) write(chains []chain, have string, ports func() ([]Port, error)) (changed bool, err error) {
 	if have != "" && !strings.HasPrefix(have, stampPrefix) {
-		return t.rebuild(chains)
+		return true, t.rebuild(chains, ports)
 	}
-	t.begin(0)
+	var lost []Port
+	err = t.retry(func(generation uint32) error {
+		have, err := t.stamp()
+		if changed = have != stampOf(chains); err != nil || !changed {
+			lost = nil
+			return err
+		}
+		if _, lost, err = t.restorable(ports); err != nil {
+			return err
+		}
+		t.begin(generation)
+		t.rewrite(chains)
+		t.putPorts(lost)
+		return t.commit()
+	})
+	if t.misshapen(err) {
+		return true, t.rebuild(chains, ports)
+	}
+	if err == nil {
+		err = t.forget(nil, lost)
+	}
+	return changed, err
+}
+
+// rewrite puts all but the maps' elements into the transaction.
+func (t *Table) rewrite(chains []chain) {
 	t.newTable()
 	t.newSets()
 	t.newChains(chains)
@@ -23,11 +50,6 @@ func (t *Table) write(chains []chain, have string) error {
 		t.flush(c.name)
 	}
 	t.newRules(chains)
-	err := t.commit()
-	if t.misshapen(err) {
-		return t.rebuild(chains)
-	}
-	return err
 }
 
 // misshapen says that a chain or a map is there, but a different one.
@@ -40,24 +62,58 @@ func (t *Table) misshapen(err error) bool {
 	return kind == unix.NFT_MSG_NEWCHAIN || kind == unix.NFT_MSG_NEWSET || kind == unix.NFT_MSG_NEWRULE
 }
 
-// rebuild makes the table anew, with the host ports it has.
-func (t *Table) rebuild(chains []chain) error {
-	t.services = nil
-	return t.retry(func(generation uint32) error {
-		ports, err := t.allPorts()
-		if err != nil {
+// rebuild makes the table anew, with the host ports and services it has. These
+// are lost if what somebody has put into the table does not let go otherwise, or
+// it sleeps: kernels do not wake a table whose chains change at the same time.
+func (t *Table) rebuild(chains []chain, ports func() ([]Port, error)) error {
+	var lost []Port
+	err := t.verifyTable(nil)
+	if err == nil {
+		lost, err = t.remake(chains, ports, t.dropOthers)
+	}
+	if err != nil {
+		t.services = nil
+		lost, err = t.remake(chains, ports, func() error {
+			t.deleteTable()
+			t.newTable()
+			return nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return t.forget(nil, lost)
+}
+
+// remake makes all but services anew, with the host ports that there are and
+// those that were lost. Clear writes what takes away what is there.
+func (t *Table) remake(chains []chain, ports func() ([]Port, error), clear func() error) (lost []Port, err error) {
+	err = t.retry(func(generation uint32) (err error) {
+		var have []Port
+		if have, lost, err = t.restorable(ports); err != nil {
 			return err
 		}
 		t.begin(generation)
 		t.newTable()
-		t.deleteTable()
-		t.newTable()
+		if err := clear(); err != nil {
+			return err
+		}
 		t.newSets()
 		t.newChains(chains)
 		t.newRules(chains)
-		t.putPorts(ports)
+		t.putPorts(slices.Concat(have, lost))
 		return t.commit()
 	})
+	return lost, err
+}
+
+// dropOthers deletes all that is not of services.
+func (t *Table) dropOthers() error {
+	chains, sets, err := t.named(func(name string) bool { return !ofServices(name) })
+	if err == nil {
+		t.drop(chains, sets)
+	}
+	return err
 }
 
 func (t *Table) newTable() {

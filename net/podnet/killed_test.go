@@ -137,20 +137,55 @@ func TestMended(t *testing.T) {
 
 // TestMendedBesideTeardown has a pod go while the ports of all are put back.
 func TestMendedBesideTeardown(t *testing.T) {
-	l := newLab(t, nil)
-	p := l.start(func(p *Pod) { p.Ports = []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}} })
-	l.net.step = func(name string) {
-		if name == "leases listed" {
-			l.net.step = nil
-			if err := l.net.Teardown(p.ID); err != nil {
-				t.Error(err)
+	for _, row := range []struct {
+		name   string
+		broken []string
+		mend   func(l *lab)
+	}{
+		{"nothing is missing", []string{"true"}, func(l *lab) { l.must(l.net.Ensure) }},
+		{"our table deleted", []string{"nft", "delete", "table", "inet", "tinylet"}, func(l *lab) { l.must(l.net.Ensure) }},
+		{"a rule more", []string{"nft", "insert", "rule", "inet", "tinylet", "prerouting", "accept"}, func(l *lab) { l.must(l.net.Ensure) }},
+		{"before another pod", []string{"nft", "delete", "table", "inet", "tinylet"}, func(l *lab) {
+			p := l.start(nil)
+			l.must(func() error { return l.net.Teardown(p.ID) })
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := newLab(t, nil)
+			p := l.start(func(p *Pod) { p.Ports = []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}} })
+			l.run(row.broken...)
+			l.net.step = func(name string) {
+				if name == "leases listed" {
+					l.net.step = nil
+					if err := l.net.Teardown(p.ID); err != nil {
+						t.Error(err)
+					}
+				}
 			}
-		}
+			row.mend(l)
+			if l.net.step != nil {
+				t.Error("no leases were listed")
+			}
+			if left := l.state(); left != "" {
+				t.Errorf("left:\n%s", left)
+			}
+		})
 	}
-	l.must(l.net.Ensure)
-	if left := l.state(); left != "" {
-		t.Errorf("left:\n%s", left)
-	}
+}
+
+// TestMendedBesideDead has the table gone while a pod lives, and there is the
+// lease of one that wanted the same port and was killed: who lives keeps it, and
+// others are not kept from their network.
+func TestMendedBesideDead(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.Ranges = c.Ranges[:1] })
+	port := []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}}
+	lives := l.start(func(p *Pod) { p.Ports, p.Wanted = port, addrs("10.88.0.200") })
+	dead := l.newPod()
+	dead.Ports, dead.Wanted = port, addrs("10.88.0.100")
+	l.kill(dead.Pod, "attached")
+	l.run("nft", "delete", "table", "inet", "tinylet")
+	l.start(nil)
+	l.must(func() error { return l.net.Check(lives.Pod) })
 }
 
 // TestRefused is what must fail, and leave nothing.

@@ -215,15 +215,8 @@ func (n *Network) publish(ports []nft.Port) error {
 		return err
 	}
 	defer table.Close()
-	changed, err := table.Ensure(n.cfg.base())
-	if err != nil {
+	if err := n.ensureRules(table); err != nil {
 		return err
-	}
-	if changed {
-		// It was not there: others' ports are missing as well.
-		if err := n.restorePorts(table); err != nil {
-			return err
-		}
 	}
 	n.did("table")
 	if len(ports) == 0 {

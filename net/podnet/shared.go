@@ -33,63 +33,34 @@ func (n *Network) Ensure() error {
 	return n.ensureTable(table)
 }
 
-// ensureHost makes the bridge and the kernel's settings.
+// ensureHost makes the bridge and the kernel's settings. The bridge's addresses
+// come last: where they are, a later call looks no further (isReady).
 func (n *Network) ensureHost(host *link.Handle) error {
-	if _, err := host.EnsureBridge(n.cfg.bridge()); err != nil {
+	bridge := n.cfg.bridge()
+	if err := host.CreateBridge(bridge); err != nil {
 		return err
 	}
-	return n.settings()
+	if err := n.settings(); err != nil {
+		return err
+	}
+	_, err := host.EnsureBridge(bridge)
+	return err
 }
 
 func (n *Network) ensureTable(table *nft.Table) error {
-	base := n.cfg.base()
-	if _, err := table.Ensure(base); err != nil {
+	if err := n.ensureRules(table); err != nil {
 		return err
 	}
+	base := n.cfg.base()
 	var edited *nft.Edited
 	if err := table.Verify(base); errors.As(err, &edited) || errors.Is(err, nft.ErrNoTable) {
-		if err := table.Mend(base); err != nil {
+		if err := n.withPorts(table, func(ports func() ([]nft.Port, error)) error { return table.Mend(base, ports) }); err != nil {
 			return err
 		}
 	} else if err != nil {
 		return err
 	}
 	return n.restorePorts(table)
-}
-
-// restorePorts puts the ports of all leases back that are not there.
-func (n *Network) restorePorts(table *nft.Table) error {
-	leases, err := n.leases.All()
-	if err != nil {
-		return err
-	}
-	n.did("leases listed")
-	var errs []error
-	for _, l := range leases {
-		if d, _ := detailOf(l); len(d.Ports) > 0 && !d.Leaving {
-			errs = append(errs, n.restore(table, l.Owner, d.Ports))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// restore puts the ports of one lease back, and takes them away again if the
-// pod is being taken down meanwhile: Teardown may have been before.
-func (n *Network) restore(table *nft.Table, owner string, ports []nft.Port) error {
-	if err := table.AddPorts(ports); err != nil {
-		return err
-	}
-	l, err := n.leases.Get(owner)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return table.RemovePorts(ports)
-	case err != nil:
-		return err
-	}
-	if d, _ := detailOf(l); d.Leaving {
-		return table.RemovePorts(ports)
-	}
-	return nil
 }
 
 // setting is one of the kernel's, below /proc/sys.

@@ -9,15 +9,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/test/adopt/inventory"
 	"github.com/tinylet/tinylet/test/board"
 )
@@ -71,6 +74,22 @@ func (o *labOptions) configFiles(t *testing.T) []board.File {
 	}
 }
 
+// networkFiles have the runtime set up the pods' network by tinylet's plugin,
+// whichever agent is there: it needs neither.
+func networkFiles(t *testing.T) []board.File {
+	t.Helper()
+	c := cni.Default()
+	c.Masquerade, c.Ranges = true, []cni.Range{{Subnet: netip.MustParsePrefix("10.88.0.0/24")}}
+	conflist, err := cni.Conflist(c, "tinylet", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []board.File{
+		{Path: "/etc/cni/net.d/10-tinylet.conflist", Mode: 0o644, Data: conflist},
+		{Path: "/opt/cni/bin/tinylet-cni", Link: "/usr/bin/tinylet"},
+	}
+}
+
 // newLab boots the board. Both agents' programs have to be built before.
 func newLab(t *testing.T) *lab { t.Helper(); return newLabWith(t, labOptions{}) }
 
@@ -88,7 +107,7 @@ func newLabWith(t *testing.T, o labOptions) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := append(board.TinyletFiles(tinylet), o.configFiles(t)...)
+	files := slices.Concat(board.TinyletFiles(tinylet), o.configFiles(t), networkFiles(t))
 	l.vm, err = board.Boot(l.t.Context(), im, board.VMOptions{MemoryMB: max(o.memoryMB, 1024), CPUs: o.cpus, ExtraCmdline: o.cmdline, Files: append(files,
 		board.File{Path: "/usr/bin/stock-kubelet", Mode: 0o755, Source: kubelet},
 		board.File{Path: "/usr/bin/crilist", Mode: 0o755, Source: buildCRIList(t)},

@@ -83,7 +83,7 @@ func TestComparison(t *testing.T) {
 		test func(*testing.T)
 	}{
 		{"kubelet", func(t *testing.T) {
-			n := boot(t, cl, im, "kubelet", kubelet.program, kubelet.files(t, cl))
+			n := boot(t, cl, im, "kubelet", kubelet.program, append(kubelet.files(t, cl), stockFiles()...))
 			c.tell(n, n.join())
 			r.kubelet = n.measure(p, kubelet, true)
 		}},
@@ -100,7 +100,7 @@ func TestComparison(t *testing.T) {
 			r.runtime = n.measureRuntime(p)
 		}},
 		{"kubelet with containerd's defaults", func(t *testing.T) {
-			n := boot(t, cl, im, "defaults", kubelet.program, append(kubelet.files(t, cl),
+			n := boot(t, cl, im, "defaults", kubelet.program, append(append(kubelet.files(t, cl), stockFiles()...),
 				board.File{Path: "/etc/containerd/config.toml", Mode: 0o644, Data: []byte(defaultContainerd)}))
 			n.join()
 			r.defaults = n.measure(p, kubelet, false)

@@ -63,6 +63,26 @@ const defaultContainerd = `version = 3
   SystemdCgroup = false
 `
 
+// stockPlugins are what sets up pods' networks beside a stock kubelet.
+var stockPlugins = []string{"bridge", "host-local", "loopback", "portmap"}
+
+// stockNetwork is by the upstream plugins what tinylet's own network is.
+const stockNetwork = `{"cniVersion": "1.0.0", "name": "stock", "plugins": [
+ {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+  "ipam": {"type": "host-local", "dataDir": "/run/cni/networks", "ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+ {"type": "portmap", "capabilities": {"portMappings": true}}]}
+`
+
+// stockFiles are what a board with a stock kubelet has and one with tinylet
+// does not need.
+func stockFiles() []board.File {
+	files := []board.File{{Path: "/etc/cni/net.d/10-stock.conflist", Mode: 0o644, Data: []byte(stockNetwork)}}
+	for _, plugin := range stockPlugins {
+		files = append(files, board.File{Path: "/usr/lib/cni/" + plugin, Mode: 0o755, Source: filepath.Join(filepath.Dir(kubelet.binary), "cni", plugin)})
+	}
+	return files
+}
+
 // arguments are of both agents. The image's init script starts what DAEMON
 // names, so that both begin, and write their logs, alike.
 const arguments = `DAEMON=%s

@@ -150,7 +150,7 @@ func kernelFeatures(ctx context.Context, t *testing.T, vm *VM) {
 	}
 	// Modules are loaded by those who use them.
 	shell(ctx, t, vm, "modprobe overlay && grep -w overlay /proc/filesystems")
-	shell(ctx, t, vm, "iptables -t nat -L -n && lsmod | grep -w nf_tables")
+	shell(ctx, t, vm, "modprobe -a nf_tables nft_chain_nat nft_nat nft_masq nft_fib_inet nft_reject_inet nft_numgen nft_ct sch_tbf && lsmod | grep -w nf_tables")
 	shell(ctx, t, vm, "ip link add b0 type bridge && ip link add v0 type veth peer name v1 && ip link set v0 master b0 && ip link del v0 && ip link del b0")
 	shell(ctx, t, vm, "mkdir /run/o /run/o/l /run/o/u /run/o/w /run/o/m && mount -t tmpfs t /run/o/u && mkdir /run/o/u/u /run/o/u/w && "+
 		"mount -t overlay -o lowerdir=/run/o/l,upperdir=/run/o/u/u,workdir=/run/o/u/w o /run/o/m && umount /run/o/m /run/o/u")

@@ -18,7 +18,7 @@ const suite = "trixie"
 
 // userPackages are what the board's user space needs; apt adds what they
 // depend on.
-var userPackages = []string{"busybox-static", "crun", "iptables", "containernetworking-plugins"}
+var userPackages = []string{"busybox-static", "crun"}
 
 // systemdPackages are what a board with systemd has beside them.
 var systemdPackages = []string{"systemd", "systemd-sysv", "dbus"}

@@ -32,6 +32,22 @@ func (n *Network) check() error {
 	return nil
 }
 
+// checkNetworks says what a board could not start with.
+func (o VMOptions) checkNetworks() error {
+	for _, n := range []*Network{o.Network, o.Second} {
+		if n == nil {
+			continue
+		}
+		if err := n.check(); err != nil {
+			return err
+		}
+	}
+	if o.Second != nil && (o.Network == nil || o.Network.Namespace != o.Second.Namespace) {
+		return errors.New("a second network without a first in the same namespace")
+	}
+	return nil
+}
+
 // command puts QEMU's command line into the tap's namespace. The program that
 // enters it becomes QEMU, so that the process is still QEMU's.
 func (n *Network) command(argv []string) ([]string, error) {
@@ -45,14 +61,23 @@ func (n *Network) command(argv []string) ([]string, error) {
 	return append([]string{ip, "netns", "exec", n.Namespace}, argv...), nil
 }
 
-// qemuArgs are QEMU's arguments for the network card.
-func (n *Network) qemuArgs() []string {
-	if n == nil {
+// networkArgs are QEMU's arguments for the network cards: the first is eth0.
+func (o VMOptions) networkArgs() []string {
+	if o.Network == nil {
 		return []string{"-netdev", "user,id=net,restrict=on", "-device", "virtio-net-pci,netdev=net,romfile="}
 	}
+	args := o.Network.qemuArgs("net")
+	if o.Second != nil {
+		args = append(args, o.Second.qemuArgs("net2")...)
+	}
+	return args
+}
+
+// qemuArgs are QEMU's arguments for a network card.
+func (n *Network) qemuArgs(id string) []string {
 	return []string{
-		"-netdev", "tap,id=net,ifname=" + n.Tap + ",script=no,downscript=no",
-		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + n.MAC.String(),
+		"-netdev", "tap,id=" + id + ",ifname=" + n.Tap + ",script=no,downscript=no",
+		"-device", "virtio-net-pci,netdev=" + id + ",romfile=,mac=" + n.MAC.String(),
 	}
 }
 

@@ -63,6 +63,23 @@ func TestNetworkOfQEMU(t *testing.T) {
 	}
 }
 
+func TestSecondNetwork(t *testing.T) {
+	second := tapNetwork()
+	second.Tap, second.MAC = "tap4", net.HardwareAddr{0x52, 0x54, 0, 0x77, 0, 4}
+	o := VMOptions{Network: tapNetwork(), Second: second}
+	if err := o.checkNetworks(); err != nil {
+		t.Error(err)
+	}
+	args := strings.Join(o.networkArgs(), " ")
+	if first, _, ok := strings.Cut(args, "netdev=net2,romfile=,mac=52:54:00:77:00:04"); !ok || !strings.Contains(first, "netdev=net,") || !strings.Contains(first, "tap,id=net2,ifname=tap4,") {
+		t.Errorf("the second card does not come after the first: %s", args)
+	}
+	second.Namespace = "elsewhere"
+	if o.checkNetworks() == nil || (VMOptions{Second: second}).checkNetworks() == nil {
+		t.Error("a second card that QEMU cannot have is no error")
+	}
+}
+
 func TestNetworkCheck(t *testing.T) {
 	if err := tapNetwork().check(); err != nil {
 		t.Error(err)

@@ -23,9 +23,6 @@ const (
 // imagesFile is where the product's overlay looks for archives to import.
 const imagesFile = "var/lib/tinylet/images/board.tar"
 
-// cniPlugins are those that the board keeps of the distribution's.
-var cniPlugins = []string{"bridge", "host-local", "loopback", "portmap"}
-
 // adminApplets are the busybox programs that are also linked in /usr/sbin.
 var adminApplets = strings.Fields(`acpid arp blkdiscard blockdev brctl chroot crond depmod fdisk findfs
 	fsfreeze fstrim getty halt hwclock ifconfig ifdown ifup init insmod ip klogd loadkmap losetup lsmod
@@ -98,9 +95,6 @@ func (p rootParts) assemble(ctx context.Context, dir string) ([]byte, error) {
 // keep says whether the board has use for a file of the packages: documents
 // and locales are none. The folders that are merged into usr are made here.
 func (p rootParts) keep(name string) bool {
-	if plugin, ok := strings.CutPrefix(name, "usr/lib/cni/"); ok {
-		return slices.Contains(cniPlugins, plugin)
-	}
 	if p.systemd && strings.HasPrefix(name, "usr/share/dbus-1/") {
 		return true
 	}
@@ -113,7 +107,7 @@ func (p rootParts) keep(name string) bool {
 			return false
 		}
 	}
-	return !slices.Contains(mergedFolders, name) && !strings.HasPrefix(path.Base(name), "xtables-legacy")
+	return !slices.Contains(mergedFolders, name)
 }
 
 // userSpace unpacks what is kept of the packages.
@@ -129,13 +123,8 @@ func (p rootParts) userSpace(ctx context.Context, t *tree) error {
 		}
 	}
 	links := map[string]string{
-		"/opt/cni/bin": "/usr/lib/cni", "/var/run": "/run", "/var/lock": "/run/lock",
+		"/var/run": "/run", "/var/lock": "/run/lock",
 		"/etc/mtab": "/proc/self/mounts", "/etc/resolv.conf": "/run/resolv.conf",
-	}
-	for _, n := range []string{"iptables", "ip6tables"} {
-		for _, suffix := range []string{"", "-save", "-restore"} {
-			links["/usr/sbin/"+n+suffix] = "xtables-nft-multi"
-		}
 	}
 	for name, target := range links {
 		if err := t.link(name, target); err != nil {

@@ -26,6 +26,7 @@ type VMOptions struct {
 	DiskCache    string    // QEMU's cache mode for the disk; empty: unsafe
 	Files        []File    // put into the root file system before init starts
 	Network      *Network  // where its network card leads; nil: QEMU's user network, which leads nowhere
+	Second       *Network  // where a second card beside Network's leads, which is the board's to set up; nil: there is none
 	Console      io.Writer // receives what the board prints; may be nil
 }
 
@@ -56,11 +57,9 @@ func Boot(ctx context.Context, im *Image, o VMOptions) (_ *VM, err error) {
 			_ = vm.Close()
 		}
 	}()
-	if o.Network != nil {
-		if err := o.Network.check(); err != nil {
-			close(vm.ended)
-			return nil, err
-		}
+	if err := o.checkNetworks(); err != nil {
+		close(vm.ended)
+		return nil, err
 	}
 	if o.Disk == "" {
 		o.Disk = filepath.Join(dir, "disk.qcow2")
@@ -198,7 +197,7 @@ func qemuArgs(x arch, im *Image, o VMOptions, dir, initrd string) []string {
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control,name=tinylet.control",
 		"-drive", "if=none,id=root,format=qcow2,discard=unmap,cache=" + o.DiskCache + ",file=" + o.Disk,
 		"-device", "virtio-blk-pci,drive=root",
-	}, o.Network.qemuArgs(), []string{
+	}, o.networkArgs(), []string{
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
 	})
 }

@@ -6,10 +6,13 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/tinylet/tinylet/test/board"
 )
@@ -114,6 +117,45 @@ func (c *Cluster) Link(t *testing.T) *Link {
 	})
 	t.Cleanup(l.Close)
 	return l
+}
+
+// Seen listens beside the boards, on their way to the world, and answers whom
+// it sees. It ends with the test; address is for boards.
+func (c *Cluster) Seen(t *testing.T) (address string) {
+	t.Helper()
+	listener, err := c.ns.listen(t.Context(), "tcp", netip.AddrPortFrom(hostAddress.Addr(), 0).String())
+	if err != nil {
+		t.Fatalf("listen beside the boards: %v", err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() { // ends with the listener
+		_ = http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			host, _, _ := net.SplitHostPort(r.RemoteAddr)
+			fmt.Fprintln(w, host)
+		}))
+	}()
+	return listener.Addr().String()
+}
+
+// Ask gets a URL of a board from beside it, or why there was no answer.
+func (c *Cluster) Ask(t *testing.T, url string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.Insecure(nil).Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // Insecure is a connection to boards that does not judge their certificates,

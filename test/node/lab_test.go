@@ -45,8 +45,11 @@ type lab struct {
 	disk string
 	date time.Time // the board's clock when it starts; zero is the present
 
-	memoryMB int  // of the board; 0 is 512
-	systemd  bool // is the board's process 1, as BOARD_SYSTEMD asks for
+	name     string         // of the board and its node; empty is edge-one
+	second   *board.Network // of the board's second network card; nil: it has none
+	settings string         // more documents of the agent's configuration
+	memoryMB int            // of the board; 0 is 512
+	systemd  bool           // is the board's process 1, as BOARD_SYSTEMD asks for
 }
 
 // with is the lab for a subtest.
@@ -80,11 +83,23 @@ func prepareLab(t *testing.T) lab {
 		t.Fatal(err)
 	}
 	l.im = im
-	l.disk = filepath.Join(t.TempDir(), "disk.qcow2")
-	if err := board.NewDisk(t.Context(), im, l.disk); err != nil {
-		t.Fatal(err)
+	return l.beside("")
+}
+
+// beside makes the disk of another board of the same cluster.
+func (l lab) beside(name string) lab {
+	l.Helper()
+	l.name, l.disk = name, filepath.Join(l.TempDir(), "disk.qcow2")
+	if err := board.NewDisk(l.Context(), l.im, l.disk); err != nil {
+		l.Fatal(err)
 	}
 	return l
+}
+
+// network is where the board is attached.
+func (l lab) network() *board.Network {
+	l.Helper()
+	return l.c.BoardNet(l.T, cmp.Or(l.name, name))
 }
 
 // config is the agent's.
@@ -126,7 +141,7 @@ func (l lab) boot(bootstrap []byte) *board.VM {
 // kubeconfig unless it has joined already.
 func (l lab) joinFiles(bootstrap []byte) []board.File {
 	files := []board.File{
-		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config)},
+		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config + l.settings)},
 		{Path: "/etc/default/tinylet", Mode: 0o644, Data: []byte(arguments)},
 		{Path: "/etc/kubernetes/pki/ca.crt", Mode: 0o644, Data: l.c.CA()},
 	}
@@ -152,7 +167,7 @@ func (l lab) reboot() *board.VM {
 func (l lab) start(files []board.File) *board.VM {
 	l.Helper()
 	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
-		MemoryMB: cmp.Or(l.memoryMB, 512), Disk: l.disk, Files: files, Network: l.c.BoardNet(l.T, name), Date: l.date,
+		MemoryMB: cmp.Or(l.memoryMB, 512), Disk: l.disk, Files: files, Network: l.network(), Second: l.second, Date: l.date,
 	})
 	if err != nil {
 		l.Fatal(err)
@@ -199,7 +214,7 @@ func (l lab) keepLogs(vm *board.VM) {
 	if err != nil {
 		return // it was ended by the test
 	}
-	path := filepath.Join(l.ArtifactDir(), "tinylet.log")
+	path := filepath.Join(l.ArtifactDir(), cmp.Or(l.name, "tinylet")+".log")
 	if err := os.WriteFile(path, out.Stdout, 0o644); err != nil {
 		l.Error(err)
 	}
@@ -267,6 +282,25 @@ func waiting(p *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// nodesReady says whether that many Nodes are Ready.
+func (l lab) nodesReady(want int) string {
+	l.Helper()
+	var nodes corev1.NodeList
+	l.c.Get(l.T, &nodes, "nodes")
+	n := 0
+	for _, node := range nodes.Items {
+		if slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			n++
+		}
+	}
+	if n == want {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d nodes are Ready", n, len(nodes.Items))
 }
 
 // nodeReady says whether the Node is Ready, or what it is instead.

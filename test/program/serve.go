@@ -159,6 +159,10 @@ func (s *server) handler() http.Handler {
 			http.Error(w, fmt.Sprintf("host %q, headers %v", r.Host, r.Header), http.StatusBadRequest)
 		}
 	})
+	mux.HandleFunc("/who", func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		fmt.Fprintln(w, host)
+	})
 	mux.HandleFunc("/report", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%+v\n", report.Read(report.Ask{}))
 	})

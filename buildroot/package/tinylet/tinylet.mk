@@ -33,6 +33,8 @@ TINYLET_GOMOD = github.com/tinylet/tinylet
 TINYLET_BUILD_TARGETS = cmd/tinylet
 # Leaves out x/net/trace, as the project's own Makefile does.
 TINYLET_TAGS = grpcnotrace
+# Nor is Kubernetes' own code inlined, as there.
+TINYLET_BUILD_OPTS = -gcflags=k8s.io/...=-l
 # One static binary: it does not depend on the C library of the image.
 TINYLET_GO_ENV = CGO_ENABLED=0
 TINYLET_LDFLAGS = -s -w \
@@ -48,8 +50,8 @@ endef
 TINYLET_PRE_BUILD_HOOKS += TINYLET_VENDOR_MODULES
 
 # The overlay's files are used by boards that Buildroot did not make, too:
-# those that start tinylet are installed from there. What containerd and the
-# CNI plugins need comes with the whole overlay (BR2_ROOTFS_OVERLAY).
+# those that start tinylet are installed from there. What containerd needs comes
+# with the whole overlay (BR2_ROOTFS_OVERLAY).
 TINYLET_OVERLAY = $(BR2_EXTERNAL_TINYLET_PATH)/board/common/rootfs-overlay
 
 define TINYLET_INSTALL_CONFIG
@@ -57,6 +59,14 @@ define TINYLET_INSTALL_CONFIG
 		$(TARGET_DIR)/etc/tinylet/config.yaml
 	$(INSTALL) -d -m 0755 $(TARGET_DIR)/etc/kubernetes/manifests
 endef
+
+# The runtime calls the same binary for pods' networks. The agent makes this
+# link, too, but cannot where the image is read-only.
+define TINYLET_INSTALL_PLUGIN
+	$(INSTALL) -d -m 0755 $(TARGET_DIR)/opt/cni/bin
+	ln -snf /usr/bin/tinylet $(TARGET_DIR)/opt/cni/bin/tinylet-cni
+endef
+TINYLET_POST_INSTALL_TARGET_HOOKS += TINYLET_INSTALL_PLUGIN
 TINYLET_POST_INSTALL_TARGET_HOOKS += TINYLET_INSTALL_CONFIG
 
 define TINYLET_INSTALL_INIT_SYSV

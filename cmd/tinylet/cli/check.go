@@ -40,8 +40,8 @@ func (s *system) check() *cobra.Command {
 		Use:   "check [flags]",
 		Short: "Tell whether this system can be a node, and what helps where not",
 		Long: "Tell whether this system can be a node: kernel, cgroups, modules, the container\n" +
-			"runtime, space, clock and configuration. Each finding that is not ok comes with\n" +
-			"its remedy. Nothing is changed, and no agent is needed.\n\n" +
+			"runtime, the pods' network, space, clock and configuration. Each finding that is\n" +
+			"not ok comes with its remedy. Nothing is changed, and no agent is needed.\n\n" +
 			"Every flag of the agent is accepted. Without --config, /etc/tinylet/config.yaml\n" +
 			"or else /var/lib/kubelet/config.yaml is used where it exists.\n\n" +
 			"The exit code is 1 if the node cannot work.",
@@ -85,14 +85,7 @@ func (s *system) check() *cobra.Command {
 // be read, the usual places are looked at.
 func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Options {
 	o := check.Options{Root: s.root, Now: s.now(), Built: version.Built()}
-	if !set.Changed("config") {
-		for _, name := range configFiles {
-			if path := filepath.Join(s.root, name); exists(path) {
-				_ = set.Set("config", path) // any text is taken
-				break
-			}
-		}
-	}
+	s.findConfig(set)
 	o.ConfigFile, _ = set.GetString("config") // the flag exists
 	total := machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")})
 	cfg, loaded, err := flags.Load(total)
@@ -107,6 +100,7 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 	if err == nil {
 		if err = config.Validate(cfg); err == nil {
 			o.Eviction = kept(&cfg.Kubelet, total)
+			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodNetworks()
 		}
 		o.Endpoint = cfg.Kubelet.ContainerRuntimeEndpoint
 		o.RootDir, o.LogDir = cfg.Paths.Root, cfg.Paths.PodLogs
@@ -116,6 +110,20 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 	}
 	o.Config = func() ([]string, error) { return warnings, err }
 	return o
+}
+
+// findConfig has the flags name the board's configuration, unless they name
+// one.
+func (s *system) findConfig(set *pflag.FlagSet) {
+	if set.Changed("config") {
+		return
+	}
+	for _, name := range configFiles {
+		if path := filepath.Join(s.root, name); exists(path) {
+			_ = set.Set("config", path) // any text is taken
+			return
+		}
+	}
 }
 
 // kept is what a valid configuration keeps of a machine's memory.

@@ -1,18 +1,16 @@
 // Package cli is the commands of someone at the board: ps, describe, logs,
-// exec, events, top, status, metrics, drain-local, check, join and journal-key. They
-// ask the running agent over its socket and print tables for people or, with
-// -o json, documents for programs; logs, check, join and journal-key work
-// without an agent too.
+// exec, events, top, status, net, metrics, drain-local, check, join and
+// journal-key. They ask the running agent over its socket and print tables for
+// people or, with -o json, documents for programs; logs, net, check, join and
+// journal-key work without an agent too.
 //
 // The JSON documents are the types whose names end in Document. Fields are
 // added to them, never renamed or removed.
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -64,12 +62,13 @@ func Commands() []*cobra.Command {
 		root:    "/",
 		tpm:     tpmkey.Device,
 		stdin:   os.Stdin,
+		uid:     os.Geteuid,
 	}
 	return s.commands()
 }
 
 func (s *system) commands() []*cobra.Command {
-	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey()}
+	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.net(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey()}
 }
 
 // system is what the commands take from around them.
@@ -77,9 +76,10 @@ type system struct {
 	now     func() time.Time
 	uptime  func() time.Duration // 0 where it is not known
 	logRoot string
-	root    string // of the file system that check looks at
+	root    string // of the file system that check and net look at
 	tpm     string // that seals keys
 	stdin   *os.File
+	uid     func() int // the caller's
 }
 
 // uptime counts the time that the board slept, too.
@@ -147,13 +147,6 @@ func coded(err error) error {
 		return &ExitError{Code: codeNoAgent, Err: err}
 	}
 	return err
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }
 
 // clean keeps text from outside on one line and off the terminal's control

@@ -46,7 +46,7 @@ func newNode(t *testing.T, pods []local.Pod, events []event.Event, change ...fun
 		socket: filepath.Join(t.TempDir(), "tinylet.sock"),
 		system: &system{
 			now: func() time.Time { return now }, uptime: func() time.Duration { return 30 * 24 * time.Hour },
-			logRoot: t.TempDir(), root: t.TempDir(),
+			logRoot: t.TempDir(), root: t.TempDir(), uid: func() int { return 0 },
 		},
 	}
 	if pods == nil {
@@ -90,7 +90,7 @@ func (n *node) runTo(t *testing.T, out, errs io.Writer, args ...string) error {
 	t.Helper()
 	root := &cobra.Command{Use: "tinylet", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(n.system.commands()...)
-	if args[0] != "check" && args[len(args)-1] != "--help" {
+	if args[0] != "check" && args[0] != "net" && args[len(args)-1] != "--help" {
 		args = append(args, "--socket", n.socket)
 	}
 	root.SetArgs(args)
@@ -250,6 +250,7 @@ func TestOutputs(t *testing.T) {
 		{"help-check.txt", []string{"check", "--help"}},
 		{"help-journal-key.txt", []string{"journal-key", "--help"}},
 		{"help-metrics.txt", []string{"metrics", "--help"}},
+		{"help-net.txt", []string{"net", "--help"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, errs, err := n.run(t, tt.args...)
@@ -513,7 +514,7 @@ func TestEventsWatch(t *testing.T) {
 		{
 			"documents", []string{"--watch", "-o", "json", "--types=Warning"},
 			`{"namespace":"default","pod":"web-board","uid":"6e1b","type":"Warning","reason":"BackOff","message":"back-off\nrestarting","count":1,"first":"2026-05-06T06:57:09Z","last":"2026-05-06T06:57:09Z"}` + "\n",
-			`"message":"\u001b[31m red"`,
+			`"message":"\u001b\u009b[31m red"`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -538,7 +539,7 @@ func TestEventsWatch(t *testing.T) {
 			if diff := cmp.Diff(tt.first, got.String()); diff != "" {
 				t.Fatalf("first events (-want +got):\n%s", diff)
 			}
-			r.Warning(pod.Ref{Namespace: "default", Name: "web-board"}, "Failed", "\x1b[31m red")
+			r.Warning(pod.Ref{Namespace: "default", Name: "web-board"}, "Failed", "\x1b\u009b[31m red")
 			if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, tt.next) {
 				t.Errorf("next event %q, %v", line, err)
 			}

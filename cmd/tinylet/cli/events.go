@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -115,8 +114,7 @@ func (s *system) listEvents(cmd *cobra.Command, all []event.Event, wanted func(*
 
 // watchEvents prints each event in a line until it is interrupted.
 func watchEvents(cmd *cobra.Command, client *local.Client, wanted func(*event.Event) bool, form output) error {
-	w, lines := cmd.OutOrStdout(), json.NewEncoder(cmd.OutOrStdout())
-	lines.SetEscapeHTML(false)
+	w, lines := cmd.OutOrStdout(), newEncoder(cmd.OutOrStdout())
 	header := form != outputJSON
 	err := client.WatchEvents(cmd.Context(), func(e event.Event) error {
 		if !wanted(&e) {

@@ -19,8 +19,8 @@ func (s *system) status() *cobra.Command {
 		Use:   "status [flags]",
 		Short: "show how the agent does",
 		Long: `Show which agent runs, since when, whether it is healthy, how often it has called
-the container runtime, and, on a node of a cluster, how it does with the API
-server: the node's conditions, when its certificates expire, and the bytes of
+the container runtime, what keeps pods from a network on a board alone (TO DO),
+and, on a node of a cluster, how it does with the API server: the node's conditions, when its certificates expire, and the bytes of
 today and since the start, which are those of tinylet metrics, summed. The exit
 code is 1 if it is not healthy.`,
 		Example: `  tinylet status
@@ -59,6 +59,9 @@ func (s *system) statusTable(st *local.Status) *table {
 		if c := &st.Conditions[i]; !c.Good() {
 			t.add("NODE", conditionText(c))
 		}
+	}
+	if st.Problem != "" {
+		t.add("TO DO", clean(st.Problem))
 	}
 	if len(st.Health) == 0 {
 		t.add("HEALTH", "ok")

@@ -23,6 +23,8 @@ func TestStatusTable(t *testing.T) {
 		{Type: "MemoryPressure", Status: "True", Reason: "KubeletHasInsufficientMemory", Message: "kubelet has insufficient memory available"},
 		{Type: "DiskPressure", Status: "False", Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
 	}
+	stuck := alone
+	stuck.Problem = "no bridge:\n\u009b2Jremove it"
 	joined.Cluster = &local.Cluster{
 		Registered: true, Answered: &answered, Failure: "dial tcp 10.0.0.1:6443:\nno route to host", Expires: &expires,
 		Problem: "put a new token into the file", Sent: 2 << 20, Received: 5000, Metered: true,
@@ -48,6 +50,7 @@ RUNTIME CALLS  42
 		{"alone, and short of memory", short, head + `NODE           MemoryPressure True (KubeletHasInsufficientMemory): kubelet has insufficient memory available
 HEALTH         ok
 `},
+		{"alone, and pods have no network", stuck, head + "TO DO          no bridge: 2Jremove it\nHEALTH         ok\n"},
 		{"joined, and the link is gone", joined, head + `NODE           registered
                MemoryPressure False (KubeletHasSufficientMemory)
                Ready False (KubeletNotReady): the runtime does not answer

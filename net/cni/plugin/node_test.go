@@ -74,7 +74,8 @@ func (n *node) newContainer() *container {
 	return &container{id: fmt.Sprintf("%064x", n.containers), ns: nstest.New(n)}
 }
 
-func (c *container) path() string { return fmt.Sprintf("/proc/self/fd/%d", c.ns.Fd()) }
+// path leads there from other processes, too.
+func (c *container) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), c.ns.Fd()) }
 
 // environment is what a runtime says of it.
 func (c *container) environment() map[string]string {

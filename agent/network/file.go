@@ -1,0 +1,133 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// maxFile bounds what is read of a network configuration.
+const maxFile = 1 << 20
+
+// temporary is a configuration that is not whole yet. It is one name, so that
+// calls that are killed leave one file; and it has none of the suffixes, as the
+// runtime watches the folder.
+const temporary = ".tinylet.tmp"
+
+// folder is where the runtime reads network configurations.
+type folder struct{ path string }
+
+// names are those of all files there. A folder that is not there is empty.
+func (f folder) names() ([]string, error) {
+	entries, err := os.ReadDir(f.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list network configurations: %w", err)
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}
+
+// networks leaves out, of configurations of others, those that have the
+// loopback alone.
+func (f folder) networks(others []string) (networks []string) {
+	for _, name := range others {
+		if !OnlyLoopback(filepath.Join(f.path, name)) {
+			networks = append(networks, name)
+		}
+	}
+	return networks
+}
+
+// read is the file of our name, nil if there is none.
+func (f folder) read() ([]byte, error) {
+	file, err := os.Open(filepath.Join(f.path, FileName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the network configuration: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the network configuration: %w", err)
+	}
+	return data, nil
+}
+
+// write makes the file of our name hold data, whole or not at all, and says
+// whether it did not already.
+func (f folder) write(data []byte) (changed bool, err error) {
+	have, err := f.read()
+	if err == nil && bytes.Equal(have, data) {
+		return false, nil
+	}
+	if err := os.MkdirAll(f.path, 0o755); err != nil {
+		return false, f.fault(err)
+	}
+	path := filepath.Join(f.path, temporary)
+	defer os.Remove(path) // gone by then, but where something failed
+	if err := create(path, data); err != nil {
+		return false, f.fault(err)
+	}
+	if err := os.Rename(path, filepath.Join(f.path, FileName)); err != nil {
+		return false, f.fault(err)
+	}
+	return true, f.sync()
+}
+
+// create makes a file that is on the disk when it returns, in the place of one
+// that may be there.
+func create(path string, data []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Chmod(0o644) // whatever the umask
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// remove removes the file of our name.
+func (f folder) remove() (changed bool, err error) {
+	err = os.Remove(filepath.Join(f.path, FileName))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("remove the network configuration: %w", err)
+	}
+	return true, f.sync()
+}
+
+func (f folder) fault(err error) error {
+	return fmt.Errorf("write the network configuration into %s (network.configFolder of TinyletConfiguration, and conf_dir of containerd, name it): %w", f.path, err)
+}
+
+// sync has the names in the folder survive a power cut.
+func (f folder) sync() error {
+	dir, err := os.Open(f.path)
+	if err != nil {
+		return f.fault(err)
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil {
+		return f.fault(err)
+	}
+	return nil
+}

@@ -1,0 +1,372 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/podnet"
+)
+
+// shelf is a pods' network that remembers what it was asked.
+type shelf struct {
+	mu      sync.Mutex
+	made    []cni.Config
+	ensured int
+	closed  int
+	fail    error
+	has     []podnet.Entry
+}
+
+func (s *shelf) Ensure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ensured++
+	return s.fail
+}
+
+func (s *shelf) Close() error { s.closed++; return nil }
+
+// hold makes it have these pods.
+func (s *shelf) hold(pods ...podnet.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.has = pods
+}
+
+func (s *shelf) Uses(p netip.Prefix) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.has, func(e podnet.Entry) bool { return slices.ContainsFunc(e.Addresses, p.Contains) }), nil
+}
+
+// looks is how often it was ensured.
+func (s *shelf) looks() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ensured
+}
+
+func (s *shelf) Collect(lives func(podnet.Entry) bool) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.has)
+	s.has = slices.DeleteFunc(s.has, func(e podnet.Entry) bool { return !lives(e) })
+	return before - len(s.has), nil
+}
+
+// entry is a pod's, of a container that began a while ago.
+func entry(container, address string, age time.Duration) podnet.Entry {
+	return podnet.Entry{ID: podnet.ID{Container: container}, Addresses: []netip.Addr{netip.MustParseAddr(address)}, Since: time.Now().Add(-age)}
+}
+
+// lab is a Network over a folder and a shelf.
+type lab struct {
+	*Network
+	shelf  *shelf
+	folder string
+	log    *bytes.Buffer
+}
+
+func newLab(t *testing.T, change func(*Config)) *lab {
+	t.Helper()
+	root := t.TempDir()
+	l := &lab{shelf: &shelf{}, folder: filepath.Join(root, "net.d"), log: &bytes.Buffer{}}
+	log := slog.New(slog.NewTextHandler(l.log, nil))
+	cfg := Config{
+		Settings:   config.Network{ConfigFolder: l.folder, PluginFolder: filepath.Join(root, "bin"), Bridge: "pods0"},
+		Binary:     "/usr/bin/tinylet",
+		Pods:       func(c cni.Config) (Pods, error) { l.shelf.made = append(l.shelf.made, c); return l.shelf, nil },
+		Containers: func(context.Context) ([]string, bool) { return []string{"alive"}, true },
+		Events:     event.NewRecorder(log), Log: log,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	if l.Network, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// written is what our file says, in short.
+func (l *lab) written(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(l.folder, FileName))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	c, err := cni.ParseConflist(data)
+	if err != nil {
+		return string(data)
+	}
+	text := []string{c.Bridge}
+	for _, r := range c.Ranges {
+		text = append(text, r.Subnet.String())
+	}
+	for _, r := range c.Kept {
+		text = append(text, "kept", r.Subnet.String())
+	}
+	if c.Refuse != "" {
+		text = append(text, "refuses")
+	}
+	return strings.Join(text, " ")
+}
+
+// look has it look again, in virtual time.
+func (l *lab) look() {
+	l.Look()
+	time.Sleep(between)
+	synctest.Wait()
+}
+
+// run runs it in virtual time, and do beside it.
+func (l *lab) run(t *testing.T, do func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	synctest.Wait()
+	do()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestConfigured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
+		l.shelf.hold(entry("alive", "10.1.0.2", time.Hour), entry("dead", "10.1.0.3", time.Hour), entry("new", "10.1.0.4", time.Minute))
+		l.run(t, func() {
+			if got := l.written(t); got != "pods0 10.1.0.0/24" || l.Problem() != "" {
+				t.Errorf("configuration %q, problem %q", got, l.Problem())
+			}
+			if len(l.shelf.made) != 1 || l.shelf.looks() != 1 || len(l.shelf.has) != 2 {
+				t.Errorf("%+v", l.shelf)
+			}
+			l.look()
+			if len(l.shelf.made) != 1 || l.shelf.looks() != 2 {
+				t.Errorf("a look that finds the same: %+v", l.shelf)
+			}
+			time.Sleep(slowLook + time.Second)
+			synctest.Wait()
+			if l.shelf.looks() != 3 {
+				t.Errorf("looked %d times after the slow look", l.shelf.looks())
+			}
+		})
+	})
+}
+
+// TestAssigned is a node to which a controller gives its network a while after
+// it was made, later another one, and which then starts without any server.
+func TestAssigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, assigned := 0, []string(nil)
+		var l *lab
+		l = newLab(t, func(c *Config) {
+			c.Refresh = func(context.Context) error {
+				if asked++; asked == 3 {
+					assigned = []string{"10.244.1.7/24"}
+				}
+				l.Assigned(assigned)
+				return nil
+			}
+		})
+		l.run(t, func() {
+			if !strings.Contains(l.Problem(), "--allocate-node-cidrs") || l.written(t) != "" {
+				t.Errorf("problem %q, configuration %q", l.Problem(), l.written(t))
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if got := l.written(t); got != "pods0 10.244.1.0/24" || l.Problem() != "" || asked != 3 {
+				t.Errorf("configuration %q, problem %q, asked %d times", got, l.Problem(), asked)
+			}
+			l.shelf.hold(entry("alive", "10.244.1.9", time.Hour))
+			l.Assigned([]string{"10.244.7.0/24", "fd00:7::/64"})
+			l.Direct([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
+			l.look()
+			if got := l.written(t); got != "pods0 10.244.7.0/24 fd00:7::/64 kept 10.244.1.0/24" {
+				t.Errorf("configuration %q", got)
+			}
+			last := l.shelf.made[len(l.shelf.made)-1]
+			if len(last.Ranges) != 2 || len(last.Direct) != 1 {
+				t.Errorf("made of %+v", last)
+			}
+			l.shelf.hold()
+			l.Assigned(nil)
+			l.look()
+			if got := l.written(t); asked != 3 || got != "pods0 10.244.7.0/24 fd00:7::/64" {
+				t.Errorf("asked %d times, configuration %q", asked, got)
+			}
+		})
+		again := newLab(t, func(c *Config) {
+			c.Settings.ConfigFolder = l.folder
+			c.Refresh = func(context.Context) error { t.Error("the server was asked"); return nil }
+		})
+		again.folder = l.folder
+		defer func() {
+			if l.shelf.closed == 0 {
+				t.Error("nothing was closed")
+			}
+		}()
+		again.run(t, func() {
+			if got := again.written(t); got != "pods0 10.244.7.0/24 fd00:7::/64" || again.Problem() != "" {
+				t.Errorf("without a server: configuration %q, problem %q", got, again.Problem())
+			}
+		})
+	})
+}
+
+// TestRouted is what runs beside, and which networks need no masquerade while
+// nobody has told.
+func TestRouted(t *testing.T) {
+	remote := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")}
+	synctest.Test(t, func(t *testing.T) {
+		var ended, ensured int
+		change := func(c *Config) {
+			c.Settings.Mode = config.NetworkRouted
+			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+			c.Ensured = func() { ensured++ }
+			c.Beside = append(c.Beside, func(ctx context.Context) error {
+				<-ctx.Done()
+				ended++
+				return context.Cause(ctx)
+			})
+			c.Problems = append(c.Problems, func() string { return "" }, func() string { return "refused" })
+		}
+		l := newLab(t, change)
+		l.run(t, func() {
+			l.Direct(remote)
+			time.Sleep(between)
+			synctest.Wait()
+			if last := l.shelf.made[len(l.shelf.made)-1]; !slices.Equal(last.Direct, remote) || ensured != 2 {
+				t.Errorf("made of %+v, ensured %d times", last, ensured)
+			}
+			if l.Problem() != "refused" {
+				t.Errorf("problem %q", l.Problem())
+			}
+		})
+		if ended != 1 {
+			t.Error("what runs beside goes on")
+		}
+		again := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder = l.folder })
+		again.folder = l.folder
+		again.run(t, func() {
+			if last := again.shelf.made[0]; !slices.Equal(last.Direct, remote) {
+				t.Errorf("made of %+v", last)
+			}
+			again.Direct(nil)
+			time.Sleep(between)
+			synctest.Wait()
+			if last := again.shelf.made[len(again.shelf.made)-1]; len(last.Direct) != 0 {
+				t.Errorf("made of %+v", last)
+			}
+			again.Direct(remote)
+			time.Sleep(between)
+			synctest.Wait()
+		})
+		bridge := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder, c.Settings.Mode = l.folder, "" })
+		bridge.Network.folder = folder{l.folder}
+		bridge.run(t, func() {
+			if last := bridge.shelf.made[0]; len(last.Direct) != 0 {
+				t.Errorf("made of %+v", last)
+			}
+		})
+	})
+}
+
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
+		l.shelf.fail = errors.New("no bridge")
+		l.run(t, func() {
+			if l.Problem() != "no bridge" || l.written(t) != "" {
+				t.Errorf("problem %q, configuration %q", l.Problem(), l.written(t))
+			}
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			if n := l.shelf.looks(); n < 8 || n > 30 {
+				t.Errorf("tried %d times in 5 minutes", n)
+			}
+			if n := strings.Count(l.log.String(), "is not as it should be"); n != 1 {
+				t.Errorf("the log told %d times", n)
+			}
+			l.shelf.mu.Lock()
+			l.shelf.fail = nil
+			l.shelf.mu.Unlock()
+			l.look()
+			if l.Problem() != "" || l.written(t) == "" || !strings.Contains(l.log.String(), "as it should be again") {
+				t.Errorf("problem %q, log %s", l.Problem(), l.log)
+			}
+		})
+	})
+}
+
+func TestModes(t *testing.T) {
+	const theirs = "10-flannel.conflist"
+	for _, row := range []struct {
+		name, mode  string
+		ours, other bool
+		want        string
+		ensured     int
+		log         string
+	}{
+		{"host", "host", false, false, "pods0 refuses", 0, "host's network or none"},
+		{"host, beside others", "host", false, true, "pods0 refuses", 0, "mode=host"},
+		{"left alone", "", false, true, "", 0, "mode=cni"},
+		{"given up", "cni", true, true, "", 0, "mode=cni"},
+		{"meant, but shadowed", "bridge", false, true, "pods0 10.1.0.0/24", 1, "its name comes first"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab(t, func(c *Config) {
+					c.Settings.Mode = row.mode
+					c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+				})
+				if err := os.MkdirAll(l.folder, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if row.ours {
+					data, err := cni.Conflist(refusing(l.cfg.Settings), networkName, "")
+					if err == nil {
+						_, err = folder{l.folder}.write(data)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if row.other {
+					if err := os.WriteFile(filepath.Join(l.folder, theirs), []byte("{}"), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				l.run(t, func() {
+					if got := l.written(t); got != row.want {
+						t.Errorf("configuration %q, want %q", got, row.want)
+					}
+					if l.shelf.looks() != row.ensured || !strings.Contains(l.log.String(), row.log) {
+						t.Errorf("ensured %d times; log %s", l.shelf.looks(), l.log)
+					}
+					if warns := strings.Contains(l.log.String(), "WARN"); warns != (row.ensured > 0) {
+						t.Errorf("warned %v; log %s", warns, l.log)
+					}
+				})
+			})
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestUsable(t *testing.T) {
+	for _, row := range []struct {
+		texts []string
+		want  string // the networks, or a part of the error
+	}{
+		{[]string{"10.1.0.0/24"}, "[10.1.0.0/24]"},
+		{[]string{"10.1.0.9/24", "fd00:1::/64"}, "[10.1.0.0/24 fd00:1::/64]"},
+		{[]string{"10.1.0.0/24", "10.1"}, `"10.1" of the Node is no network`},
+		{[]string{"10.1.0.0"}, "no network"},
+		{[]string{""}, "no network"},
+		{[]string{"::ffff:10.1.0.0/120"}, "no network"},
+		{[]string{strings.Repeat("x\x1b", 1000)}, `x\x1b`},
+		{[]string{"10.1.0.0/24", "10.2.0.0/24"}, "one family"},
+		{[]string{"10.1.0.0/24", "10.1.0.0/16"}, "one family"},
+		{[]string{"10.1.0.0/31"}, "no room"},
+		{[]string{"0.0.0.0/0"}, "no addresses for pods"},
+		{[]string{"127.0.0.0/8"}, "no addresses for pods"},
+		{[]string{"169.254.0.0/16"}, "no addresses for pods"},
+	} {
+		networks, err := usable(row.texts)
+		got := fmt.Sprint(networks)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, row.want) || len(got) > 400 || (networks == nil) != (err != nil) {
+			t.Errorf("%.40q: %s", row.texts, got)
+		}
+	}
+}
+
+// TestNoUse is what the API server tells that is of no use: nothing is lost,
+// and it is said once, without asking all the time.
+func TestNoUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, nil)
+		l.Assigned([]string{"bad"})
+		l.run(t, func() {
+			if l.written(t) != "" || !strings.Contains(l.Problem(), `"bad"`) {
+				t.Errorf("configuration %q, problem %q", l.written(t), l.Problem())
+			}
+			l.Assigned([]string{"10.1.0.0/24"})
+			l.look()
+			if got := l.written(t); got != "pods0 10.1.0.0/24" || l.Problem() != "" {
+				t.Errorf("configuration %q, problem %q", got, l.Problem())
+			}
+			l.log.Reset()
+			l.Assigned([]string{"10.1.0.0/24", "10.2.0.0/24"})
+			looked := l.shelf.looks()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if got := l.written(t); got != "pods0 10.1.0.0/24" || !strings.Contains(l.Problem(), "one family") {
+				t.Errorf("configuration %q, problem %q", got, l.Problem())
+			}
+			if n := l.shelf.looks() - looked; n < 10 || n > 25 {
+				t.Errorf("looked %d times in an hour", n)
+			}
+			if n := strings.Count(l.log.String(), "level=WARN msg=\"the pods"); n != 1 {
+				t.Errorf("told %d times: %s", n, l.log)
+			}
+			l.Assigned([]string{"10.1.0.0/24"})
+			l.look()
+			if l.Problem() != "" {
+				t.Errorf("problem %q", l.Problem())
+			}
+		})
+	})
+}
+
+// TestUnanswered is a server that does not answer, each time in other words.
+func TestUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		l := newLab(t, func(c *Config) {
+			c.Refresh = func(context.Context) error { asked++; return fmt.Errorf("read from port %d", asked) }
+		})
+		l.run(t, func() {
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			if asked < 15 || asked > 35 {
+				t.Errorf("asked %d times in two hours", asked)
+			}
+			if n := strings.Count(l.log.String(), "level=WARN msg=\"the pods"); n != 1 || !strings.Contains(l.Problem(), fmt.Sprint("port ", asked)) {
+				t.Errorf("told %d times, problem %q: %s", n, l.Problem(), l.log)
+			}
+		})
+	})
+}
+
+// TestWorld is a board whose uplink has an address of the pods' network, as
+// DHCP may have it at any time.
+func TestWorld(t *testing.T) {
+	node := netip.MustParseAddr("192.0.2.7")
+	near, router := netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("10.2.0.1")
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		world, fail := []netip.Addr{near}, error(nil)
+		l := newLab(t, func(c *Config) {
+			c.World = func() ([]netip.Addr, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return world, fail
+			}
+		})
+		is := func(err error, now ...netip.Addr) {
+			mu.Lock()
+			defer mu.Unlock()
+			world, fail = now, err
+		}
+		expect := func(step, configuration, problem string) {
+			t.Helper()
+			l.look()
+			if got := l.written(t); got != configuration || !strings.Contains(l.Problem(), problem) || (problem == "") != (l.Problem() == "") {
+				t.Errorf("%s: configuration %q, problem %q", step, got, l.Problem())
+			}
+		}
+		l.Assigned([]string{"10.1.0.0/24"})
+		l.run(t, func() {
+			if l.written(t) != "" || l.shelf.looks() != 0 {
+				t.Errorf("configuration %q, ensured %d times", l.written(t), l.shelf.looks())
+			}
+			expect("the node's", "", "10.1.0.0/24 has 10.1.0.7")
+			is(nil)
+			expect("the link is lost", "", "10.1.0.0/24 has 10.1.0.7")
+			is(nil, node)
+			expect("another", "pods0 10.1.0.0/24", "")
+			l.shelf.hold(entry("alive", "10.1.0.9", time.Hour))
+			is(nil, near)
+			looked := l.shelf.looks()
+			expect("the node comes near", "pods0 10.1.0.0/24", "10.1.0.0/24 has 10.1.0.7")
+			if l.shelf.looks() != looked+1 {
+				t.Error("what is in use is not mended")
+			}
+			is(nil, node, router)
+			l.Assigned([]string{"10.2.0.0/24"})
+			expect("the router's", "pods0 10.1.0.0/24", "10.2.0.0/24 has 10.2.0.1")
+			is(errors.New("no memory"))
+			expect("the kernel fails", "pods0 10.1.0.0/24", "no memory")
+			is(nil, node)
+			expect("all is well", "pods0 10.2.0.0/24 kept 10.1.0.0/24", "")
+		})
+	})
+}
+
+// TestOthersChangeAllTheTime is somebody who undoes whatever is done.
+func TestOthersChangeAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *lab
+		l = newLab(t, func(c *Config) {
+			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+			c.Ensured = func() { l.Look() }
+		})
+		l.run(t, func() {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := l.shelf.looks(); n < 60 || n > 121 {
+				t.Errorf("looked %d times in a minute", n)
+			}
+		})
+	})
+}
+
+// TestBegin is what changes before the watches have begun.
+func TestBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })
+		l.run(t, func() {
+			time.Sleep(settle)
+			synctest.Wait()
+			if n := l.shelf.looks(); n != 2 {
+				t.Errorf("looked %d times", n)
+			}
+			time.Sleep(slowLook - time.Second)
+			synctest.Wait()
+			if n := l.shelf.looks(); n != 2 {
+				t.Errorf("looked %d times after a while", n)
+			}
+		})
+	})
+}

@@ -1,0 +1,109 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestWatchBreaksOff is a watch that fails for a while, works, and fails again.
+func TestWatchBreaksOff(t *testing.T) {
+	for _, broken := range []error{errors.New("no memory"), nil} {
+		synctest.Test(t, func(t *testing.T) {
+			var begun, moved atomic.Int32
+			var works atomic.Bool
+			stop := make(chan struct{})
+			l := newLab(t, func(c *Config) {
+				c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+				c.Moved = func() { moved.Add(1) }
+				c.Watches = append(c.Watches, func(ctx context.Context, _ func()) error {
+					begun.Add(1)
+					if !works.Load() {
+						return broken
+					}
+					select {
+					case <-ctx.Done():
+						return nil
+					case <-stop:
+						return broken
+					}
+				})
+			})
+			warned := func() int { return strings.Count(l.log.String(), "are noticed late") }
+			l.run(t, func() {
+				const hour = 60
+				time.Sleep(hour * time.Minute)
+				synctest.Wait()
+				if n := begun.Load(); n < hour || n > 2*hour+10 || warned() != 1 || moved.Load() != 0 {
+					t.Errorf("begun %d times in an hour, warned %d times, moved %d times", n, warned(), moved.Load())
+				}
+				works.Store(true)
+				time.Sleep(watchMax + settle)
+				synctest.Wait()
+				if moved.Load() != 1 {
+					t.Errorf("what was not heard of was told %d times", moved.Load())
+				}
+				n := begun.Load()
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if begun.Load() != n || moved.Load() != 1 || warned() != 1 {
+					t.Errorf("while it watches: begun %d times, told %d times, warned %d times", begun.Load()-n, moved.Load()-1, warned())
+				}
+				stop <- struct{}{}
+				time.Sleep(watchFirst + settle)
+				synctest.Wait()
+				if begun.Load() != n+1 || moved.Load() != 2 || warned() != 2 {
+					t.Errorf("another outage: begun %d times, told %d times, warned %d times", begun.Load()-n, moved.Load()-1, warned()-1)
+				}
+			})
+		})
+	}
+}
+
+// TestWatchOfNoProtocol is a kernel that will never tell.
+func TestWatchOfNoProtocol(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun atomic.Int32
+		l := newLab(t, func(c *Config) {
+			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+			c.Watches = append(c.Watches, func(context.Context, func()) error {
+				begun.Add(1)
+				return fmt.Errorf("listen: %w", unix.EPROTONOSUPPORT)
+			})
+		})
+		l.run(t, func() { time.Sleep(time.Hour); synctest.Wait() })
+		if begun.Load() != 1 || strings.Count(l.log.String(), "are noticed late") != 1 {
+			t.Errorf("begun %d times; log %s", begun.Load(), l.log)
+		}
+	})
+}
+
+// TestWatchIsNotBegunAtOnce has a second at least between two.
+func TestWatchIsNotBegunAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last time.Time
+		shortest := time.Hour
+		l := newLab(t, func(c *Config) {
+			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+			c.Watches = append(c.Watches, func(context.Context, func()) error {
+				if !last.IsZero() {
+					shortest = min(shortest, time.Since(last))
+				}
+				last = time.Now()
+				return errors.New("no")
+			})
+		})
+		l.run(t, func() { time.Sleep(10 * time.Minute); synctest.Wait() })
+		if shortest < time.Second || shortest > watchMax {
+			t.Errorf("begun again after %v", shortest)
+		}
+	})
+}

@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/network"
+	"github.com/tinylet/tinylet/agent/routes"
+	"github.com/tinylet/tinylet/agent/services"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/cni/plugin"
+	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
+	"github.com/tinylet/tinylet/net/podnet"
+)
+
+// listLimit bounds the question for the runtime's sandboxes.
+const listLimit = 30 * time.Second
+
+// assembleNetwork makes the owner of the pods' network. It is of the host that
+// this process runs on, so tests of the agent do without.
+func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *slog.Logger) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find out what the runtime has to call for the pods' network: %w", err)
+	}
+	c := network.Config{
+		Settings: cfg.Tinylet.Network, Networks: cfg.PodNetworks(), World: world, Binary: binary,
+		Pods: func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.Pods(c)) },
+		Containers: func(ctx context.Context) ([]string, bool) {
+			return sandboxes(ctx, rt)
+		},
+		Dismantle: dismantle,
+		Watches:   []func(ctx context.Context, told func()) error{watchLinks, podnet.Watch},
+		Events:    p.events, Log: log,
+	}
+	if p.cluster != nil {
+		c.Refresh, c.Moved = p.cluster.registrar.Refresh, p.cluster.moved
+	}
+	if err := p.assembleRoutes(cfg, &c, log); err != nil {
+		return err
+	}
+	if err := p.assembleServices(cfg, &c, log); err != nil {
+		return err
+	}
+	if p.network, err = network.New(c); err != nil {
+		return err
+	}
+	if p.cluster == nil {
+		p.local.TellProblem(p.network.Problem)
+		return nil
+	}
+	p.cluster.inputs.problem = problems(p.cluster.inputs.problem, p.network.Problem)
+	return nil
+}
+
+// problems are two problems as one.
+func problems(first, second func() string) func() string {
+	return func() string {
+		a, b := first(), second()
+		if a == "" || b == "" {
+			return a + b
+		}
+		return a + "; " + b
+	}
+}
+
+// assembleRoutes adds what keeps the routes to other nodes' pods. In other modes
+// those that an earlier agent has left are taken away.
+func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.Logger) error {
+	open := func() (routes.Kernel, error) { return link.Open() }
+	if cfg.Tinylet.Network.Mode != config.NetworkRouted || p.cluster == nil {
+		c.Beside = append(c.Beside, func(context.Context) error {
+			if err := routes.Clear(open); err != nil {
+				log.Warn("routes to other nodes' pods that an earlier agent has made are left", "error", err)
+			}
+			return nil
+		})
+		return nil
+	}
+	router, err := routes.New(routes.Config{
+		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
+		Direct:    func(networks []netip.Prefix) { p.network.Direct(networks) },
+		File:      filepath.Join(cfg.Paths.State, "nodes.json"),
+		Recovered: p.cluster.recovered, Events: p.events, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	c.Beside = append(c.Beside, router.Run)
+	c.Problems = append(c.Problems, router.Problem)
+	c.Ensured = afterwards(c.Ensured, router.Look)
+	c.Moved = afterwards(c.Moved, router.Look)
+	return nil
+}
+
+// assembleServices adds what keeps the addresses of Services. Where that is not
+// wanted, those that an earlier agent has left are taken away.
+func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slog.Logger) error {
+	if !cfg.Tinylet.Network.Services || p.cluster == nil {
+		c.Beside = append(c.Beside, func(context.Context) error {
+			if err := clearServices(); err != nil {
+				log.Warn("addresses of services that an earlier agent has made are left", "error", err)
+			}
+			return nil
+		})
+		return nil
+	}
+	proxy, err := services.New(services.Config{
+		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
+		Open:      func() (services.Table, error) { return nft.Open() },
+		Recovered: p.cluster.recovered, Events: p.events, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	c.Beside = append(c.Beside, proxy.Run)
+	c.Problems = append(c.Problems, proxy.Problem)
+	c.Ensured = afterwards(c.Ensured, proxy.Look)
+	return nil
+}
+
+func clearServices() error { return clearRules((*nft.Table).ClearServices) }
+
+// clearRules needs nothing of a kernel without nftables.
+func clearRules(clear func(*nft.Table) error) error {
+	table, err := nft.Open()
+	if err == nil {
+		err = errors.Join(clear(table), table.Close())
+	}
+	var missing *nft.Unsupported
+	if errors.As(err, &missing) {
+		return nil
+	}
+	return err
+}
+
+// dismantle takes away the table of rules, and the bridge unless somebody else
+// has made it or uses it.
+func dismantle(bridge string) error {
+	if err := clearRules((*nft.Table).Delete); err != nil {
+		return err
+	}
+	h, err := link.Open()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l, err := h.Link(bridge)
+	if errors.Is(err, link.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ports, err := h.Ports(l.Index)
+	if err != nil || len(ports) > 0 || l.Kind != "bridge" || !bytes.Equal(l.MAC, link.StableMAC(bridge)) {
+		return err
+	}
+	return h.DeleteLink(bridge)
+}
+
+// world are the node's addresses on its way to the world, and the routers'.
+func world() ([]netip.Addr, error) {
+	h, err := link.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	u, err := h.Uplink()
+	if errors.Is(err, link.ErrNoRoute) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(u.V4, u.V6, []netip.Addr{u.Gateway4, u.Gateway6})
+	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() }), nil
+}
+
+// afterwards calls two functions, of which the first may be nil.
+func afterwards(first, second func()) func() {
+	if first == nil {
+		return second
+	}
+	return func() {
+		first()
+		second()
+	}
+}
+
+// sandboxes are the IDs of those that the runtime has.
+func sandboxes(ctx context.Context, rt container.Runtime) (ids []string, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
+	defer cancel()
+	list, err := rt.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return nil, false
+	}
+	for _, s := range list {
+		ids = append(ids, s.GetId())
+	}
+	return ids, true
+}
+
+// watchLinks hears of the host's links, but not of those of pods.
+func watchLinks(ctx context.Context, told func()) error {
+	m, err := link.Listen()
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx, func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") }, told)
+}
+
+// moved says that the node's addresses may be others.
+func (c *cluster) moved() {
+	c.inputs.facts.forgetAddresses()
+	c.registrar.Look()
+}

@@ -1,0 +1,125 @@
+package routes
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/tinylet/tinylet/agent/follow"
+)
+
+// maxMemory bounds what is read of the file, in bytes.
+const maxMemory = 4 << 20
+
+// memory is a file of the other nodes as they were known last: a board that
+// starts while the server is away finds their pods again. "" remembers nothing.
+type memory string
+
+// remembered is a node in the file.
+type remembered struct {
+	Name      string         `json:"name"`
+	Networks  []netip.Prefix `json:"podCIDRs"`
+	Addresses []netip.Addr   `json:"addresses"`
+	Since     int64          `json:"since"`
+}
+
+// load reads the file, nil if there is none.
+func (m memory) load() (map[follow.Key]peer, error) {
+	if m == "" {
+		return nil, nil
+	}
+	file, err := os.Open(string(m))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the nodes as they were known last: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxMemory))
+	if err != nil {
+		return nil, fmt.Errorf("read the nodes as they were known last: %w", err)
+	}
+	peers, err := recall(data)
+	if err != nil {
+		return nil, fmt.Errorf("read the nodes as they were known last, %s: %w", m, err)
+	}
+	return peers, nil
+}
+
+// recall reads what store has written, as far as there can be such nodes.
+func recall(data []byte) (map[follow.Key]peer, error) {
+	var all []remembered
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	peers := make(map[follow.Key]peer, len(all))
+	for _, one := range all {
+		p := peer{since: one.Since}
+		for _, network := range one.Networks {
+			if network.IsValid() && !network.Addr().Is4In6() {
+				p.networks = append(p.networks, network.Masked())
+			}
+		}
+		for _, a := range one.Addresses {
+			if a.IsValid() && a.Zone() == "" {
+				p.addresses = append(p.addresses, a.Unmap())
+			}
+		}
+		peers[follow.Key{Name: one.Name}] = p
+	}
+	return peers, nil
+}
+
+// store writes the file, whole or not at all.
+func (m memory) store(peers map[follow.Key]peer) error {
+	if m == "" {
+		return nil
+	}
+	all := make([]remembered, 0, len(peers))
+	for _, key := range slices.SortedFunc(maps.Keys(peers), byName) {
+		all = append(all, remembered{key.Name, peers[key].networks, peers[key].addresses, peers[key].since})
+	}
+	data, err := json.Marshal(all)
+	if err == nil {
+		err = m.replace(data)
+	}
+	if err != nil {
+		return fmt.Errorf("remember the nodes: %w", err)
+	}
+	return nil
+}
+
+func (m memory) replace(data []byte) error {
+	folder := filepath.Dir(string(m))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	tmp := string(m) + ".new" // there is one writer
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, string(m))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	dir, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,52 @@
+package routes
+
+import (
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// maxOf bounds what is kept of one node.
+const maxOf = 16
+
+// peer is another node: the networks of its pods, its own addresses in the
+// order of the Node object, and when that was made, in seconds since 1970, which
+// is the server's word.
+type peer struct {
+	networks  []netip.Prefix
+	addresses []netip.Addr
+	since     int64
+}
+
+// keep picks what is kept of a Node; one without a network of pods is left out.
+func keep(o runtime.Object) (peer, bool) {
+	n, ok := o.(*v1.Node)
+	if !ok {
+		return peer{}, false
+	}
+	cidrs := n.Spec.PodCIDRs
+	if len(cidrs) == 0 {
+		cidrs = []string{n.Spec.PodCIDR}
+	}
+	p := peer{since: n.CreationTimestamp.Unix()}
+	for _, text := range cidrs[:min(len(cidrs), maxOf)] {
+		if network, err := netip.ParsePrefix(text); err == nil && !network.Addr().Is4In6() {
+			p.networks = append(p.networks, network.Masked())
+		}
+	}
+	for _, a := range n.Status.Addresses {
+		if a.Type != v1.NodeInternalIP || len(p.addresses) == maxOf {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Zone() == "" {
+			p.addresses = append(p.addresses, ip.Unmap())
+		}
+	}
+	return p, len(p.networks) > 0 && len(p.addresses) > 0
+}
+
+func same(a, b peer) bool {
+	return slices.Equal(a.networks, b.networks) && slices.Equal(a.addresses, b.addresses) && a.since == b.since
+}

@@ -1,0 +1,295 @@
+package routes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"strings"
+	gosync "sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/net/link"
+)
+
+// remedy has the server let nodes read what the cluster's network is made of:
+// the role is kube-proxy's (system:node-proxier of the API server's own roles).
+const remedy = "let nodes read it: kubectl create clusterrolebinding tinylet-network --clusterrole=system:node-proxier --group=system:nodes"
+
+// gather is how long changes are gathered.
+const gather = 100 * time.Millisecond
+
+// seldom is how often the log and the file take what has changed: a node may
+// change its addresses as often as it likes. The last is taken by a later look.
+const seldom = time.Minute
+
+// told bounds how many faults are told.
+const told = 5
+
+// Config is what a Router needs.
+type Config struct {
+	API      follow.API
+	NodeName string
+	// Bridge is the name of the pods' bridge, which leads to no node.
+	Bridge string
+	// Open opens the kernel's routes; it is closed after each look.
+	Open func() (Kernel, error)
+	// Watch calls told when routes of this package may be gone, until its context
+	// ends; nil is the kernel's, in the network namespace of this process.
+	Watch func(ctx context.Context, told func()) error
+	// Direct takes the networks that other nodes' pods are reached in by their
+	// own addresses. It must not block.
+	Direct func([]netip.Prefix)
+	// File is where the nodes are remembered as they were known last; "" is
+	// nowhere.
+	File      string
+	Recovered apiclient.Recoveries
+	Events    *event.Recorder
+	Log       *slog.Logger
+}
+
+// Router keeps the routes to other nodes' pods. Its methods never block but
+// for Run, and may be called at once.
+type Router struct {
+	cfg   Config
+	nodes *follow.Follower[peer]
+	news  chan struct{} // one slot: look again
+
+	mu      gosync.Mutex
+	problem string
+
+	// Of Run alone.
+	outage   *apiclient.Outage
+	backoff  apiclient.Backoff
+	said     string // what the log has told, and when
+	saidAt   time.Time
+	stored   map[follow.Key]peer // what the file has, and since when
+	storedAt time.Time
+	begun    bool   // the file was read
+	fault    string // of the file, as the log has told
+}
+
+// New makes a Router; nothing is asked or changed yet.
+func New(cfg Config) (*Router, error) {
+	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Direct == nil || cfg.Events == nil || cfg.Log == nil {
+		return nil, errors.New("routes: an API server, the node's name, the kernel's routes, a recorder of events and a log are needed")
+	}
+	if cfg.Watch == nil {
+		cfg.Watch = watch
+	}
+	r := &Router{cfg: cfg, news: make(chan struct{}, 1)}
+	r.outage = apiclient.NewOutage(cfg.Log, "routes to other nodes' pods are not as they should be", "routes to other nodes' pods are as they should be again")
+	var err error
+	r.nodes, err = follow.New(follow.Config[peer]{
+		API: cfg.API, Resource: apiclient.Nodes,
+		List:   func() runtime.Object { return &v1.NodeList{} },
+		Fields: fields.OneTermNotEqualSelector("metadata.name", cfg.NodeName).String(),
+		Keep: func(o runtime.Object) (peer, bool) {
+			if n, ok := o.(*v1.Node); !ok || n.Name == cfg.NodeName {
+				return peer{}, false
+			}
+			return keep(o)
+		},
+		Same: same, Changed: r.Look, Remedy: remedy, Recovered: cfg.Recovered,
+		Refused: func(text string) {
+			if text != "" {
+				cfg.Events.Warning(pod.Ref{}, "RoutesNotReady", text)
+			}
+		},
+		Log: cfg.Log,
+	})
+	return r, err
+}
+
+// Look says that something may have changed: a link, an address, a route.
+func (r *Router) Look() {
+	select {
+	case r.news <- struct{}{}:
+	default:
+	}
+}
+
+// Problem is what keeps the routes from being there, with what helps; "" is
+// nothing.
+func (r *Router) Problem() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(append(texts(r.nodes.Problem()), texts(r.problem)...), "; ")
+}
+
+func texts(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
+}
+
+// Run keeps the routes until ctx ends, when they stay: pods do. Its error is
+// ctx's cause.
+func (r *Router) Run(ctx context.Context) error {
+	var beside gosync.WaitGroup
+	beside.Go(func() { _ = r.nodes.Run(ctx) }) // it ends with ctx alone
+	beside.Go(func() { r.listen(ctx) })
+	defer beside.Wait()
+	r.Look()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-r.news:
+		}
+		if !pause(ctx, gather) {
+			return context.Cause(ctx)
+		}
+		select {
+		case <-r.news: // gathered meanwhile
+		default:
+		}
+		err := r.look()
+		r.note(err)
+		if err != nil && !r.retry(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// listen looks again when somebody takes routes away. Where the kernel cannot
+// tell, whoever calls Look from time to time is left.
+func (r *Router) listen(ctx context.Context) {
+	if err := r.cfg.Watch(ctx, r.Look); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("routes to other nodes' pods that somebody takes away are noticed late", "error", err)
+	}
+}
+
+// retry waits until there is reason to look again.
+func (r *Router) retry(ctx context.Context) bool {
+	timer := time.NewTimer(r.backoff.Next())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.news:
+	case <-timer.C:
+	}
+	r.Look()
+	return true
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// look brings the routes up to date.
+func (r *Router) look() error {
+	k, err := r.cfg.Open()
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	peers := r.peers()
+	if peers == nil {
+		// Nothing is known: what is there is believed.
+		have, err := k.Routes(link.RouteFilter{Protocol: Protocol})
+		if err == nil {
+			r.cfg.Direct(networks(have))
+		}
+		return err
+	}
+	h, err := read(k, r.cfg.Bridge)
+	if err != nil {
+		return err
+	}
+	w := plan(h, peers)
+	there, faults, err := sync(k, h.routes, w.routes)
+	w.faults = append(w.faults, faults...)
+	r.cfg.Direct(networks(there))
+	r.say(w, there)
+	return err
+}
+
+// peers are the other nodes: as the server tells, or, until it has, as they
+// were known last; nil is unknown.
+func (r *Router) peers() map[follow.Key]peer {
+	var peers map[follow.Key]peer
+	known := r.nodes.View(func(all map[follow.Key]peer) { peers = maps.Clone(all) })
+	file := memory(r.cfg.File)
+	if !r.begun {
+		var err error
+		r.stored, err = file.load()
+		r.begun = true
+		r.doubt(err)
+	}
+	if !known {
+		return r.stored
+	}
+	if changed := r.stored == nil || !maps.EqualFunc(r.stored, peers, same); changed && time.Since(r.storedAt) >= seldom {
+		r.storedAt = time.Now()
+		err := file.store(peers)
+		if err == nil {
+			r.stored = peers
+		}
+		r.doubt(err)
+	}
+	return peers
+}
+
+// doubt says once that the file is of no use.
+func (r *Router) doubt(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != r.fault {
+		r.cfg.Log.Warn("a restart without the API server will not find other nodes' pods", "error", err)
+	}
+	r.fault = text
+}
+
+// say tells what has changed.
+func (r *Router) say(w wanted, there []link.Route) {
+	faults := strings.Join(w.faults[:min(len(w.faults), told)], "; ")
+	text := fmt.Sprint(networks(there), w.beyond, faults)
+	if text == r.said || time.Since(r.saidAt) < seldom {
+		return
+	}
+	r.said, r.saidAt = text, time.Now()
+	r.cfg.Log.Info("routes to other nodes' pods", "count", len(there), "beyondTheLink", w.beyond)
+	if faults != "" {
+		r.cfg.Log.Warn("networks of other nodes' pods that cannot be are left out", "count", len(w.faults), "faults", faults)
+	}
+}
+
+// note remembers what is wrong, and says it once.
+func (r *Router) note(err error) {
+	text := ""
+	if err != nil {
+		text = "routes to other nodes' pods: " + err.Error()
+	} else {
+		r.backoff.Reset()
+	}
+	r.mu.Lock()
+	news := text != "" && r.problem == ""
+	r.problem = text
+	r.mu.Unlock()
+	r.outage.Note(err)
+	if news {
+		r.cfg.Events.Warning(pod.Ref{}, "RoutesNotReady", text)
+	}
+}

@@ -1,0 +1,355 @@
+package services
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/follow/fake"
+	"github.com/tinylet/tinylet/net/netlink"
+	"github.com/tinylet/tinylet/net/netns/nstest"
+	"github.com/tinylet/tinylet/net/nft"
+	"github.com/tinylet/tinylet/net/podnet"
+)
+
+var _ Table = (*nft.Table)(nil)
+
+// shelf is a table that remembers what it was told.
+type shelf struct {
+	mu                    sync.Mutex
+	opened, closed, syncs int
+	last                  []nft.Service
+	fail                  error
+}
+
+func (s *shelf) SyncServices(all []nft.Service) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.syncs++
+	if s.fail == nil {
+		s.last = all
+	}
+	return s.fail
+}
+
+func (s *shelf) Close() error { s.closed++; return nil }
+
+// lab is a Proxy in virtual time.
+type lab struct {
+	*fake.Server
+	*Proxy
+	t     *testing.T
+	shelf *shelf
+	log   bytes.Buffer
+}
+
+func inLab(t *testing.T, before, test func(l *lab)) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lab{t: t, Server: fake.New(), shelf: &shelf{}}
+		log := slog.New(slog.NewTextHandler(&l.log, nil))
+		var err error
+		l.Proxy, err = New(Config{
+			API: l.Server, NodeName: "own", Open: func() (Table, error) { l.shelf.opened++; return l.shelf, nil },
+			Events: event.NewRecorder(log), Log: log,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before(l)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Run(ctx) }()
+		synctest.Wait()
+		test(l)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+		if l.shelf.opened != l.shelf.closed {
+			t.Errorf("opened %d times, closed %d times", l.shelf.opened, l.shelf.closed)
+		}
+	})
+}
+
+// expect compares what the table has, and how often it was told since the last
+// time.
+func (l *lab) expect(syncs int, want ...string) {
+	l.t.Helper()
+	time.Sleep(3 * gather)
+	synctest.Wait()
+	l.shelf.mu.Lock()
+	defer l.shelf.mu.Unlock()
+	var got []string
+	for _, s := range l.shelf.last {
+		got = append(got, short(s))
+	}
+	if l.shelf.syncs != syncs || strings.Join(got, "\n") != strings.Join(want, "\n") {
+		l.t.Errorf("told %d times, %q; want %d times, %q", l.shelf.syncs, got, syncs, want)
+	}
+	l.shelf.syncs = 0
+}
+
+// told is how often the table was told since the last time.
+func (l *lab) told() int {
+	synctest.Wait()
+	l.shelf.mu.Lock()
+	defer l.shelf.mu.Unlock()
+	n := l.shelf.syncs
+	l.shelf.syncs = 0
+	return n
+}
+
+func (l *lab) fails(err error) {
+	l.shelf.mu.Lock()
+	defer l.shelf.mu.Unlock()
+	l.shelf.fail = err
+}
+
+const (
+	without = "shop/web:http/TCP [10.96.0.1]:80 to []"
+	with    = "shop/web:http/TCP [10.96.0.1]:80 to [10.1.0.2:8080]"
+	withTwo = "shop/web:http/TCP [10.96.0.1]:80 to [10.1.0.2:8080 10.1.0.3:8080]"
+)
+
+func TestProxy(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.Put(apiclient.Services, web(nil))
+		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+	}, func(l *lab) {
+		l.expect(0)
+		if calls := l.Made(); len(calls) != 0 {
+			t.Errorf("before there is a table: %q", calls)
+		}
+		l.Look()
+		l.expect(1, with)
+		for _, o := range l.Asked() {
+			if o.LabelSelector != "!service.kubernetes.io/service-proxy-name" && o.LabelSelector != "!service.kubernetes.io/headless" {
+				t.Errorf("asked for %+v", o)
+			}
+		}
+		l.Put(apiclient.EndpointSlices, ends("b", "10.1.0.3 ready"))
+		l.Put(apiclient.EndpointSlices, ends("c", "10.1.0.3 ready"))
+		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Annotations = map[string]string{"a": "b"} }))
+		l.expect(1, withTwo)
+		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Annotations = nil }))
+		l.expect(0, withTwo)
+		l.Look() // the table was made anew
+		l.expect(1, withTwo)
+		l.Remove(apiclient.Services, "shop", "web")
+		l.expect(1)
+		if l.shelf.opened != 1 {
+			t.Errorf("opened %d times", l.shelf.opened)
+		}
+	})
+}
+
+// TestHalf is a server that tells of Services alone: nothing is changed, since
+// all would be refused.
+func TestHalf(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.Look()
+		l.Put(apiclient.Services, web(nil))
+		l.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+		l.Fail(func(call string) error {
+			if strings.HasSuffix(call, "slices") {
+				return errors.New("no route to host")
+			}
+			return nil
+		})
+	}, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.expect(0)
+		l.Fail(nil)
+		time.Sleep(time.Minute)
+		l.expect(1, with)
+	})
+}
+
+func TestNoTable(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.Put(apiclient.Services, web(nil))
+		l.fails(nft.ErrNoTable)
+		l.Look()
+	}, func(l *lab) {
+		time.Sleep(time.Hour)
+		l.expect(1)
+		if l.Problem() != "" {
+			t.Errorf("problem %q", l.Problem())
+		}
+		l.fails(nil)
+		l.Look()
+		l.expect(1, without)
+	})
+}
+
+func TestFailure(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.Put(apiclient.Services, web(nil))
+		l.fails(errors.New("no buffers"))
+		l.Look()
+	}, func(l *lab) {
+		time.Sleep(10 * time.Minute)
+		if n := l.told(); n < 15 || n > 50 {
+			t.Errorf("tried %d times in 10 minutes", n)
+		}
+		if p := l.Problem(); !strings.Contains(p, "no buffers") || strings.Count(l.log.String(), "are not as they should be") != 1 {
+			t.Errorf("problem %q, log %s", p, l.log.String())
+		}
+		l.fails(nil)
+		time.Sleep(time.Minute)
+		l.told()
+		l.expect(0, without)
+		if l.Problem() != "" {
+			t.Errorf("problem %q", l.Problem())
+		}
+	})
+}
+
+func TestRefused(t *testing.T) {
+	inLab(t, func(l *lab) { l.Refuse(); l.Look() }, func(l *lab) {
+		time.Sleep(time.Minute)
+		if p := l.Problem(); strings.Count(p, "kubectl create clusterrolebinding") != 1 || !strings.Contains(l.log.String(), "ServicesNotReady") {
+			t.Errorf("problem %q, log %s", p, l.log.String())
+		}
+	})
+}
+
+// TestOnTheKernel keeps a real table, which somebody flushes.
+func TestOnTheKernel(t *testing.T) {
+	ns := nstest.New(t)
+	base := nft.Base{Bridge: "pods0", Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Masquerade: true}
+	shared, err := nft.OpenIn(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	api := fake.New()
+	api.Put(apiclient.Services, web(func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30080 }))
+	api.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+	log := slog.New(slog.DiscardHandler)
+	p, err := New(Config{
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	for range 2 {
+		if _, err := shared.Ensure(base); err != nil {
+			t.Fatal(err)
+		}
+		p.Look()
+		eventually(t, ns, "10.96.0.1 . tcp . 80", "tcp . 30080", "dnat ip to 10.1.0.2:8080")
+		if err := shared.Mend(base); err != nil { // which knows of no services
+			t.Fatal(err)
+		}
+		p.Look()
+		eventually(t, ns, "10.96.0.1 . tcp . 80")
+		if err := shared.Delete(); err != nil {
+			t.Fatal(err)
+		}
+		p.Look()
+		time.Sleep(2 * gather)
+	}
+}
+
+// TestHeard is the agent's part of the table beside a Proxy: nobody tells it of
+// what others do to the table but the kernel.
+func TestHeard(t *testing.T) {
+	ns := nstest.New(t)
+	base := nft.Base{Bridge: "pods0", Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Masquerade: true}
+	shared, err := nft.OpenIn(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	api := fake.New()
+	api.Put(apiclient.Services, web(nil))
+	api.Put(apiclient.EndpointSlices, ends("a", "10.1.0.2 ready"))
+	log := slog.New(slog.DiscardHandler)
+	p, err := New(Config{
+		API: api, NodeName: "own", Bridge: "pods0", Open: func() (Table, error) { return nft.OpenIn(ns) }, Events: event.NewRecorder(log), Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	told := make(chan struct{}, 1)
+	all.Go(func() { _ = p.Run(ctx) })
+	all.Go(func() { _ = netlink.In(ns, func() error { return podnet.Watch(ctx, func() { nudge(told) }) }) })
+	all.Go(func() { // as agent/network looks
+		for nudge(told); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-told:
+			}
+			if _, err := shared.Ensure(base); err != nil {
+				t.Error(err)
+			}
+			p.Look()
+		}
+	})
+	const jump = "policy accept;\n\t\tjump services\n"
+	has := []string{"10.96.0.1 . tcp . 80", "vmap @services4", "dnat ip to 10.1.0.2:8080", "hook output priority -99; " + jump, "hook prerouting priority dstnat + 1; " + jump}
+	eventually(t, ns, has...)
+	for _, edit := range []string{
+		"delete table inet tinylet", "flush ruleset", "flush table inet tinylet",
+		"flush chain inet tinylet services-output", "flush chain inet tinylet services", "insert rule inet tinylet services-prerouting accept",
+	} {
+		err := netlink.In(ns, func() error { return exec.Command("nft", edit).Run() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		eventually(t, ns, has...)
+		if d := time.Since(began); d > 5*time.Second {
+			t.Errorf("%s: mended after %v", edit, d)
+		}
+	}
+}
+
+// eventually waits until the table has all texts.
+func eventually(t *testing.T, ns *os.File, texts ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("the program nft is the witness of what the kernel has, and is not here")
+	}
+	var out []byte
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		_ = netlink.In(ns, func() (err error) {
+			out, err = exec.Command("nft", "list", "ruleset").CombinedOutput()
+			return err
+		})
+		all := true
+		for _, text := range texts {
+			all = all && bytes.Contains(out, []byte(text))
+		}
+		if all {
+			return
+		}
+	}
+	t.Fatalf("no %q in\n%s", texts, out)
+}

@@ -1,0 +1,88 @@
+package services
+
+import (
+	"net/netip"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// slice is what is kept of an EndpointSlice.
+type slice struct {
+	service string // in the same namespace
+	ports   []target
+	ends    []end
+}
+
+// target is a port that all endpoints of a slice have.
+type target struct {
+	name     string
+	protocol nft.Protocol
+	port     uint16
+}
+
+// end is an endpoint. One that is neither ready nor leaving is not kept.
+type end struct {
+	address netip.Addr
+	local   bool // on this node
+	ready   bool
+	// leaving says that it ends, but still answers.
+	leaving     bool
+	terminating bool
+}
+
+// keepSlice picks what is kept of an EndpointSlice.
+func keepSlice(o runtime.Object, nodeName string) (slice, bool) {
+	es, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok || es.Labels[discoveryv1.LabelServiceName] == "" {
+		return slice{}, false
+	}
+	s := slice{service: es.Labels[discoveryv1.LabelServiceName]}
+	for i := range es.Ports {
+		p := &es.Ports[i]
+		if p.Name == nil || p.Port == nil {
+			continue
+		}
+		t := target{name: *p.Name, protocol: nft.TCP}
+		known, valid := true, false
+		if p.Protocol != nil {
+			t.protocol, known = protocolOf(*p.Protocol)
+		}
+		if t.port, valid = portOf(*p.Port); known && valid {
+			s.ports = append(s.ports, t)
+		}
+	}
+	for i := range es.Endpoints {
+		if e, ok := keepEnd(&es.Endpoints[i], nodeName); ok {
+			s.ends = append(s.ends, e)
+		}
+	}
+	return s, len(s.ports) > 0 && len(s.ends) > 0
+}
+
+// keepEnd picks what is kept of an endpoint. All addresses of one are of the
+// same pod, and the first has to do.
+func keepEnd(e *discoveryv1.Endpoint, nodeName string) (end, bool) {
+	if len(e.Addresses) == 0 {
+		return end{}, false
+	}
+	a, ok := address(e.Addresses[0])
+	if !ok {
+		return end{}, false
+	}
+	out := end{
+		address: a, local: e.NodeName != nil && *e.NodeName == nodeName,
+		ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
+		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
+	}
+	serving := e.Conditions.Serving == nil || *e.Conditions.Serving
+	out.leaving = serving && out.terminating
+	return out, out.ready || out.leaving
+}
+
+func sameSlice(a, b slice) bool {
+	return a.service == b.service && slices.Equal(a.ports, b.ports) && slices.Equal(a.ends, b.ends)
+}

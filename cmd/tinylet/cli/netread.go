@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/network"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/cni/plugin"
+	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
+	"github.com/tinylet/tinylet/net/podnet"
+)
+
+// stateDir is where leases are unless the configuration says otherwise.
+const stateDir = cni.DefaultStateDir
+
+// netConfigs are the suffixes of the files that a runtime takes the first of
+// (libcni's ConfFiles).
+var netConfigs = []string{".conf", ".conflist", ".json"}
+
+// readNet reads the pods' network of the network namespace that it is called
+// in. The leases are in the folder that the configuration names, or else in
+// that one.
+func readNet(folder, leases string) (NetDocument, error) {
+	doc := NetDocument{ConfigFolder: folder, Pods: []PodNetDocument{}}
+	c, err := doc.configuration(folder)
+	if err != nil {
+		return doc, err
+	}
+	if c.StateDir == "" {
+		c.StateDir = leases
+	}
+	host, err := link.Open()
+	if err != nil {
+		return doc, err
+	}
+	defer host.Close()
+	table, err := nft.Open()
+	var unsupported *nft.Unsupported
+	if err != nil && !errors.As(err, &unsupported) {
+		return doc, err
+	}
+	if table != nil {
+		defer table.Close()
+	}
+	return doc, doc.kernel(c, host, table)
+}
+
+// configuration reads which configuration the runtime takes, and what tinylet's
+// own says, without a state folder if there is none.
+func (d *NetDocument) configuration(folder string) (cni.Config, error) {
+	names, err := netConfigNames(folder)
+	if err != nil {
+		return cni.Config{}, err
+	}
+	own := filepath.Join(folder, network.FileName)
+	c := cni.Config{Type: cni.Type, Bridge: cni.DefaultBridge}
+	mine, damaged := false, false
+	if slices.Contains(names, network.FileName) {
+		data, err := readConfig(own)
+		if err != nil {
+			return c, err
+		}
+		read, err := cni.ParseConflist(data)
+		if err == nil {
+			c, mine = read, true
+		}
+		damaged = err != nil && !errors.Is(err, cni.ErrForeign)
+	}
+	if len(names) > 0 {
+		d.ConfigFile = filepath.Join(folder, names[0])
+	}
+	switch {
+	case len(names) == 0 || damaged && names[0] == network.FileName:
+		return c, nil
+	case !mine || names[0] != network.FileName:
+		d.Mode = config.NetworkCNI
+		if mine {
+			d.Shadowed = own
+		}
+		if network.OnlyLoopback(d.ConfigFile) && (mine || !othersNetwork(folder, names[1:])) {
+			d.Mode, d.OnlyLoopback = "", true
+		}
+		return c, nil
+	}
+	d.own(c)
+	return c, nil
+}
+
+// othersNetwork says that one of the configurations, which are others' or
+// damaged, is meant to give pods a network that the agent leaves alone.
+func othersNetwork(folder string, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return name != network.FileName && !network.OnlyLoopback(filepath.Join(folder, name))
+	})
+}
+
+// maxConfig bounds what is read of a configuration, as the agent does.
+const maxConfig = 1 << 20
+
+func readConfig(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the network configuration: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxConfig))
+	if err != nil {
+		return nil, fmt.Errorf("read the network configuration: %w", err)
+	}
+	return data, nil
+}
+
+// netConfigNames are those of a folder's configurations, in the order in which
+// the runtime looks at them.
+func netConfigNames(folder string) (names []string, err error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list network configurations: %w", err)
+	}
+	for _, e := range entries {
+		if slices.Contains(netConfigs, filepath.Ext(e.Name())) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil // ReadDir has sorted them
+}
+
+// own takes what tinylet's own configuration says.
+func (d *NetDocument) own(c cni.Config) {
+	pods := plugin.Pods(c)
+	switch {
+	case c.Refuse != "":
+		d.Mode, d.Refuse = config.NetworkHost, c.Refuse
+	case len(c.Direct) > 0:
+		d.Mode = config.NetworkRouted
+	default:
+		d.Mode = config.NetworkBridge
+	}
+	d.Networks = append(networkDocuments(pods.Ranges, false), networkDocuments(pods.Kept, true)...)
+	d.MTU, d.Masquerade, d.Direct = c.MTU, c.Masquerade, c.Direct
+}
+
+// kernel reads what the kernel has, and compares. The table is nil on a kernel
+// without nftables.
+func (d *NetDocument) kernel(c cni.Config, host *link.Handle, table *nft.Table) error {
+	links, err := host.Links()
+	if err != nil {
+		return err
+	}
+	if err := d.uplink(host); err != nil {
+		return err
+	}
+	if d.Mode == config.NetworkBridge || d.Mode == config.NetworkRouted {
+		d.bridge(c.Bridge, links)
+		if err := d.rules(c, table); err != nil {
+			return err
+		}
+	}
+	return d.pods(c, links, table)
+}
+
+func (d *NetDocument) uplink(host *link.Handle) error {
+	u, err := host.Uplink()
+	switch {
+	case errors.Is(err, link.ErrNoRoute):
+		return nil
+	case err != nil:
+		return err
+	}
+	d.Uplink = &UplinkDocument{Name: u.Link.Name, MTU: u.Link.MTU, Addresses: slices.Concat(u.V4, u.V6)}
+	return nil
+}
+
+func (d *NetDocument) bridge(name string, links []link.Link) {
+	d.Bridge = &BridgeDocument{Name: name}
+	for i := range links {
+		if l := &links[i]; l.Name == name {
+			d.Bridge.Exists, d.Bridge.Up = true, l.Up
+		}
+	}
+}
+
+// rules says how the table differs from what the configuration asks for.
+func (d *NetDocument) rules(c cni.Config, table *nft.Table) error {
+	if table == nil {
+		d.RulesProblem = "the kernel has no nftables"
+		return nil
+	}
+	b := nft.Base{Bridge: c.Bridge, Masquerade: c.Masquerade, Direct: c.Direct}
+	for i := range d.Networks {
+		b.Pods = append(b.Pods, d.Networks[i].Subnet)
+	}
+	err := table.Verify(b)
+	var edited *nft.Edited
+	var unsupported *nft.Unsupported
+	if errors.Is(err, nft.ErrNoTable) || errors.As(err, &edited) || errors.As(err, &unsupported) {
+		d.RulesProblem = err.Error()
+		return nil
+	}
+	return err
+}
+
+// pods are those that have a lease.
+func (d *NetDocument) pods(c cni.Config, links []link.Link, table *nft.Table) error {
+	if _, err := os.Stat(c.StateDir); errors.Is(err, fs.ErrNotExist) {
+		return nil // to open the leases would make their folder
+	}
+	n, err := podnet.New(plugin.Pods(c))
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	entries, err := n.List()
+	if err != nil {
+		return err
+	}
+	ports, err := portsOf(table)
+	if err != nil {
+		return err
+	}
+	hasInterface := func(name string) bool {
+		return slices.ContainsFunc(links, func(l link.Link) bool { return l.Name == name })
+	}
+	hasPort := func(p nft.Port) bool {
+		p.Owner = nft.KeptOwner(p.Owner)
+		return slices.Contains(ports, p)
+	}
+	for i := range entries {
+		d.Pods = append(d.Pods, podNetDocument(&entries[i], hasInterface, hasPort))
+	}
+	slices.SortFunc(d.Pods, comparePods)
+	return nil
+}
+
+func portsOf(table *nft.Table) ([]nft.Port, error) {
+	if table == nil {
+		return nil, nil
+	}
+	ports, err := table.Ports()
+	var unsupported *nft.Unsupported
+	if errors.As(err, &unsupported) {
+		return nil, nil
+	}
+	return ports, err
+}

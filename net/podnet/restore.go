@@ -1,0 +1,103 @@
+package podnet
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/tinylet/tinylet/net/ipam"
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// holder is a lease with ports that are not being taken away.
+type holder struct {
+	owner string
+	ports []nft.Port
+}
+
+// holders are all, those first that were first: where two want one port, it was
+// most likely theirs.
+func (n *Network) holders() ([]holder, error) {
+	leases, err := n.leases.All()
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(leases, func(a, b ipam.Lease) int { return a.Time.Compare(b.Time) })
+	var all []holder
+	for _, l := range leases {
+		if d, _ := detailOf(l); len(d.Ports) > 0 && !d.Leaving {
+			all = append(all, holder{l.Owner, d.Ports})
+		}
+	}
+	n.did("leases listed")
+	return all, nil
+}
+
+// ensureRules makes the rules if they are not there or are others.
+func (n *Network) ensureRules(table *nft.Table) error {
+	return n.withPorts(table, func(ports func() ([]nft.Port, error)) error {
+		_, err := table.Ensure(n.cfg.base(), ports)
+		return err
+	})
+}
+
+// withPorts has rules written together with the ports of all leases: a later
+// call looks no further than for the rules, also when this one is killed. Ports
+// of pods that were taken down meanwhile are taken away again, since Teardown may
+// have been before.
+func (n *Network) withPorts(table *nft.Table, write func(ports func() ([]nft.Port, error)) error) error {
+	var put []nft.Port
+	err := write(func() ([]nft.Port, error) {
+		holders, err := n.holders()
+		put = nil
+		for _, h := range holders {
+			put = append(put, h.ports...)
+		}
+		return put, err
+	})
+	if err != nil || len(put) == 0 {
+		return err
+	}
+	holders, err := n.holders()
+	if err != nil {
+		return err
+	}
+	stay := make(map[string]bool, len(holders))
+	for _, h := range holders {
+		stay[h.owner] = true
+	}
+	return table.RemovePorts(slices.DeleteFunc(put, func(p nft.Port) bool { return stay[p.Owner] }))
+}
+
+// restorePorts puts the ports of all leases back that are not there, and tells
+// which cannot be.
+func (n *Network) restorePorts(table *nft.Table) error {
+	holders, err := n.holders()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range holders {
+		errs = append(errs, n.restore(table, h))
+	}
+	return errors.Join(errs...)
+}
+
+// restore puts the ports of one lease back, and takes them away again if the
+// pod is being taken down meanwhile: Teardown may have been before.
+func (n *Network) restore(table *nft.Table, h holder) error {
+	if err := table.AddPorts(h.ports); err != nil {
+		return err
+	}
+	l, err := n.leases.Get(h.owner)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return table.RemovePorts(h.ports)
+	case err != nil:
+		return err
+	}
+	if d, _ := detailOf(l); d.Leaving {
+		return table.RemovePorts(h.ports)
+	}
+	return nil
+}
