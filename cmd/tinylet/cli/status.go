@@ -19,10 +19,10 @@ func (s *system) status() *cobra.Command {
 		Use:   "status [flags]",
 		Short: "show how the agent does",
 		Long: `Show which agent runs, since when, whether it is healthy, how often it has called
-the container runtime, what keeps pods from a network on a board alone (TO DO),
-and, on a node of a cluster, how it does with the API server: the node's conditions, when its certificates expire, and the bytes of
-today and since the start, which are those of tinylet metrics, summed. The exit
-code is 1 if it is not healthy.`,
+the container runtime, and what somebody has to do. On a node of a cluster also
+how it does with the API server: the node's conditions, when its certificates
+expire, and the bytes of today and since the start, which are those of tinylet
+metrics, summed. The exit code is 1 if it is not healthy.`,
 		Example: `  tinylet status
   tinylet status -o json`,
 		Args: cobra.NoArgs,
