@@ -304,14 +304,16 @@ func (m *manager) startTransient(unit string, levels []slice, body []any) ([]any
 	return m.job(), nil
 }
 
-// run has slices with all above them run, and their groups be there.
+// run has slices with all above them run, and their groups be there. What they
+// get is not read back from the parent's file: unlike the kernel's, it is empty
+// for a moment while somebody writes it.
 func (m *manager) run(levels []slice) {
 	dir := m.at()
 	for _, each := range levels {
 		have := m.get(filepath.Join(dir, fileControllers))
 		m.put(filepath.Join(dir, fileSubtree), have)
 		dir = m.at(each.path)
-		if err := m.makeGroup(dir); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := m.makeGroupWith(dir, have); err != nil && !errors.Is(err, os.ErrExist) {
 			m.t.Error(err)
 		}
 		if m.units[each.unit] == nil {

@@ -53,10 +53,14 @@ func (f *fake) populate(dir, controllers string) {
 }
 
 func (f *fake) makeGroup(dir string) error {
+	return f.makeGroupWith(dir, strings.ReplaceAll(f.get(filepath.Join(filepath.Dir(dir), fileSubtree)), "+", ""))
+}
+
+func (f *fake) makeGroupWith(dir, controllers string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	f.populate(dir, strings.ReplaceAll(f.get(filepath.Join(filepath.Dir(dir), fileSubtree)), "+", ""))
+	f.populate(dir, controllers)
 	return nil
 }
 
