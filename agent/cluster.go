@@ -106,7 +106,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
 	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
 	c.inputs.under = func() nodestatus.Pressures { return p.evictions.pressures() }
-	c.inputs.problem, c.inputs.moved = c.identity.Problem, c.identity.AddressesChanged
+	c.inputs.problem, c.inputs.moved = c.identity.Problem, func() { p.moved(c) }
 	c.registrar = registrar.New(registrar.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
 		Inputs: func(ctx context.Context) *nodestatus.Inputs {
@@ -158,6 +158,15 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	})
 	p.cluster = c
 	return err
+}
+
+// moved says that the node's addresses have changed. They are in its serving
+// certificate and in each pod's status.
+func (p *parts) moved(c *cluster) {
+	c.identity.AddressesChanged()
+	for _, e := range p.statuses.List() {
+		p.wake(e.Pod.UID)
+	}
 }
 
 // recovered is that of the client. Until there is one, requests wait for it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -76,6 +77,36 @@ func TestWhereThereIsANodeAPI(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pod's status has the node's address, also after that has changed.
+func TestAddressOfThePodsNode(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		if err := os.WriteFile(filepath.Join(l.cfg.Paths.Root, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.cfg.Kubeconfig, l.cfg.Paths.State, l.cfg.Paths.PKI = filepath.Join(l.cfg.Paths.Root, "kubeconfig"), l.cfg.Paths.Root, filepath.Join(l.cfg.Paths.Root, "pki")
+		l.cfg.NodeIPs = []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+		l.want(shell(t, "web", "Always", "sleep infinity"))
+		l.start()
+		l.settle(5 * time.Second)
+		address := func() string {
+			for _, st := range l.agent.told() {
+				return st.HostIP
+			}
+			return "of no pod"
+		}
+		if got := address(); got != "192.0.2.7" {
+			t.Errorf("at first %s", got)
+		}
+		l.cfg.NodeIPs[0] = netip.MustParseAddr("192.0.2.9")
+		l.agent.cluster.moved() // somebody has told of a link
+		l.agent.cluster.inputs.get(t.Context())
+		l.settle(5 * time.Second)
+		if got := address(); got != "192.0.2.9" {
+			t.Errorf("after the change %s", got)
+		}
+	})
 }
 
 // Before a node has joined it can ask nobody, and lets nobody in for it.

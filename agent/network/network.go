@@ -93,8 +93,9 @@ type Network struct {
 	// Of Run alone.
 	opened  cni.Config // what pods is of
 	pods    Pods
-	said    string // the mode that the log has told
-	wrong   string // which problem the log has told
+	said    string    // the mode that the log has told
+	wrong   string    // which problem the log has told
+	asking  time.Time // since when the API server has told no networks
 	world   []netip.Addr
 	gone    bool // nothing is left of a mode of before
 	backoff apiclient.Backoff
@@ -177,6 +178,23 @@ func (n *Network) close() {
 	}
 }
 
+// joining is how long it may take until a new node is registered and a
+// controller has assigned it networks. Nobody has to be alarmed before.
+const joining = 15 * time.Second
+
+// joins says whether err is what every node meets as it joins, and no sooner
+// than that a fault.
+func (n *Network) joins(err error) bool {
+	if !errors.Is(err, errUnanswered) && !errors.Is(err, errUnassigned) {
+		n.asking = time.Time{}
+		return false
+	}
+	if n.asking.IsZero() {
+		n.asking = time.Now()
+	}
+	return time.Since(n.asking) < joining
+}
+
 // tell remembers what is wrong, and says it once.
 func (n *Network) tell(err error) {
 	text, wrong := "", ""
@@ -189,16 +207,16 @@ func (n *Network) tell(err error) {
 	n.mu.Lock()
 	n.problem = text
 	n.mu.Unlock()
-	news := wrong != n.wrong
-	n.wrong = wrong
-	switch {
-	case !news:
-	case err != nil:
-		n.cfg.Log.Warn("the pods' network is not as it should be", "error", err)
-		n.cfg.Events.Warning(pod.Ref{}, "NetworkNotReady", text)
-	default:
-		n.cfg.Log.Info("the pods' network is as it should be again")
+	if n.joins(err) || wrong == n.wrong {
+		return
 	}
+	n.wrong = wrong
+	if err == nil {
+		n.cfg.Log.Info("the pods' network is as it should be again")
+		return
+	}
+	n.cfg.Log.Warn("the pods' network is not as it should be", "error", err)
+	n.cfg.Events.Warning(pod.Ref{}, "NetworkNotReady", text)
 }
 
 // look brings everything up to date.

@@ -317,6 +317,52 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// A node that joins has no networks for a moment, which alarms nobody.
+func TestJoining(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		after   time.Duration
+		alarmed bool
+	}{
+		{"soon", 5 * time.Second, false},
+		{"late", 2 * joining, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				registered := false
+				var l *lab
+				l = newLab(t, func(c *Config) {
+					c.Networks = nil
+					c.Refresh = func(context.Context) error {
+						switch {
+						case time.Since(began) < row.after/2:
+							return errors.New("no such node")
+						case time.Since(began) >= row.after:
+							l.Assigned([]string{"10.1.0.0/24"})
+						}
+						registered = true
+						return nil
+					}
+				})
+				l.run(t, func() {
+					if l.Problem() == "" {
+						t.Error("the node does not say why it has no network")
+					}
+					time.Sleep(row.after + time.Minute)
+					synctest.Wait()
+					if !registered || l.Problem() != "" || l.written(t) == "" {
+						t.Errorf("problem %q, configuration %q", l.Problem(), l.written(t))
+					}
+					if alarmed := strings.Contains(l.log.String(), "is not as it should be"); alarmed != row.alarmed {
+						t.Errorf("alarmed: %v, log %s", alarmed, l.log)
+					}
+				})
+			})
+		})
+	}
+}
+
 func TestModes(t *testing.T) {
 	const theirs = "10-flannel.conflist"
 	for _, row := range []struct {
