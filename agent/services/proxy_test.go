@@ -254,12 +254,12 @@ func TestOnTheKernel(t *testing.T) {
 		<-ended
 	}()
 	for range 2 {
-		if _, err := shared.Ensure(base); err != nil {
+		if _, err := shared.Ensure(base, nil); err != nil {
 			t.Fatal(err)
 		}
 		p.Look()
 		eventually(t, ns, "10.96.0.1 . tcp . 80", "tcp . 30080", "dnat ip to 10.1.0.2:8080")
-		if err := shared.Mend(base); err != nil { // which knows of no services
+		if err := shared.Mend(base, nil); err != nil { // which knows of no services
 			t.Fatal(err)
 		}
 		p.Look()
@@ -306,7 +306,7 @@ func TestHeard(t *testing.T) {
 				return
 			case <-told:
 			}
-			if _, err := shared.Ensure(base); err != nil {
+			if _, err := shared.Ensure(base, nil); err != nil {
 				t.Error(err)
 			}
 			p.Look()
