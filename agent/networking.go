@@ -226,5 +226,8 @@ func watchLinks(ctx context.Context, told func()) error {
 // moved says that the node's addresses may be others.
 func (c *cluster) moved() {
 	c.inputs.facts.forgetAddresses()
+	if client := c.identity.Current(); client != nil {
+		client.Reroute()
+	}
 	c.registrar.Look()
 }

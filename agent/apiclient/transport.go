@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +59,7 @@ type transport struct {
 	meter  *Meter
 	stall  time.Duration // stallLimit
 	silent time.Duration // how long no byte may come
+	source func(far net.Addr) netip.Addr
 
 	mu    sync.Mutex
 	conns map[*countedConn]struct{}
@@ -97,7 +100,7 @@ func loopback(host string) bool {
 func newTransport(c *Config, server *url.URL) (*transport, error) {
 	ping := cmp.Or(c.PingAfter, pingAfter)
 	t := &transport{
-		token: c.Token, agent: c.UserAgent, meter: c.Meter, stall: stallLimit, silent: ping + answerLimit,
+		token: c.Token, agent: c.UserAgent, meter: c.Meter, stall: stallLimit, silent: ping + answerLimit, source: sourceOf,
 		conns: make(map[*countedConn]struct{}),
 	}
 	if t.meter == nil {
@@ -294,17 +297,17 @@ func (b *countedBody) Close() error {
 // Reconnect closes every connection, so that the next requests show the
 // current certificate. Requests and watches that are under way break off.
 func (c *Client) Reconnect() {
-	t := c.transport
-	t.base.CloseIdleConnections()
-	t.mu.Lock()
-	open := make([]*countedConn, 0, len(t.conns))
-	for conn := range t.conns {
-		open = append(open, conn)
-	}
-	t.mu.Unlock()
-	for _, conn := range open {
+	c.transport.base.CloseIdleConnections()
+	for _, conn := range c.transport.open() {
 		_ = conn.Close() // a closed connection has nothing more to tell
 	}
+}
+
+// open are the connections that there are.
+func (t *transport) open() []*countedConn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.conns))
 }
 
 // Contact is when the server last answered anything, zero for never, and what

@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// followed is how soon the cluster knows a node's new address: as long as
-// broken connections take to be noticed, and one to be made anew.
-const followed = time.Minute
+// followed is how soon the cluster knows a node's new address: sooner than the
+// silence of the former connection would be noticed.
+const followed = 20 * time.Second
 
 // uplink is a board whose way to the world changes.
 type uplink struct {
