@@ -105,8 +105,14 @@ func (l lab) fullByImage() {
 		}
 		return ""
 	})
-	log := l.sh("cat /var/log/tinylet.log")
-	if strings.Contains(log, "a pod is evicted") || !strings.Contains(log, "the node has enough again without ending a pod") {
+	var log string
+	l.until("the agent has seen that this was enough", func() string {
+		if log = l.sh("cat /var/log/tinylet.log"); !strings.Contains(log, "the node has enough again without ending a pod") {
+			return "its log does not say so"
+		}
+		return ""
+	})
+	if strings.Contains(log, "a pod is evicted") {
 		l.Errorf("the agent's log:\n%s", log)
 	}
 	l.usual()
