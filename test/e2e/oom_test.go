@@ -103,11 +103,11 @@ func containerdAway(n node) {
 
 // systemOut has a process outside of all pods take what there is.
 func systemOut(n node) {
-	agent := n.sh("pidof tinylet")
+	agent := n.status().PID
 	n.sh("(echo 1000 > /proc/self/oom_score_adj; %s & %s & wait) > /dev/null 2>&1; true", eat(150), eat(150))
 	n.told("SystemOOM")
-	if now := n.sh("pidof tinylet"); now != agent {
-		n.Errorf("the agent was %s and is %s", agent, now)
+	if now := n.status().PID; now != agent {
+		n.Errorf("the agent was %d and is %d", agent, now)
 	}
 }
 

