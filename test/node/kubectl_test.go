@@ -392,7 +392,7 @@ func (l lab) sessions() {
 		})
 	}
 	open.Wait()
-	l.Logf("with %d sessions: anonymous memory %s", many, l.sh("awk '/RssAnon/{print $2, $3}' /proc/" + agentPID + "/status"))
+	l.Logf("with %d sessions: anonymous memory %s", many, l.sh("awk '/RssAnon/{print $2, $3}' /proc/"+agentPID+"/status"))
 	wg.Wait()
 	if got := l.c.Must(l.T, "exec", "web", "-c", "main", "--", "echo", "one more"); got != "one more" {
 		l.Errorf("after them: %q", got)
