@@ -30,7 +30,8 @@ const remedy = "let nodes read it: kubectl create clusterrolebinding tinylet-net
 const gather = 100 * time.Millisecond
 
 // seldom is how often the log and the file take what has changed: a node may
-// change its addresses as often as it likes. The last is taken by a later look.
+// change its addresses as often as it likes. The file has the last when a minute
+// is over or the agent ends, the log by a later look.
 const seldom = time.Minute
 
 // told bounds how many faults are told.
@@ -75,8 +76,9 @@ type Router struct {
 	saidAt   time.Time
 	stored   map[follow.Key]peer // what the file has, and since when
 	storedAt time.Time
-	begun    bool   // the file was read
-	fault    string // of the file, as the log has told
+	unstored map[follow.Key]peer // what it is to have in a while; nil is what it has
+	begun    bool                // the file was read
+	fault    string              // of the file, as the log has told
 }
 
 // New makes a Router; nothing is asked or changed yet.
@@ -141,14 +143,10 @@ func (r *Router) Run(ctx context.Context) error {
 	beside.Go(func() { _ = r.nodes.Run(ctx) }) // it ends with ctx alone
 	beside.Go(func() { r.listen(ctx) })
 	defer beside.Wait()
+	defer r.finish()
 	r.Look()
 	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-r.news:
-		}
-		if !pause(ctx, gather) {
+		if !r.rest(ctx) || !pause(ctx, gather) {
 			return context.Cause(ctx)
 		}
 		select {
@@ -160,6 +158,31 @@ func (r *Router) Run(ctx context.Context) error {
 		if err != nil && !r.retry(ctx) {
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// rest waits until there is reason to look: news, or that the file may be written
+// again. It says whether ctx still lives.
+func (r *Router) rest(ctx context.Context) bool {
+	var due <-chan time.Time
+	if r.unstored != nil {
+		timer := time.NewTimer(seldom - time.Since(r.storedAt))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.news:
+	case <-due:
+	}
+	return true
+}
+
+// finish has the file be what was known at the end.
+func (r *Router) finish() {
+	if r.unstored != nil {
+		r.store()
 	}
 }
 
@@ -239,15 +262,25 @@ func (r *Router) peers() map[follow.Key]peer {
 	if !known {
 		return r.stored
 	}
-	if changed := r.stored == nil || !maps.EqualFunc(r.stored, peers, same); changed && time.Since(r.storedAt) >= seldom {
-		r.storedAt = time.Now()
-		err := file.store(peers)
-		if err == nil {
-			r.stored = peers
+	r.unstored = nil
+	if r.stored == nil || !maps.EqualFunc(r.stored, peers, same) {
+		r.unstored = peers
+		if time.Since(r.storedAt) >= seldom {
+			r.store()
 		}
-		r.doubt(err)
 	}
 	return peers
+}
+
+// store writes the file. What fails is tried again no sooner than a change is
+// taken.
+func (r *Router) store() {
+	r.storedAt = time.Now()
+	err := memory(r.cfg.File).store(r.unstored)
+	if err == nil {
+		r.stored, r.unstored = r.unstored, nil
+	}
+	r.doubt(err)
 }
 
 // doubt says once that the file is of no use.

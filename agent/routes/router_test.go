@@ -263,12 +263,26 @@ func TestRestless(t *testing.T) {
 			t.Errorf("%d lines in the log, %d writes in 40 s", n, writes)
 		}
 		l.Put(apiclient.Nodes, node("a", []string{"10.244.7.0/24"}, "192.168.0.2"))
-		time.Sleep(seldom)
-		l.Look()
+		time.Sleep(seldom) // nothing else happens
 		l.expect("10.244.7.0/24 via 192.168.0.2", "[10.244.7.0/24]")
 		if data, err := os.ReadFile(file); err != nil || !bytes.Contains(data, []byte("10.244.7.0/24")) {
 			t.Errorf("%v: the file has %s", err, data)
 		}
+	})
+}
+
+// TestLateNode is a node that comes when the file was just written: an agent that
+// ends soon after has it in the file all the same.
+func TestLateNode(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nodes.json")
+	with := func(l *lab) { l.cfg.File = file }
+	inLab(t, with, func(l *lab) {
+		l.expect("", "[]")
+		l.Put(apiclient.Nodes, node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
+		l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
+	})
+	inLab(t, func(l *lab) { with(l); l.Fail(func(string) error { return errors.New("no route to host") }) }, func(l *lab) {
+		l.expect("10.244.1.0/24 via 192.168.0.2", "[10.244.1.0/24]")
 	})
 }
 
