@@ -57,9 +57,9 @@ type transport struct {
 	token  func() (string, error)
 	agent  string
 	meter  *Meter
-	stall  time.Duration // stallLimit
-	silent time.Duration // how long no byte may come
-	source func(far net.Addr) netip.Addr
+	stall  time.Duration                 // stallLimit
+	silent time.Duration                 // how long no byte may come
+	source func(far net.Addr) netip.Addr // from where far is reached
 
 	mu    sync.Mutex
 	conns map[*countedConn]struct{}

@@ -33,7 +33,7 @@ TINYLET_GOMOD = github.com/tinylet/tinylet
 TINYLET_BUILD_TARGETS = cmd/tinylet
 # Leaves out x/net/trace, as the project's own Makefile does.
 TINYLET_TAGS = grpcnotrace
-# Nor is Kubernetes' own code inlined, as there.
+# Nor are Kubernetes' own code and what reads YAML inlined, as there.
 TINYLET_BUILD_OPTS = -gcflags=k8s.io/...=-l -gcflags=sigs.k8s.io/...=-l -gcflags=go.yaml.in/...=-l
 # One static binary: it does not depend on the C library of the image.
 TINYLET_GO_ENV = CGO_ENABLED=0
