@@ -104,7 +104,10 @@ func containerdAway(n node) {
 // systemOut has a process outside of all pods take what there is.
 func systemOut(n node) {
 	agent := n.status().PID
-	n.sh("(echo 1000 > /proc/self/oom_score_adj; %s & %s & wait) > /dev/null 2>&1; true", eat(150), eat(150))
+	// Both keep what they took while nobody reads their pipes: on a busy machine
+	// one that ended at once could be gone before the other had taken its own.
+	const keep = "dd if=/dev/zero bs=150M count=1 | sleep 10"
+	n.sh("(echo 1000 > /proc/self/oom_score_adj; %[1]s & %[1]s & wait) > /dev/null 2>&1; true", keep)
 	n.told("SystemOOM")
 	if now := n.status().PID; now != agent {
 		n.Errorf("the agent was %d and is %d", agent, now)
