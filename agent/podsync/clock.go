@@ -9,25 +9,26 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// schedule remembers until when the plan waits, and answers when to look
-// again. A board's wall clock may be set while a pod waits; the wait is
-// measured on the monotonic clock, and no jump prolongs it.
-func (f *facts) schedule(now, next time.Time) time.Time {
+// schedule remembers until when the last plan waits, and answers when to look
+// again. A board's wall clock may be set while a pod waits, or between the plan
+// and here; the wait is measured from the plan's reading of the clock on the
+// monotonic clock, and no jump prolongs it.
+func (f *facts) schedule(next time.Time) time.Time {
 	f.next, f.due = next, time.Time{}
-	if next.IsZero() {
-		return next
+	if !next.IsZero() {
+		f.due = f.read.Add(next.Round(0).Sub(f.planned.Round(0)))
 	}
-	f.due = now.Add(next.Sub(now))
 	return f.due
 }
 
 // clock is the wall time for the next plan: now, or the moment to which the
 // last plan waited if that wait is over and the clock was set back meanwhile.
 func (f *facts) clock(now time.Time) time.Time {
+	f.read, f.planned = now, now
 	if !f.due.IsZero() && !now.Before(f.due) && now.Round(0).Before(f.next.Round(0)) {
-		return f.next
+		f.planned = f.next
 	}
-	return now
+	return f.planned
 }
 
 // reasonBackOff is the kubelet's reason of the event for a crash loop.

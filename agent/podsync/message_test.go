@@ -71,8 +71,9 @@ func TestMessageFallsBackToTheLog(t *testing.T) {
 func TestWaitSurvivesClockJumps(t *testing.T) {
 	now := time.Now()
 	var f facts
+	f.clock(now)
 	next := now.Add(10 * time.Second).Round(0) // a wall time, as plans give it
-	due := f.schedule(now, next)
+	due := f.schedule(next)
 	if d := due.Sub(now); d != 10*time.Second {
 		t.Errorf("due in %v", d)
 	}
@@ -84,8 +85,23 @@ func TestWaitSurvivesClockJumps(t *testing.T) {
 	if got := f.clock(now.Add(11 * time.Second)); got.Before(next) {
 		t.Errorf("after the wait: %v is before %v", got, next)
 	}
-	f.schedule(now, time.Time{})
+	f.schedule(time.Time{})
 	if got := f.clock(early); !got.Equal(early) {
 		t.Errorf("without a wait: %v", got)
+	}
+}
+
+// A clock that was years ahead is set back while two containers wait: the wait
+// of the second is no longer for it once the first has been waited for.
+func TestSecondWaitSurvivesAClockSetBack(t *testing.T) {
+	now := time.Now()
+	first := now.Round(0).AddDate(9, 0, 0)
+	f := facts{next: first, due: now}
+	late := now.Add(time.Second)
+	if got := f.clock(late); !got.Equal(first) {
+		t.Fatalf("the plan is made for %v, want %v", got, first)
+	}
+	if d := f.schedule(first.Add(30 * time.Second)).Sub(late); d != 30*time.Second {
+		t.Errorf("the second is due in %v", d)
 	}
 }

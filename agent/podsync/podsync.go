@@ -160,6 +160,9 @@ type facts struct {
 	// next is the wall time to which the last plan waits, due the same moment
 	// on the monotonic clock.
 	next, due time.Time
+	// read is the clock when the last plan was made, and planned the wall time
+	// that it was made for.
+	read, planned time.Time
 	// backoffs are the waits that had their event, by container name.
 	backoffs map[string]time.Time
 	// turn is held from the making of a sandbox to the start of what is in it.
@@ -331,10 +334,10 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		if err != nil || !retry.IsZero() {
 			// What else the plan waits for, such as another container's
 			// backoff, may be due before the retry.
-			if !actions.Next.IsZero() {
-				retry = sooner(retry, actions.Next)
+			if due := f.schedule(actions.Next); !due.IsZero() {
+				retry = sooner(retry, due)
 			}
-			return s.leave(ctx, p, f, f.schedule(s.now(), retry), err)
+			return s.leave(ctx, p, f, retry, err)
 		}
 		o = seen
 	}
@@ -350,7 +353,7 @@ func (s *Syncer) idle(ctx context.Context, p *v1.Pod, o *container.Observed, f *
 		return worker.Result{}, resized.err
 	}
 	f.seen = o
-	next = f.schedule(s.now(), next)
+	next = f.schedule(next)
 	if look := s.refresh(ctx, p, o); !look.IsZero() {
 		next = sooner(next, look)
 	}
