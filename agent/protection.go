@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 
@@ -36,7 +37,7 @@ func newProtection(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *pr
 		},
 	}}
 	p.socket, _ = cri.SocketPath(cfg.Kubelet.ContainerRuntimeEndpoint) // the driver has judged it
-	p.warn("agent", os.Getpid(), p.Process(os.Getpid()))
+	p.warn("agent", os.Getpid(), errors.Join(p.Process(os.Getpid()), protect.KeepProgram()))
 	p.group = p.Top(os.Getpid())
 	return p
 }

@@ -14,6 +14,7 @@ package pressure
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -76,7 +77,8 @@ type Loop struct {
 	looked time.Time
 	told   evict.Signal // what the node is short of, as it was told
 	// idle is until when nothing is done about it: nothing could be.
-	idle time.Time
+	idle      time.Time
+	rehearsed bool
 }
 
 // New makes a loop that has not looked yet.
@@ -166,6 +168,7 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 		l.Changed(verdict.Under)
 	}
 	if !acts {
+		l.rehearse(ctx, &seen)
 		return verdict.Next
 	}
 	l.tell(&verdict.Act[0], &seen)
@@ -183,6 +186,25 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 	l.wait(ctx, ended.gone, &verdict.Act[0], ended.Grace)
 	l.begin() // signs that came meanwhile were answered by the wait
 	return time.Now()
+}
+
+// rehearse chooses a pod once while there is memory, and leaves it alone: a node
+// that has none reads the code for it from a slow disk, page by page, and its
+// first decision is late. What was read is the agent's own memory, which its
+// group protects.
+func (l *Loop) rehearse(ctx context.Context, seen *evict.Observations) {
+	if l.rehearsed || ctx.Err() != nil || l.told != 0 {
+		return
+	}
+	i := slices.IndexFunc(l.Thresholds, func(t evict.Threshold) bool { return t.Signal == evict.MemoryAvailable })
+	if i < 0 {
+		return
+	}
+	for _, p := range evict.Rank(l.Pods(ctx, evict.MemoryAvailable), evict.MemoryAvailable, l.Layout) {
+		evict.Describe(p, l.Thresholds[i:i+1], seen, l.MaxGrace)
+		l.rehearsed = true
+		return
+	}
 }
 
 // acts says whether something is to be done about what the node is short of.

@@ -35,7 +35,7 @@ type node struct {
 	dead, images int64 // MiB on the disk that can be spared
 	spareFails   bool
 	ends         time.Duration // how long a pod takes to end
-	looks        int
+	looks, lists int
 	did          []string
 	log          bytes.Buffer
 	loop         *Loop
@@ -90,6 +90,7 @@ func (n *node) observe(context.Context) (o evict.Observations) {
 func (n *node) list(context.Context, evict.Signal) (out []evict.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.lists++
 	for _, u := range n.pods {
 		if u.ending {
 			continue
@@ -195,6 +196,23 @@ func TestQuiet(t *testing.T) {
 	})
 	if n.looked() < 2 || n.looked() > 3 || len(n.done()) > 0 {
 		t.Errorf("%d looks, did %v", n.looked(), n.done())
+	}
+}
+
+// A pod is chosen once before memory is short, and nothing happens to it.
+func TestRehearsal(t *testing.T) {
+	n := &node{memory: 256, disk: 1000}
+	n.run(t, hard, func() {
+		n.mu.Lock()
+		n.pods, n.lists = []*user{{name: "a", memory: 100}}, 0
+		n.mu.Unlock()
+		for range 3 {
+			n.loop.Look()
+			time.Sleep(time.Minute)
+		}
+	})
+	if n.lists != 1 || len(n.done()) > 0 {
+		t.Errorf("the pods were listed %d times, did %v", n.lists, n.done())
 	}
 }
 
