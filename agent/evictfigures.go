@@ -88,8 +88,12 @@ func (e *evictions) kept(reader *cgroups.Reader) uint64 {
 	if err != nil {
 		return 0
 	}
+	file := f.Memory.File.Value
+	if active, inactive := f.Memory.ActiveFile, f.Memory.InactiveFile; active.Known && inactive.Known {
+		file = min(file, active.Value+inactive.Value) // what is locked is not in the estimate
+	}
 	over := f.Memory.Current.Value - min(protection, f.Memory.Current.Value)
-	return f.Memory.File.Value - min(over, f.Memory.File.Value)
+	return file - min(over, file)
 }
 
 // observePods takes what pods may have together, where that is limited.

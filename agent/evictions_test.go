@@ -271,18 +271,22 @@ func TestProtectedPagesAreNotAvailable(t *testing.T) {
 		s.run(hog)
 		s.uses(map[string]int64{hog.Name: 200})
 		s.agent.evictions.protected = "/tinylet"
-		group := func(current int) {
+		group := func(current, locked int) {
 			s.cgroups.write("tinylet", map[string]string{
-				"cgroup.controllers": "memory\n", "memory.min": fmt.Sprintln(64 << 20), "memory.current": fmt.Sprintln(current << 20), "memory.stat": fmt.Sprintf("anon 0\nfile %d\n", 45<<20),
+				"cgroup.controllers": "memory\n", "memory.min": fmt.Sprintln(64 << 20), "memory.current": fmt.Sprintln(current << 20), "memory.stat": fmt.Sprintf("anon 0\nfile %d\nactive_file %d\ninactive_file 0\n", 45<<20, (45-locked)<<20),
 			})
 			s.agent.evictions.look()
 			s.settle(5 * time.Second)
 		}
-		group(64 + 45) // all that it has beyond its protection
+		group(64+45, 0) // all that it has beyond its protection
 		if got := s.alive(); len(got) != 1 {
 			t.Fatalf("with 56 MiB left %v run", got)
 		}
-		group(64)
+		group(64, 44) // the kernel's estimate has one MiB of them
+		if got := s.alive(); len(got) != 1 {
+			t.Fatalf("with 55 MiB left that nobody has locked %v run", got)
+		}
+		group(64, 0)
 		if got := s.alive(); len(got) != 0 {
 			t.Errorf("with 56 MiB left, of which 45 are protected, %v run", got)
 		}
