@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -145,6 +146,33 @@ func TestServicesEdited(t *testing.T) {
 		if d := cmp.Diff(before, sorted(list(t, ns))); d != "" {
 			t.Errorf("%s (-before +after):\n%s", edit, d)
 		}
+	}
+}
+
+// An agent of another version may have made the set of an endpoint's clients in
+// another way.
+func TestClientsOfAnotherLayout(t *testing.T) {
+	ns := nstest.New(t)
+	table := open(t, ns)
+	ensure(t, table, both, true)
+	sticky := Service{Name: "sticky", Protocol: TCP, IPs: addrs("10.96.0.3"), Port: 80, Affinity: time.Hour, Endpoints: ends("10.244.1.2:80")}
+	syncs(t, table, sticky)
+	before := sorted(list(t, ns))
+	_, sets, err := table.named(ofServices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(sets, func(name string) bool { return strings.Contains(name, "10.244.1.2") })
+	if i < 0 {
+		t.Fatalf("no set of clients in %q", sets)
+	}
+	if err := table.ClearServices(); err != nil {
+		t.Fatal(err)
+	}
+	run(t, ns, "nft", `add set inet tinylet `+sets[i]+` { type ipv6_addr; size 7; flags timeout, dynamic; }`)
+	syncs(t, table, sticky)
+	if d := cmp.Diff(before, sorted(list(t, ns))); d != "" {
+		t.Errorf("(-before +after):\n%s", d)
 	}
 }
 
@@ -395,6 +423,13 @@ func TestServicesTraffic(t *testing.T) {
 		syncs(t, table, more...)
 		if got := spread(&n, n.outside, "tcp", "10.96.0.3:80", 20); !cmp.Equal(got, first) {
 			t.Errorf("with one more endpoint: %v, and %v before", got, first)
+		}
+		for range 6 {
+			table.services = nil // as for an agent that was started again
+			syncs(t, table, more...)
+			if got := spread(&n, n.outside, "tcp", "10.96.0.3:80", 5); len(got) != 1 || got[slices.Collect(maps.Keys(first))[0]] != 5 {
+				t.Fatalf("after a restart: %v, and %v before", got, first)
+			}
 		}
 		for _, pod := range []string{"a", "b"} {
 			more[3].Endpoints = ends(map[string]string{"a": "10.244.1.2:80", "b": "10.244.1.3:80"}[pod])

@@ -68,13 +68,26 @@ func conflicts(err error) bool {
 }
 
 // renew deletes all that is of services, whoever made it, and makes what is
-// wanted.
+// wanted. Endpoints keep the clients that they have, unless an older agent noted
+// them in another way.
 func (t *Table) renew(want *services) error {
-	err := t.retry(func(generation uint32) error {
+	err := t.beginAnew(want, want.ends)
+	if errors.Is(err, unix.EEXIST) {
+		err = t.beginAnew(want, nil)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return ErrNoTable
+	}
+	return err
+}
+
+func (t *Table) beginAnew(want *services, keep map[string]sticky) error {
+	return t.retry(func(generation uint32) error {
 		chains, sets, err := t.named(ofServices)
 		if err != nil {
 			return err
 		}
+		sets = slices.DeleteFunc(sets, func(name string) bool { _, kept := keep[name]; return kept })
 		t.begin(generation)
 		t.drop(chains, sets)
 		for _, f := range []family{ipv4, ipv6} {
@@ -86,10 +99,6 @@ func (t *Table) renew(want *services) error {
 		t.put(&services{}, want)
 		return t.commit()
 	})
-	if errors.Is(err, unix.ENOENT) {
-		return ErrNoTable
-	}
-	return err
 }
 
 // named lists the chains and sets whose names are asked for. Sets that go with

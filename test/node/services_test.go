@@ -174,9 +174,16 @@ func (p *proxied) away(l lab) {
 		}
 	}
 	l.until("the node is Ready", l.nodeReady)
-	if diff := cmp.Diff(before, l.sh("rules")); diff != "" {
-		l.Errorf("rules (-before +after the agent's start):\n%s", diff)
-	}
+	// A Service that is new shows that the agent has written its rules anew.
+	l.c.Apply(l.T, "apiVersion: v1\nkind: Service\nmetadata: {name: late}\nspec: {selector: {tier: none}, ports: [{port: 80}]}\n")
+	l.until("a Service that came after the agent's start", func() string {
+		if got := l.sh("rules"); !strings.Contains(got, "default/late") {
+			return "is not in the table"
+		}
+		return ""
+	})
+	l.c.Must(l.T, "delete", "service", "late")
+	l.until("the rules are those before the agent's start, with the clients of each endpoint", func() string { return cmp.Diff(before, l.sh("rules")) })
 }
 
 // goes leaves one pod, also to those whom the other has answered so far.
