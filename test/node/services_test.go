@@ -175,7 +175,7 @@ func (p *proxied) away(l lab) {
 	}
 	l.until("the node is Ready", l.nodeReady)
 	// A Service that is new shows that the agent has written its rules anew.
-	l.c.Apply(l.T, "apiVersion: v1\nkind: Service\nmetadata: {name: late}\nspec: {selector: {tier: none}, ports: [{port: 80}]}\n")
+	l.c.Apply(l.T, "apiVersion: v1\nkind: Service\nmetadata: {name: late}\nspec: {selector: {tier: web}, ports: [{port: 80}]}\n")
 	l.until("a Service that came after the agent's start", func() string {
 		if got := l.sh("rules"); !strings.Contains(got, "default/late") {
 			return "is not in the table"
