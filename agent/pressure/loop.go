@@ -190,8 +190,8 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 
 // rehearse chooses a pod once while there is memory, and leaves it alone: a node
 // that has none reads the code for it from a slow disk, page by page, and its
-// first decision is late. What was read is the agent's own memory, which its
-// group protects.
+// first decision is late. What was read of the program stays in memory
+// (protect.KeepProgram).
 func (l *Loop) rehearse(ctx context.Context, seen *evict.Observations) {
 	if l.rehearsed || ctx.Err() != nil || l.told != 0 {
 		return

@@ -81,6 +81,7 @@ func (t *Table) renew(want *services) error {
 	return err
 }
 
+// beginAnew is renew, but for the sets of clients that are kept.
 func (t *Table) beginAnew(want *services, keep map[string]sticky) error {
 	return t.retry(func(generation uint32) error {
 		chains, sets, err := t.named(ofServices)
