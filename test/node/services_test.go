@@ -174,8 +174,9 @@ func (p *proxied) away(l lab) {
 		}
 	}
 	l.until("the node is Ready", l.nodeReady)
-	// A Service that is new shows that the agent has written its rules anew.
-	l.c.Apply(l.T, "apiVersion: v1\nkind: Service\nmetadata: {name: late}\nspec: {selector: {tier: web}, ports: [{port: 80}]}\n")
+	// A Service that is new shows that the agent has written its rules anew. It has
+	// one endpoint: for more there is a map, which takes the number of another.
+	l.c.Apply(l.T, "apiVersion: v1\nkind: Service\nmetadata: {name: late}\nspec: {selector: {app: c}, ports: [{port: 80}]}\n")
 	l.until("a Service that came after the agent's start", func() string {
 		if got := l.sh("rules"); !strings.Contains(got, "default/late") {
 			return "is not in the table"
