@@ -96,6 +96,7 @@ func (e *evictions) run(ctx context.Context) error {
 		Thresholds: thresholds, Layout: l.kind, Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace: seconds(k.EvictionMaxPodGracePeriod),
 		Observe:  observe, Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
+		Kill:    func(p *v1.Pod) error { return e.syncer.Kill(p.UID) },
 		Changed: e.changed,
 		Met: func(s evict.Signal) {
 			e.events.Warning(pod.Ref{}, evict.ReasonThresholdMet, evict.MessageThresholdMet+string(s.Resource()))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
@@ -63,6 +64,51 @@ func TestLostProcessesAreKilled(t *testing.T) {
 	s.WriteMetrics(stream)
 	if err := stream.Flush(); err != nil || !strings.Contains(out.String(), `kubelet_cgroup_manager_duration_seconds_count{operation_type="destroy"} 2`) {
 		t.Errorf("both are counted in\n%s, %v", &out, err)
+	}
+}
+
+// A pod that is killed without the runtime is all of its cgroup, whichever class
+// it is of; others live.
+func TestKill(t *testing.T) {
+	root := t.TempDir()
+	files := map[string]string{ // by group, what it says then
+		"kubepods/pod1": "", "kubepods/besteffort/pod1": "", "kubepods/burstable/pod2": "1", "kubepods/burstable": "",
+	}
+	for group := range files {
+		if err := os.MkdirAll(filepath.Join(root, group), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, group, "cgroup.kill"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := cgroups.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := false
+	peek := func() (*criconfig.Node, bool) { return &criconfig.Node{CgroupDriver: criconfig.DriverCgroupfs}, known }
+	s := New(Config{Cgroups: tree, PeekNode: peek, Log: slog.New(slog.DiscardHandler)})
+	if err := s.Kill("2"); err != nil {
+		t.Errorf("before the runtime has told how groups are named: %v", err)
+	}
+	known = true
+	if err := errors.Join(s.Kill("2"), s.Kill("gone"), New(Config{PeekNode: peek}).Kill("1")); err != nil {
+		t.Error(err)
+	}
+	for group, want := range files {
+		if got, err := os.ReadFile(filepath.Join(root, group, "cgroup.kill")); err != nil || string(got) != want {
+			t.Errorf("%s: cgroup.kill has %q, %v", group, got, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(root, "kubepods/pod1/cgroup.kill")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill("1"); err == nil || !strings.Contains(err.Error(), "5.14") {
+		t.Errorf("a kernel without cgroup.kill: %v", err)
 	}
 }
 

@@ -1,10 +1,13 @@
 package podsync
 
 import (
+	"errors"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/admit"
+	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/metric"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/shutdown"
@@ -51,6 +54,21 @@ func (s *Syncer) EvictAs(uid types.UID, e *Eviction) (first bool) {
 	}
 	s.Wake(uid)
 	return true
+}
+
+// Kill ends every process of a pod at once, without the runtime, which finds
+// its containers ended. It does not wait for their end. Without cgroups of pods
+// it does nothing.
+func (s *Syncer) Kill(uid types.UID) error {
+	n, ok := s.PeekNode()
+	if !ok || s.Cgroups == nil {
+		return nil
+	}
+	var errs []error
+	for _, path := range criconfig.PodCgroups(uid, n) {
+		errs = append(errs, s.Cgroups.Kill(path))
+	}
+	return errors.Join(errs...)
 }
 
 // disruptionMessage is that of the condition DisruptionTarget.

@@ -29,6 +29,11 @@ import (
 // pkg/kubelet/eviction/eviction_manager.go).
 const untilGone = 30 * time.Second
 
+// overdue is how long a pod may take beyond its grace before it is killed
+// without the runtime, which needs memory itself and may wait for it longer than
+// others live. It is more than the 2 s that a preStop hook leaves of any grace.
+const overdue = 5 * time.Second
+
 // pace is the shortest time between two looks: starting a pod changes its
 // status a dozen times, each of which is a sign. It is well below the second
 // within which a sign of the kernel has its decision.
@@ -56,6 +61,8 @@ type Config struct {
 	// nothing of it runs any more. It is nil where the pod was told so before,
 	// or is not known.
 	Evict func(*v1.Pod, evict.Eviction) (gone <-chan struct{})
+	// Kill ends what runs of a pod at once, without the runtime.
+	Kill func(*v1.Pod) error
 	// Changed is told the conditions when they are others than before, and Met
 	// the signal that something is done about.
 	Changed func(evict.Conditions)
@@ -183,7 +190,7 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 		return verdict.Next
 	}
 	l.report(ended)
-	l.wait(ctx, ended.gone, &verdict.Act[0], ended.Grace)
+	l.wait(ctx, ended, &verdict.Act[0])
 	l.begin() // signs that came meanwhile were answered by the wait
 	return time.Now()
 }
@@ -297,19 +304,26 @@ func (l *Loop) spare(ctx context.Context, s evict.Signal) bool {
 // wait waits until a pod that goes for a threshold is gone or has had its time:
 // others would go for what it gives back. A soft threshold lets it have minutes,
 // in which a hard one may be met that goes before; then it waits no longer.
-func (l *Loop) wait(ctx context.Context, gone <-chan struct{}, t *evict.Threshold, grace time.Duration) {
-	limit := time.NewTimer(grace + untilGone)
+func (l *Loop) wait(ctx context.Context, v *victim, t *evict.Threshold) {
+	limit := time.NewTimer(v.Grace + overdue)
 	defer limit.Stop()
+	killed := false
 	sign := l.sign
 	if t.Hard() {
 		sign = nil
 	}
 	for {
 		select {
-		case <-gone:
+		case <-v.gone:
 			return
 		case <-limit.C:
-			return
+			if killed {
+				return
+			}
+			l.kill(v)
+			killed = true
+			limit.Reset(untilGone - overdue)
+			continue
 		case <-ctx.Done():
 			return
 		case <-sign:
@@ -322,4 +336,14 @@ func (l *Loop) wait(ctx context.Context, gone <-chan struct{}, t *evict.Threshol
 			return
 		}
 	}
+}
+
+// kill ends a pod that the runtime has not ended in time.
+func (l *Loop) kill(v *victim) {
+	err := l.Kill(v.pod)
+	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "grace", v.Grace, "overdue", overdue}
+	if err != nil {
+		keys = append(keys, "error", err)
+	}
+	l.Log.Warn("an evicted pod has not ended in time: it is killed without the runtime", keys...)
 }

@@ -34,6 +34,7 @@ type node struct {
 	pods         []*user
 	dead, images int64 // MiB on the disk that can be spared
 	spareFails   bool
+	killFails    bool
 	ends         time.Duration // how long a pod takes to end
 	looks, lists int
 	did          []string
@@ -133,6 +134,23 @@ func (n *node) evict(p *v1.Pod, e evict.Eviction) <-chan struct{} {
 	return gone
 }
 
+// kill has a pod give back what it has; that it is gone is told as late as the
+// runtime would.
+func (n *node) kill(p *v1.Pod) error {
+	n.note("kill %s", p.Name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.killFails {
+		return errors.New("read-only file system")
+	}
+	for _, u := range n.pods {
+		if u.name == p.Name {
+			u.memory = 0
+		}
+	}
+	return nil
+}
+
 func (n *node) reclaim(_ context.Context, r evict.Reclaim) error {
 	n.note("spare %s", r)
 	n.mu.Lock()
@@ -160,7 +178,7 @@ func (n *node) run(t *testing.T, config evict.Config, play func()) {
 		thresholds, _ := evict.OneFs.Thresholds(thresholds)
 		n.loop = New(Config{
 			Thresholds: thresholds, Layout: evict.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
-			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict,
+			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict, Kill: n.kill,
 			Changed: func(c evict.Conditions) { n.note("under %s", c) },
 			Met:     func(s evict.Signal) { n.note("short of %s", s.Resource()) },
 			Log:     slog.New(slog.NewTextHandler(&n.log, nil)),
@@ -248,25 +266,58 @@ func TestOneAfterTheOther(t *testing.T) {
 		want time.Duration // between two evictions
 	}{
 		{"they end", 3 * time.Second, 3 * time.Second},
-		{"they hang", time.Hour, untilGone},
+		{"they hang", time.Hour, untilGone + time.Second}, // and a grace
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			n := &node{memory: 100, disk: 1000, ends: tc.ends, pods: []*user{{name: "a", memory: 60}, {name: "b", memory: 61}, {name: "c", memory: 62}}}
+			n := &node{memory: 100, disk: 1000, ends: tc.ends, killFails: true, pods: []*user{{name: "a", memory: 60}, {name: "b", memory: 61}, {name: "c", memory: 62}}}
 			n.run(t, hard, func() {
 				begun := time.Now()
 				for range 3 {
 					n.loop.Look()
 					synctest.Wait()
 				}
-				for len(n.done()) < 4 && time.Since(begun) < 10*time.Minute {
+				for len(evictions(n)) < 2 && time.Since(begun) < 10*time.Minute {
 					time.Sleep(time.Second)
 				}
 				if took := time.Since(begun).Truncate(time.Second); took < tc.want || took > tc.want+2*time.Second {
 					t.Errorf("the second went after %v", took)
 				}
 			})
-			if did := n.done(); len(did) < 4 || did[0] != "evict c in 1s" || did[3] != "evict b in 1s" {
+			if did := evictions(n); !slices.Equal(did[:min(len(did), 2)], []string{"evict c in 1s", "evict b in 1s"}) {
 				t.Errorf("did %q", n.done())
+			}
+			if failed := strings.Contains(n.log.String(), "read-only file system"); failed != (tc.ends > untilGone) {
+				t.Errorf("the log: %s", n.log.String())
+			}
+		})
+	}
+}
+
+// A pod that the runtime does not end is killed some time after its grace, once,
+// and no other goes for it; one that ends in time is left to the runtime.
+func TestRuntimeIsLate(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config evict.Config
+		ends   time.Duration
+		want   []string
+	}{
+		{"late", hard, 20 * time.Second, []string{"evict a in 1s", "kill a"}},
+		{"never", hard, time.Hour, []string{"evict a in 1s", "kill a"}},
+		{"in time", hard, 5 * time.Second, []string{"evict a in 1s"}},
+		{
+			"soft", evict.Config{Soft: map[string]string{"memory.available": "16Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}},
+			62 * time.Second, []string{"evict a in 1m0s"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &node{memory: 100, disk: 1000, ends: tc.ends, pods: []*user{{name: "a", memory: 60}, {name: "b", memory: 40}}}
+			n.run(t, tc.config, func() { time.Sleep(10 * time.Minute) })
+			did := slices.DeleteFunc(n.done(), func(what string) bool {
+				return !strings.HasPrefix(what, "evict") && !strings.HasPrefix(what, "kill")
+			})
+			if d := cmp.Diff(tc.want, did); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
 	}
