@@ -91,14 +91,24 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 	}
 	router, err := routes.New(routes.Config{
 		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
-		Direct:    func(networks []netip.Prefix) { p.network.Direct(networks) },
+		Direct: func(networks []netip.Prefix) { p.network.Direct(networks) },
+		Server: func() []netip.Addr {
+			if client := p.cluster.identity.Current(); client != nil {
+				return client.Addresses()
+			}
+			return nil
+		},
 		File:      filepath.Join(cfg.Paths.State, "nodes.json"),
 		Recovered: p.cluster.recovered, Events: p.events, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	c.Beside = append(c.Beside, router.Run)
+	c.Beside = append(c.Beside, router.Run, func(ctx context.Context) error {
+		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
+		router.Look()
+		return err
+	})
 	c.Problems = append(c.Problems, router.Problem)
 	c.Ensured = afterwards(c.Ensured, router.Look)
 	c.Moved = afterwards(c.Moved, router.Look)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -12,6 +13,34 @@ import (
 )
 
 // A connection is left that the kernel would make from elsewhere now.
+func TestServerAddresses(t *testing.T) {
+	s := server(t, func(w http.ResponseWriter, _ *http.Request) { answer(t, w, http.StatusOK, podNamed("a")) })
+	here := netip.MustParseAddr("127.0.0.1")
+	for _, row := range []struct {
+		name, host string
+		connected  bool
+		want       []netip.Addr
+	}{
+		{"its URL has it", "127.0.0.1", false, []netip.Addr{here}},
+		{"nobody knows", "api.example.com", false, nil},
+		{"a connection has it", "api.example.com", true, []netip.Addr{here}},
+	} {
+		c := clientOf(t, s, nil)
+		if row.connected {
+			if err := c.Get(t.Context(), Pods, "default", "a", &v1.Pod{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.transport.host != "127.0.0.1" {
+			t.Errorf("the URL's host is %q", c.transport.host)
+		}
+		c.transport.host = row.host
+		if got := c.Addresses(); !slices.Equal(got, row.want) {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
 func TestReroute(t *testing.T) {
 	for _, row := range []struct {
 		name, source string

@@ -56,6 +56,7 @@ type transport struct {
 	base   *http.Transport
 	token  func() (string, error)
 	agent  string
+	host   string // of the server's URL
 	meter  *Meter
 	stall  time.Duration                 // stallLimit
 	silent time.Duration                 // how long no byte may come
@@ -100,7 +101,7 @@ func loopback(host string) bool {
 func newTransport(c *Config, server *url.URL) (*transport, error) {
 	ping := cmp.Or(c.PingAfter, pingAfter)
 	t := &transport{
-		token: c.Token, agent: c.UserAgent, meter: c.Meter, stall: stallLimit, silent: ping + answerLimit, source: sourceOf,
+		token: c.Token, agent: c.UserAgent, host: server.Hostname(), meter: c.Meter, stall: stallLimit, silent: ping + answerLimit, source: sourceOf,
 		conns: make(map[*countedConn]struct{}),
 	}
 	if t.meter == nil {

@@ -223,7 +223,7 @@ func TestTakenAway(t *testing.T) {
 		Watch: func(ctx context.Context, told func()) error {
 			return netlink.In(ns, func() error { return watch(ctx, told) })
 		},
-		Direct: func([]netip.Prefix) {}, Events: event.NewRecorder(log), Log: log,
+		Server: func() []netip.Addr { return nil }, Direct: func([]netip.Prefix) {}, Events: event.NewRecorder(log), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

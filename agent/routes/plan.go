@@ -28,6 +28,9 @@ type host struct {
 	reach []reach
 	// taken are the networks of all links, the pods' bridge included.
 	taken []netip.Prefix
+	// server is where the API server is: led elsewhere, nothing would tell this
+	// node of the mistake's end.
+	server []netip.Addr
 	// pods are the addresses of the pods' bridge.
 	pods []netip.Addr
 	// routes are all of the main table.
@@ -174,6 +177,9 @@ func (w *wanted) claim(h host, network netip.Prefix) string {
 	}
 	if i := slices.IndexFunc(h.taken, overlaps); i >= 0 {
 		return fmt.Sprintf("this node has %v itself", h.taken[i])
+	}
+	if i := slices.IndexFunc(h.server, network.Contains); i >= 0 {
+		return fmt.Sprintf("the API server is at %v", h.server[i])
 	}
 	i, _ := slices.BinarySearchFunc(w.claimed, network, compare)
 	for _, p := range w.claimed[max(i-1, 0):min(i+1, len(w.claimed))] {

@@ -51,6 +51,9 @@ type Config struct {
 	// Direct takes the networks that other nodes' pods are reached in by their
 	// own addresses. It must not block.
 	Direct func([]netip.Prefix)
+	// Server answers where the API server is, as far as is known: no network of
+	// pods is there. It must not block.
+	Server func() []netip.Addr
 	// File is where the nodes are remembered as they were known last; "" is
 	// nowhere.
 	File      string
@@ -78,13 +81,14 @@ type Router struct {
 	storedAt time.Time
 	unstored map[follow.Key]peer // what it is to have in a while; nil is what it has
 	begun    bool                // the file was read
+	reached  []netip.Addr        // where the API server was known to be last
 	fault    string              // of the file, as the log has told
 }
 
 // New makes a Router; nothing is asked or changed yet.
 func New(cfg Config) (*Router, error) {
-	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Direct == nil || cfg.Events == nil || cfg.Log == nil {
-		return nil, errors.New("routes: an API server, the node's name, the kernel's routes, a recorder of events and a log are needed")
+	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Direct == nil || cfg.Server == nil || cfg.Events == nil || cfg.Log == nil {
+		return nil, errors.New("routes: an API server and where it is, the node's name, the kernel's routes, a recorder of events and a log are needed")
 	}
 	if cfg.Watch == nil {
 		cfg.Watch = watch
@@ -239,12 +243,21 @@ func (r *Router) look() error {
 	if err != nil {
 		return err
 	}
+	h.server = r.server()
 	w := plan(h, peers)
 	there, faults, err := sync(k, h.routes, w.routes)
 	w.faults = append(w.faults, faults...)
 	r.cfg.Direct(networks(there))
 	r.say(w, there)
 	return err
+}
+
+// server is where the API server is, or was when there was a connection.
+func (r *Router) server() []netip.Addr {
+	if now := r.cfg.Server(); len(now) > 0 {
+		r.reached = now
+	}
+	return r.reached
 }
 
 // peers are the other nodes: as the server tells, or, until it has, as they

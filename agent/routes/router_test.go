@@ -93,6 +93,7 @@ type lab struct {
 	log    bytes.Buffer
 	mu     gosync.Mutex
 	direct []string // each time that it was told
+	server []netip.Addr
 }
 
 func inLab(t *testing.T, before func(l *lab), test func(l *lab)) {
@@ -111,6 +112,11 @@ func inLab(t *testing.T, before func(l *lab), test func(l *lab)) {
 			Watch: func(ctx context.Context, _ func()) error {
 				<-ctx.Done()
 				return nil
+			},
+			Server: func() []netip.Addr {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.server
 			},
 			Events: events, Log: log,
 		})
@@ -181,6 +187,34 @@ func TestRouter(t *testing.T) {
 }
 
 // TestWithoutServer is an agent that starts while the server is away.
+// A network of pods that would lead what goes to the API server elsewhere is left
+// out, from when it is known where the server is, and also once no connection
+// tells that.
+func TestServerStaysReachable(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.Put(apiclient.Nodes, node("a", []string{"10.1.0.0/16", "10.2.0.0/24"}, "192.168.0.2"))
+	}, func(l *lab) {
+		server := func(all ...netip.Addr) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.server = all
+		}
+		l.expect("10.1.0.0/16 via 192.168.0.2, 10.2.0.0/24 via 192.168.0.2", "[10.1.0.0/16 10.2.0.0/24]")
+		server(netip.MustParseAddr("10.1.7.7"))
+		for range 2 {
+			l.Look()
+			l.expect("10.2.0.0/24 via 192.168.0.2", "[10.2.0.0/24]")
+			server()
+		}
+		time.Sleep(seldom) // until the log may tell again
+		l.Look()
+		l.expect("10.2.0.0/24 via 192.168.0.2", "[10.2.0.0/24]")
+		if !strings.Contains(l.log.String(), "the API server is at 10.1.7.7") {
+			l.t.Errorf("the log: %s", &l.log)
+		}
+	})
+}
+
 func TestWithoutServer(t *testing.T) {
 	left := link.Route{Dst: netip.MustParsePrefix("10.244.1.0/24"), Gateway: netip.MustParseAddr("192.168.0.2"), Link: 2, Protocol: Protocol}
 	inLab(t, func(l *lab) {
