@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -66,9 +67,13 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 	}
 	if below != nil && view.tree != nil {
 		p.lost = lost.New(lost.Config{
-			Running: func() []lost.Container {
+			Running: func(ctx context.Context) []lost.Container {
 				p.evictions.look() // once a minute, also on a board alone
-				return view.running()
+				orphans, err := view.orphans(ctx, rt)
+				if err != nil && ctx.Err() == nil {
+					log.Debug("containers of pods that nobody knows are looked for again", "error", err)
+				}
+				return append(view.running(), orphans...)
 			},
 			Populated: view.tree.Populated, Containers: rt, Tasks: below,
 			Wake: p.wake, Events: p.events, Log: log,

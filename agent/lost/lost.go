@@ -43,7 +43,8 @@ const look = time.Minute
 // reason is that of the event.
 const reason = "ContainerLost"
 
-// Container is one that runs by its pod's status.
+// Container is one that runs by its pod's status, or by the runtime's word where
+// the pod has none.
 type Container struct {
 	Ref      pod.Ref
 	Name, ID string
@@ -53,8 +54,8 @@ type Container struct {
 
 // Config is what a Finder works with. All fields are required.
 type Config struct {
-	// Running lists the containers. It must not block for long.
-	Running func() []Container
+	// Running lists the containers.
+	Running func(context.Context) []Container
 	// Populated says whether a group or one below it has processes; one that
 	// does not exist has none.
 	Populated func(cgroup string) (bool, error)
@@ -114,7 +115,7 @@ func (f *Finder) Run(ctx context.Context) error {
 
 func (f *Finder) look(ctx context.Context) {
 	var empty map[string]verdict
-	for _, c := range f.cfg.Running() {
+	for _, c := range f.cfg.Running(ctx) {
 		populated, err := f.cfg.Populated(c.Cgroup)
 		if err != nil {
 			f.cfg.Log.Debug("it is not known whether a container has processes", "pod", c.Ref.String(), "container", c.Name, "error", err)
@@ -165,7 +166,7 @@ func (f *Finder) settle(ctx context.Context, c *Container) verdict {
 		log.Error("the runtime holds a container for running that has ended, and has no shim that could be ended: restart the board")
 		return settled
 	}
-	log.Warn("the runtime held a container for running that has ended: the pod's shim was ended, and the pod starts anew")
-	f.cfg.Events.Warning(c.Ref, reason, fmt.Sprintf("The container runtime held container %s for running although it has ended; the pod starts anew", c.Name))
+	log.Warn("the runtime held a container for running that has ended: the pod's shim was ended, and a pod that is wanted starts anew")
+	f.cfg.Events.Warning(c.Ref, reason, fmt.Sprintf("The container runtime held container %s for running although it has ended; a pod that is wanted starts anew", c.Name))
 	return settled
 }

@@ -33,7 +33,7 @@ type node struct {
 	did []string
 }
 
-func (n *node) Running() []Container {
+func (n *node) Running(context.Context) []Container {
 	if !n.statusRuns {
 		return nil
 	}

@@ -39,6 +39,7 @@ func TestBoard(t *testing.T) {
 		{"disk full", diskFull, true},
 		{"containerd stopped, restarted, hung", containerdFaults, true},
 		{"a container that containerd has lost", lostContainer, true},
+		{"one of a pod that nobody knows", lostOrphan, true},
 		{"what a broken-off start left", brokenOffStart, true},
 	} {
 		if step.once && arch() != board.ARM64 {

@@ -40,10 +40,34 @@ func containerdFaults(n node) {
 	}
 }
 
-// lostContainer has crun take longer to delete a container than containerd
-// waits: containerd holds the container for running from then on, though all
-// of it is gone. The agent has to notice.
+// lostContainer has a container that containerd has lost start again.
 func lostContainer(n node) {
+	lose(n)
+	n.told("ContainerLost")
+	n.eventually(patience, "the pod runs again", func(pods map[string]cli.PodDocument) string {
+		for _, c := range pods["lost"].Containers {
+			if c.Name == "c0" && c.Restarts == 0 {
+				return "it was not started again"
+			}
+		}
+		return ""
+	})
+}
+
+// lostOrphan has the pod of such a container end of which nobody knows more than
+// the runtime does: its manifest goes while the agent does not run.
+func lostOrphan(n node) {
+	lose(n)
+	n.sh("/etc/init.d/S50tinylet stop; rm %s/lost.yaml; /etc/init.d/S50tinylet start", manifestDir)
+	n.eventually(patience, "nothing of the pod is left", func(map[string]cli.PodDocument) string {
+		return n.sh("ctr -n k8s.io c ls -q; ls -d /sys/fs/cgroup/kubepods/*/pod* 2> /dev/null; true")
+	})
+}
+
+// lose has crun take longer to delete a container than containerd waits:
+// containerd holds the container for running from then on, though all of it is
+// gone.
+func lose(n node) {
 	n.put("lost.yaml", strings.Replace(sleeper("lost", 2), "1000000", "20", 1))
 	n.eventually(patience, "both containers run", statuses(map[string]string{"lost": "Running"}))
 	n.sh(`mv /usr/bin/crun /usr/bin/crun.own
@@ -66,16 +90,7 @@ chmod 755 /usr/bin/crun`)
 		}
 		return n.sh("ctr -n k8s.io t ls")
 	})
-	n.told("ContainerLost")
-	n.eventually(patience, "the pod runs again", func(pods map[string]cli.PodDocument) string {
-		for _, c := range pods["lost"].Containers {
-			if c.Name == "c0" && c.Restarts == 0 {
-				return "it was not started again"
-			}
-		}
-		return ""
-	})
-	n.sh("mv /usr/bin/crun.own /usr/bin/crun")
+	n.sh("mv /usr/bin/crun.own /usr/bin/crun; rmdir /run/crun-was-slow")
 }
 
 // diskFull fills the disk for state, then that for logs, while a pod is to

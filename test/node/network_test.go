@@ -102,6 +102,13 @@ func TestPodNetwork(t *testing.T) {
 			t.Errorf("answered %q\n%s", got, l.with(t).sh("tinylet net; wget -T 5 -q -O - http://127.0.0.1:8080; grep . /run/tinylet/cni/*/owners/*; cat /etc/cni/net.d/10-tinylet.conflist"))
 		}
 	})
+	t.Run("Services are not watched unless they are carried", func(t *testing.T) {
+		for resource, bytes := range l.with(t).watchedServices() {
+			if bytes > 0 {
+				t.Errorf("%d bytes of a watch of %s", bytes, resource)
+			}
+		}
+	})
 	t.Run("nothing left", func(t *testing.T) {
 		l := l.with(t)
 		l.c.Must(t, "delete", "pod", "a", "b", "--wait=true", "--timeout=4m")

@@ -48,6 +48,13 @@ func TestServices(t *testing.T) {
 	l.run(t,
 		step{"the API server's own", p.kubernetes},
 		step{"cluster IPs", p.clusterIPs},
+		step{"what the watches took", func(l lab) {
+			for resource, bytes := range l.watchedServices() {
+				if bytes == 0 {
+					l.Errorf("no byte of a watch of %s is counted", resource)
+				}
+			}
+		}},
 		step{"affinity", p.affinity},
 		step{"node ports", p.nodePorts},
 		step{"without the agent", p.away},
@@ -117,6 +124,18 @@ func (p *proxied) clusterIPs(l lab) {
 		l.until(fmt.Sprintf("both pods answer to %q", from), func() string { return both(l.tally(from, "http://"+p.ips["web"])) })
 	}
 	l.Logf("%s", l.sh("rules | grep default/"))
+}
+
+// watchedServices are the bytes that watches of what Services are made of have
+// brought, as the agent counts them.
+func (l lab) watchedServices() map[string]uint64 {
+	l.Helper()
+	all, watched := l.apiBytes(), map[string]uint64{}
+	for _, resource := range []string{"services", "endpointslices"} {
+		watched[resource] = all["received watch "+resource]
+	}
+	l.Logf("bytes of watches: %v", watched)
+	return watched
 }
 
 func (p *proxied) affinity(l lab) {

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/criconfig"
+	"github.com/tinylet/tinylet/agent/lost"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// What the runtime holds for running of a pod whose manifest went while no agent
+// ran is looked for like the rest, and the runtime is asked for nothing else.
+func TestOrphansAreLookedFor(t *testing.T) {
+	h, tree := newHierarchy(t)
+	bubble(t, func(t *testing.T, l *lab) {
+		gone, stays := shell(t, "gone", "Always", "sleep infinity"), shell(t, "stays", "Always", "sleep infinity")
+		gone.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m")}
+		l.want(gone, stays)
+		l.prepare = func(p *parts) { p.view().tree = tree }
+		l.start()
+		l.settle(10 * time.Second)
+		l.kill()
+		ids := l.running()
+		mend := l.runtime.Inject("StopContainer", fake.Fault{Err: errors.New("it has no record of it")})
+		l.want(stays)
+		l.start()
+		l.settle(10 * time.Second)
+		n, err := l.agent.syncer.Node(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		group := criconfig.PodCgroup(gone, n) // a burstable one, which nobody knows
+		h.uses(group, 0, 0)
+		got, err := l.agent.view().orphans(t.Context(), l.runtime)
+		id := ids["gone-board/c0"]
+		want := []lost.Container{{Ref: pod.RefOf(gone), Name: "c0", ID: id, Cgroup: criconfig.ContainerCgroup(group, id, n)}}
+		if d := cmp.Diff(want, got); d != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, d)
+		}
+		asked := l.runtime.Inject("ListContainers", fake.Fault{Err: errors.New("it does not answer")})
+		if got, err := l.agent.view().orphans(t.Context(), l.runtime); err == nil {
+			t.Errorf("a runtime that does not answer: %v", got)
+		}
+		asked()
+		mend()
+		l.settle(time.Minute)
+		before := l.runtime.Count("ListContainers")
+		if got, err := l.agent.view().orphans(t.Context(), l.runtime); len(got) > 0 || err != nil || l.runtime.Count("ListContainers") != before {
+			t.Errorf("once it is gone: %v, %v", got, err)
+		}
+	})
+}
