@@ -90,7 +90,37 @@ func TestMemoryPressure(t *testing.T) {
 	l.reacted()
 }
 
-// boardMemory is how many MB the board of TestMemoryPressure has.
+// TestMemoryPressureWithoutRuntime has a pod take all memory while the runtime
+// hangs: it is ended all the same, and its end is told once the runtime answers.
+func TestMemoryPressureWithoutRuntime(t *testing.T) {
+	l := prepareLab(t)
+	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), boardMemory(t))
+	l.until("the node is Ready", l.nodeReady)
+	l.c.Apply(t, onNode("hog", "", eats(400, "0.1")))
+	l.until("the pod runs", func() string { return l.running("app=hog", 1) })
+	events := group(l.pod("hog")) + "/cgroup.events"
+	l.sh("kill -STOP $(pidof containerd)")
+	l.until("nothing of the pod lives", func() string {
+		if got := l.sh("cat " + events); !strings.Contains(got, "populated 0") {
+			return got
+		}
+		return ""
+	})
+	l.sh("kill -CONT $(pidof containerd)")
+	l.until("it is told", func() string {
+		p := l.pod("hog")
+		if p.Status.Phase != corev1.PodFailed || p.Status.Reason != "Evicted" {
+			return string(p.Status.Phase) + " " + p.Status.Reason
+		}
+		return ""
+	})
+	if log := l.sh(l.agentLog()); !strings.Contains(log, "it is killed without the runtime") {
+		t.Error("the log does not tell of it")
+	}
+	l.c.Must(t, "delete", "pod", "hog", "--wait=true", "--timeout=4m")
+}
+
+// boardMemory is how many MB the board of a test of memory pressure has.
 func boardMemory(t *testing.T) int {
 	text := os.Getenv("EVICTION_MEMORY_MB")
 	if text == "" {
