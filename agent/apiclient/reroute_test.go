@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A connection is left that the kernel would make from elsewhere now.
+// The server is where its URL or a connection has it.
 func TestServerAddresses(t *testing.T) {
 	s := server(t, func(w http.ResponseWriter, _ *http.Request) { answer(t, w, http.StatusOK, podNamed("a")) })
 	here := netip.MustParseAddr("127.0.0.1")
@@ -41,6 +41,7 @@ func TestServerAddresses(t *testing.T) {
 	}
 }
 
+// A connection is left that the kernel would make from elsewhere now.
 func TestReroute(t *testing.T) {
 	for _, row := range []struct {
 		name, source string

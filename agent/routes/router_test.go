@@ -186,7 +186,6 @@ func TestRouter(t *testing.T) {
 	})
 }
 
-// TestWithoutServer is an agent that starts while the server is away.
 // A network of pods that would lead what goes to the API server elsewhere is left
 // out, from when it is known where the server is, and also once no connection
 // tells that.
@@ -215,6 +214,7 @@ func TestServerStaysReachable(t *testing.T) {
 	})
 }
 
+// TestWithoutServer is an agent that starts while the server is away.
 func TestWithoutServer(t *testing.T) {
 	left := link.Route{Dst: netip.MustParsePrefix("10.244.1.0/24"), Gateway: netip.MustParseAddr("192.168.0.2"), Link: 2, Protocol: Protocol}
 	inLab(t, func(l *lab) {
