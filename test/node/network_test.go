@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -54,33 +55,41 @@ func (l lab) get(pod, url string) string {
 	return l.sh(script)
 }
 
-// rulesProgram is the board's program that shows what the kernel has.
+// rulesProgram is the board's program that shows what rules the kernel has.
 func rulesProgram(t *testing.T) board.File {
+	t.Helper()
+	return program(t, "rules")
+}
+
+// program is a program for the board, from the folder of that name.
+func program(t *testing.T, name string) board.File {
 	t.Helper()
 	env, err := arch().GoEnv()
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(t.TempDir(), "rules")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./rules")
+	file := filepath.Join(t.TempDir(), name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "./"+name)
 	build.Env = append(os.Environ(), env...)
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the program that shows rules: %v\n%s", err, out)
+		t.Fatalf("build the program %s: %v\n%s", name, err, out)
 	}
-	return board.File{Path: "/usr/bin/rules", Mode: 0o755, Source: program}
+	return board.File{Path: "/usr/bin/" + name, Mode: 0o755, Source: file}
 }
 
 // TestPodNetwork is the pods' network of a node to which a controller has given
 // it, on a board without any program for networks.
 func TestPodNetwork(t *testing.T) {
-	l := newLab(t)
+	l := prepareLab(t)
+	l.vm = l.bootWith(append(l.joinFiles(l.bootstrap()), program(t, "shaped")))
 	l.until("the node is Ready", l.nodeReady)
 	var node corev1.Node
 	l.c.Get(t, &node, "node", name)
 	if !strings.HasPrefix(node.Spec.PodCIDR, "10.244.") || !strings.Contains(l.sh("cat /etc/cni/net.d/10-tinylet.conflist"), node.Spec.PodCIDR) {
 		t.Fatalf("the node has %q", node.Spec.PodCIDR)
 	}
-	l.c.Apply(t, serves("a", "")+serves("b", "ports: [{containerPort: 80, hostPort: 8080}]"))
+	limits := "{app: a}, annotations: {kubernetes.io/ingress-bandwidth: 400M, kubernetes.io/egress-bandwidth: 200M}"
+	l.c.Apply(t, strings.Replace(serves("a", ""), "{app: a}", limits, 1)+serves("b", "ports: [{containerPort: 80, hostPort: 8080}]"))
 	l.until("two pods run", func() string {
 		return strings.TrimSpace(l.running("app=a", 1) + " " + l.running("app=b", 1))
 	})
@@ -100,6 +109,14 @@ func TestPodNetwork(t *testing.T) {
 	t.Run("host port from outside", func(t *testing.T) {
 		if got := l.c.Ask(t, "http://"+own+":8080/"); got != "b" {
 			t.Errorf("answered %q\n%s", got, l.with(t).sh("tinylet net; wget -T 5 -q -O - http://127.0.0.1:8080; grep . /run/tinylet/cni/*/owners/*; cat /etc/cni/net.d/10-tinylet.conflist"))
+		}
+	})
+	t.Run("bandwidth", func(t *testing.T) {
+		got := l.with(t).sh("shaped")
+		t.Logf("limits:\n%s", got)
+		into, outOf := regexp.MustCompile(`(?m)^host veth\S+ 400000000 `), regexp.MustCompile(`(?m)^cni-\S+ eth0 200000000 `)
+		if len(strings.Split(strings.TrimSpace(got), "\n")) != 2 || !into.MatchString(got) || !outOf.MatchString(got) {
+			t.Errorf("limits are\n%s", got)
 		}
 	})
 	t.Run("Services are not watched unless they are carried", func(t *testing.T) {
