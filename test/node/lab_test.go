@@ -49,6 +49,7 @@ type lab struct {
 	second   *board.Network // of the board's second network card; nil: it has none
 	settings string         // more documents of the agent's configuration
 	memoryMB int            // of the board; 0 is 512
+	cmdline  string         // more of the kernel's command line
 	systemd  bool           // is the board's process 1, as BOARD_SYSTEMD asks for
 }
 
@@ -167,7 +168,7 @@ func (l lab) reboot() *board.VM {
 func (l lab) start(files []board.File) *board.VM {
 	l.Helper()
 	vm, err := board.Boot(l.Context(), l.im, board.VMOptions{
-		MemoryMB: cmp.Or(l.memoryMB, 512), Disk: l.disk, Files: files, Network: l.network(), Second: l.second, Date: l.date,
+		MemoryMB: cmp.Or(l.memoryMB, 512), Disk: l.disk, Files: files, Network: l.network(), Second: l.second, Date: l.date, ExtraCmdline: l.cmdline,
 	})
 	if err != nil {
 		l.Fatal(err)

@@ -120,6 +120,29 @@ func TestMemoryPressureWithoutRuntime(t *testing.T) {
 	l.c.Must(t, "delete", "pod", "hog", "--wait=true", "--timeout=4m")
 }
 
+// TestMemoryPressureWithoutPSI runs out of memory where the kernel tells of no
+// pressure: what pods come to, and who is awake anyway, are the signs then.
+func TestMemoryPressureWithoutPSI(t *testing.T) {
+	l := prepareLab(t)
+	l.cmdline = "psi=0"
+	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), boardMemory(t))
+	l.sh("[ ! -e /proc/pressure ] && printf 'evictionPressureTransitionPeriod: 5s\n' >> /etc/tinylet/config.yaml && " + l.service("restart"))
+	l.until("the node is Ready", l.nodeReady)
+	if log := l.sh(l.agentLog()); !strings.Contains(log, "CONFIG_PSI=y and psi=1") {
+		t.Errorf("the log does not tell of the missing pressure:\n%s", log)
+	}
+	l.c.Apply(t, onNode("kept", "requests: {cpu: 50m, memory: 60Mi}, limits: {cpu: 50m, memory: 60Mi}", eats(40, "0.01")))
+	l.until("the pod that is to stay runs", func() string { return l.running("app=kept", 1) })
+	before, programs := restarts(l.pods("app=kept")), l.programs()
+	l.runOut(0)
+	if now := restarts(l.pods("app=kept")); fmt.Sprint(now) != fmt.Sprint(before) {
+		t.Errorf("the pod with all that it asked for was %v and is %v", before, now)
+	}
+	if now := l.programs(); now != programs {
+		t.Errorf("agent and containerd were %s and are %s", programs, now)
+	}
+}
+
 // boardMemory is how many MB the board of a test of memory pressure has.
 func boardMemory(t *testing.T) int {
 	text := os.Getenv("EVICTION_MEMORY_MB")
