@@ -143,6 +143,26 @@ func TestMemoryPressureWithoutPSI(t *testing.T) {
 	}
 }
 
+// TestTaskPressure has a pod take the node's process IDs.
+func TestTaskPressure(t *testing.T) {
+	l := newLab(t)
+	l.sh(`echo 900 > /proc/sys/kernel/threads-max; printf 'evictionHard: {pid.available: "400"}\n' >> /etc/tinylet/config.yaml && ` + l.service("restart"))
+	l.until("the node is Ready", l.nodeReady)
+	l.c.Apply(t, onNode("few", "", "sleep 100000")+onNode("many", "", "for i in $(seq 400); do sleep 100000 & done; wait"))
+	l.until("the pod with most processes is evicted", func() string {
+		p := l.pod("many")
+		if p.Status.Reason != "Evicted" || !strings.HasPrefix(p.Status.Message, "The node was low on resource: pids. ") {
+			return string(p.Status.Phase) + " " + p.Status.Reason + " " + p.Status.Message
+		}
+		return ""
+	})
+	l.until("the node is under pressure", func() string { return l.conditionIs(corev1.NodePIDPressure, corev1.ConditionTrue) })
+	if problem := l.running("app=few", 1); problem != "" {
+		t.Errorf("the other pod: %s", problem)
+	}
+	l.c.Must(t, "delete", "pod", "few", "many", "--wait=true", "--timeout=4m")
+}
+
 // boardMemory is how many MB the board of a test of memory pressure has.
 func boardMemory(t *testing.T) int {
 	text := os.Getenv("EVICTION_MEMORY_MB")
