@@ -33,18 +33,26 @@ network. The agent writes that file itself where it runs the network.
 // need of it or is refused. At DEL the configuration is what could be read of
 // it, which may be no more than Default.
 func (c Call) Run(open func(Config) (Network, error)) (exit int) {
+	return c.answer(read, func(t *task) ([]byte, error) {
+		t.open = open
+		return t.act()
+	})
+}
+
+// answer reads the call, has act do what it asks for, and writes the answer.
+func (c Call) answer(read func([]byte) (*request, error), act func(*task) ([]byte, error)) (exit int) {
 	v := verb(c.Env("CNI_COMMAND"))
 	if v == "" {
 		_, _ = io.WriteString(c.Stderr, usage)
 		return 1
 	}
 	data, unread := slurp(c.Stdin)
-	t := task{verb: v, env: c.Env, open: open}
+	t := &task{verb: v, env: c.Env}
 	t.request, t.fault = read(data)
 	if unread != nil {
 		t.fault = unread
 	}
-	out, err := t.act()
+	out, err := act(t)
 	if err != nil {
 		out, exit = appendError(nil, t.spoken(), err), 1
 	}

@@ -49,6 +49,23 @@ func (h *Handle) Configure(in Inside) (Link, error) {
 	return l, nil
 }
 
+// BringUpLoopback brings the loopback interface up; one that is up stays so.
+func (h *Handle) BringUpLoopback() error {
+	h.b.Reset()
+	h.b.Begin(unix.RTM_NEWLINK, 0)
+	header(&h.b, loopback, unix.IFF_UP, unix.IFF_UP)
+	if err := h.do(); err != nil {
+		return fmt.Errorf("bring up the loopback interface: %w", err)
+	}
+	return nil
+}
+
+// LoopbackUp reports whether the loopback interface is up.
+func (h *Handle) LoopbackUp() (bool, error) {
+	l, err := h.LinkByIndex(loopback)
+	return l.Up, err
+}
+
 func (in Inside) check() error {
 	for _, p := range in.Addresses {
 		if err := validAddress(p); err != nil {

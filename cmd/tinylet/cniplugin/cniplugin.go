@@ -6,6 +6,10 @@
 // of CPU to start, and 14 in place of 21 MB of memory, of which 13 MB are pages
 // of the binary that the agent has as well (amd64, on a busy machine): there are
 // two of them for each pod.
+//
+// It is the plugin loopback as well, where a node has none: a script in the
+// runtime's plugin directory names this binary as its interpreter, with the
+// argument loopback (agent/network).
 package cniplugin
 
 import (
@@ -13,6 +17,7 @@ import (
 	"path"
 	"runtime/debug"
 
+	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/cni/plugin"
 )
 
@@ -24,5 +29,9 @@ func init() {
 		return
 	}
 	debug.SetGCPercent(-1) // it ends before a collection would pay
-	os.Exit(plugin.Run(os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+	run := plugin.Run
+	if len(os.Args) > 1 && os.Args[1] == cni.LoopbackType {
+		run = plugin.RunLoopback
+	}
+	os.Exit(run(os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
