@@ -145,6 +145,7 @@ type parts struct {
 	cluster  *cluster                                    // nil on a board alone
 	usage    func(context.Context) (*local.Usage, error) // nil where nobody measures
 	nodeName string
+	node     *nodeFacts
 	runtime  teller // nil where the runtime counts no calls
 	shutdown *shutdown.Manager
 	flagFile string // says that the machine goes down
@@ -198,16 +199,12 @@ func (p *parts) jobs() []func(ctx context.Context) error {
 
 // assemble builds everything and starts nothing.
 func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *protection, log *slog.Logger) (*parts, error) {
-	events := pleg.Config{Runtime: runtime, Log: log}
-	if guard != nil {
-		events.Connected = guard.runtime
-	}
 	p := &parts{
-		pleg:     pleg.New(events),
 		statuses: status.NewStore(),
 		events:   event.NewRecorder(log),
 		nodeName: cfg.NodeName,
 	}
+	p.pleg = pleg.New(pleg.Config{Runtime: runtime, Log: log, Connected: func() { p.connected(guard) }})
 	p.runtime, _ = runtime.(teller)
 	p.wake = func(uid types.UID) { p.workers.Wake(uid) }
 	if err := cpus.Reserve(&cfg.Kubelet); err != nil {
@@ -217,6 +214,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	if err != nil {
 		return nil, err
 	}
+	p.node = node
 	if joins(cfg) {
 		if err := p.assembleCluster(cfg, runtime, node, log); err != nil {
 			return nil, err

@@ -37,6 +37,7 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 	}
 	c := network.Config{
 		Settings: cfg.Tinylet.Network, Networks: cfg.PodNetworks(), World: world, Binary: binary,
+		Info: rt.Info,
 		Pods: func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.Pods(c)) },
 		Containers: func(ctx context.Context) ([]string, bool) {
 			return sandboxes(ctx, rt)
@@ -63,6 +64,18 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 	}
 	p.cluster.inputs.problem = problems(p.cluster.inputs.problem, p.network.Problem)
 	return nil
+}
+
+// connected is called each time the runtime's events begin: the runtime may be
+// another process, version or configuration than before.
+func (p *parts) connected(guard *protection) {
+	if guard != nil {
+		guard.runtime()
+	}
+	p.node.runtimeConnected()
+	if p.network != nil {
+		p.network.Look()
+	}
 }
 
 // problems are two problems as one.

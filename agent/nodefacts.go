@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type nodeFacts struct {
 	runtime container.Node
 
 	told   atomic.Pointer[runtimeFacts] // nil until the runtime told them
+	stale  atomic.Bool                  // the runtime may be another since
 	joined atomic.Pointer[v1.Node]      // as the API server has it, nil until it told
 
 	// What does not change while the agent runs.
@@ -255,11 +257,30 @@ func readResolvConf(file string) (*runtimeapi.DNSConfig, error) {
 	return dns, nil
 }
 
-// ask has the runtime tell what it is, once.
+// runtimeConnected has the runtime asked again: it may have been upgraded.
+func (f *nodeFacts) runtimeConnected() { f.stale.Store(true) }
+
+// ask asks the runtime what it is, once for each time it connects. While it does
+// not answer, its former answer holds.
 func (f *nodeFacts) ask(ctx context.Context) (*runtimeFacts, error) {
-	if told := f.told.Load(); told != nil {
+	told := f.told.Load()
+	if told != nil && !f.stale.Load() {
 		return told, nil
 	}
+	f.stale.Store(false) // before the questions: it may connect again during them
+	now, err := f.askRuntime(ctx)
+	if err != nil {
+		f.stale.Store(true)
+		if told != nil {
+			return told, nil
+		}
+		return nil, err
+	}
+	f.told.Store(now)
+	return now, nil
+}
+
+func (f *nodeFacts) askRuntime(ctx context.Context) (*runtimeFacts, error) {
 	driver, err := f.cgroupDriver(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask the runtime for its cgroup driver: %w", err)
@@ -273,17 +294,18 @@ func (f *nodeFacts) ask(ctx context.Context) (*runtimeFacts, error) {
 		told.recursive[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
 	}
 	told.noStrictGroups = !status.GetFeatures().GetSupplementalGroupsPolicy()
-	f.told.Store(told)
 	return told, nil
 }
 
-// cgroupDriver is the runtime's own, or the configured one where the runtime
-// does not tell (KEP-4033).
+// cgroupDriver returns the runtime's own driver (KEP-4033), or that of its
+// verbose status where it does not implement RuntimeConfig, as containerd 1.7,
+// or else the configured one.
 func (f *nodeFacts) cgroupDriver(ctx context.Context) (string, error) {
 	answer, err := f.runtime.RuntimeConfig(ctx)
 	switch {
 	case errors.Is(err, container.ErrUnsupported), err == nil && answer.GetLinux() == nil:
-		return f.cfg.Kubelet.CgroupDriver, nil
+		info, err := f.runtime.Info(ctx)
+		return cmp.Or(info.CgroupDriver, f.cfg.Kubelet.CgroupDriver), err
 	case err != nil:
 		return "", err
 	case answer.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:

@@ -103,8 +103,6 @@ func (o *Options) setDefaults() {
 		{&o.ImageDir, DefaultImageDir},
 		{&o.RunDir, DefaultRunDir},
 		{&o.Network.Bridge, config.DefaultBridge},
-		{&o.Network.ConfigFolder, config.DefaultConfigFolder},
-		{&o.Network.PluginFolder, config.DefaultPluginFolder},
 	} {
 		*d.field = cmp.Or(*d.field, d.value)
 	}

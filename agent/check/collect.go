@@ -19,6 +19,7 @@ import (
 func Collect(ctx context.Context, o Options) Facts {
 	o.setDefaults()
 	t := tree(o.Root)
+	rt := askRuntime(ctx, o.Endpoint, t.sandboxImage)
 	f := Facts{
 		Arch:       architecture,
 		UID:        os.Geteuid(),
@@ -36,8 +37,8 @@ func Collect(ctx context.Context, o Options) Facts {
 		IPv6Forward: t.flag("proc/sys/net/ipv6/conf/all/forwarding"),
 		SharedMount: t.sharedRoot(),
 		Folders:     t.folders(&o),
-		Runtime:     askRuntime(ctx, o.Endpoint),
-		Network:     t.network(&o),
+		Runtime:     rt,
+		Network:     t.network(&o, rt.Info),
 	}
 	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {
 		if err := cgroups.AskSystemd(o.Root); err != nil {

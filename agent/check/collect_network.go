@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/link"
 )
@@ -28,8 +29,10 @@ const (
 var configSuffixes = []string{".conf", ".conflist", ".json"}
 
 // network reads how the pods are to get their network.
-func (t tree) network(o *Options) Network {
-	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, ConfigFolder: o.Network.ConfigFolder, Pods: o.PodNetworks}
+func (t tree) network(o *Options, info container.Info) Network {
+	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, Pods: o.PodNetworks}
+	var plugins []string
+	n.ConfigFolder, plugins = o.Network.Directories(info)
 	own, ours := t.ownConfig(n.ConfigFolder)
 	n.Ours = ours
 	if n.Pods == nil && ours { // the agent, too, goes on with the last ones
@@ -50,7 +53,10 @@ func (t tree) network(o *Options) Network {
 		}
 	}
 	n.Mode = decideMode(o.Network.Mode, len(n.Others) > len(n.Loopbacks))
-	n.Plugin = t.plugin(o.Network.PluginFolder)
+	n.Plugin = t.plugin(plugins, cni.Type)
+	if info.CallsLoopback {
+		n.Loopback = t.plugin(plugins, cni.LoopbackType)
+	}
 	return n
 }
 
@@ -111,9 +117,28 @@ func (t tree) ownConfig(folder string) (c cni.Config, ours bool) {
 	return c, c.Name == ownNetwork
 }
 
-// plugin looks at the link to this binary.
-func (t tree) plugin(folder string) Plugin {
-	p := Plugin{Path: filepath.Join(folder, cni.Type)}
+// plugin looks for a plugin in the runtime's directories: the first that is
+// there, or else where the agent would put it.
+func (t tree) plugin(folders []string, name string) Plugin {
+	var all []Plugin
+	for _, folder := range folders {
+		all = append(all, t.pluginIn(folder, name))
+	}
+	for _, fits := range []func(Plugin) bool{
+		func(p Plugin) bool { return p.State == PluginThere },
+		func(p Plugin) bool { return p.State != PluginMissing },
+		func(p Plugin) bool { return p.Writable },
+		func(Plugin) bool { return true },
+	} {
+		if i := slices.IndexFunc(all, fits); i >= 0 {
+			return all[i]
+		}
+	}
+	return Plugin{}
+}
+
+func (t tree) pluginIn(folder, name string) Plugin {
+	p := Plugin{Path: filepath.Join(folder, name)}
 	real := t.path(p.Path)
 	info, err := os.Lstat(real)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {

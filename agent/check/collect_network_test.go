@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
 	agentnetwork "github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/link"
@@ -96,7 +97,7 @@ func TestNetworkConfigurations(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := Options{Root: string(files(t, tt.files)), Network: config.Network{Mode: tt.configured}}
 			o.setDefaults()
-			n := tree(o.Root).network(&o)
+			n := tree(o.Root).network(&o, container.Info{})
 			if n.Mode != tt.mode || n.Ours != tt.ours || n.Err != "" || n.Bridge != "tinylet0" {
 				t.Errorf("network %+v", n)
 			}
@@ -113,7 +114,7 @@ func TestNetworkConfigurations(t *testing.T) {
 	}
 	o := Options{Root: string(files(t, map[string]string{"etc/cni/net.d": "a file"}))}
 	o.setDefaults()
-	if n := tree(o.Root).network(&o); n.Err == "" {
+	if n := tree(o.Root).network(&o, container.Info{}); n.Err == "" {
 		t.Errorf("a file in the folder's place: %+v", n)
 	}
 }
@@ -147,7 +148,7 @@ func TestPluginLink(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := Plugin{Path: folder + "/" + name, State: tt.state, Target: tt.target, Writable: true}
-			if diff := cmp.Diff(want, root.plugin(folder)); diff != "" {
+			if diff := cmp.Diff(want, root.plugin([]string{folder}, name)); diff != "" {
 				t.Errorf("plugin (-want +got):\n%s", diff)
 			}
 		})

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -14,13 +15,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
 )
 
 // runtimeTimeout is how long the runtime may take for all its answers.
 const runtimeTimeout = 5 * time.Second
 
-// askRuntime asks the runtime what it is and how it does.
-func askRuntime(ctx context.Context, endpoint string) Runtime {
+// askRuntime asks the runtime what it is and how it does. sandbox names the image
+// of sandboxes where the runtime does not.
+func askRuntime(ctx context.Context, endpoint string, sandbox func(name, version string) string) Runtime {
 	r := Runtime{Endpoint: endpoint}
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
@@ -38,7 +42,12 @@ func askRuntime(ctx context.Context, endpoint string) Runtime {
 		return r
 	}
 	defer conn.Close()
-	if err := r.ask(ctx, runtimeapi.NewRuntimeServiceClient(conn)); err != nil {
+	err = r.ask(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+	if err == nil {
+		r.Sandbox.Name = cmp.Or(r.Info.SandboxImage, sandbox(r.Name, r.Version))
+		err = r.Sandbox.ask(ctx, runtimeapi.NewImageServiceClient(conn))
+	}
+	if err != nil {
 		r.Kind, r.Err = Broken, status.Convert(err).Message()
 		if status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil {
 			r.Kind = Silent
@@ -74,10 +83,11 @@ func (r *Runtime) ask(ctx context.Context, c runtimeapi.RuntimeServiceClient) er
 		return err
 	}
 	r.Name, r.Version = v.GetRuntimeName(), v.GetRuntimeVersion()
-	s, err := c.Status(ctx, &runtimeapi.StatusRequest{})
+	s, err := c.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return err
 	}
+	r.Info, _ = container.ParseInfo(s.GetInfo()) // empty: the usual directories
 	for _, condition := range s.GetStatus().GetConditions() {
 		c := &Condition{True: condition.GetStatus(), Reason: condition.GetReason(), Message: condition.GetMessage()}
 		switch condition.GetType() {
@@ -88,8 +98,9 @@ func (r *Runtime) ask(ctx context.Context, c runtimeapi.RuntimeServiceClient) er
 		}
 	}
 	config, err := c.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if status.Code(err) == codes.Unimplemented {
-		return nil // containerd before 2.0
+	if status.Code(err) == codes.Unimplemented { // containerd before 2.0
+		r.CgroupDriver = r.Info.CgroupDriver
+		return nil
 	}
 	if err != nil {
 		return err

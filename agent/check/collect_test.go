@@ -214,7 +214,7 @@ func TestAskRuntime(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			endpoint := serve(t, tt.fake)
 			tt.want.Endpoint = endpoint
-			if diff := cmp.Diff(tt.want, askRuntime(t.Context(), endpoint)); diff != "" {
+			if diff := cmp.Diff(tt.want, askRuntime(t.Context(), endpoint, noSandbox)); diff != "" {
 				t.Errorf("runtime (-want +got):\n%s", diff)
 			}
 		})
@@ -264,7 +264,7 @@ func TestAskRuntimeThatDoesNotAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			if got := askRuntime(ctx, tt.endpoint); got.Kind != tt.want || got.Err == "" {
+			if got := askRuntime(ctx, tt.endpoint, noSandbox); got.Kind != tt.want || got.Err == "" {
 				t.Errorf("runtime %+v, want kind %v", got, tt.want)
 			}
 		})
@@ -291,4 +291,35 @@ func FuzzTree(f *testing.F) {
 			}
 		}
 	})
+}
+
+// noSandbox names no image.
+func noSandbox(string, string) string { return "" }
+
+func TestSandboxImage(t *testing.T) {
+	const file, imported = "etc/containerd/config.toml", "etc/containerd/conf.d/10-a.toml"
+	for _, tt := range []struct {
+		name, runtime, version string
+		files                  map[string]string
+		want                   string
+	}{
+		{name: "another runtime", runtime: "cri-o", version: "1.34.0"},
+		{name: "containerd 1.7", runtime: "containerd", version: "1.7.24~ds1", want: "registry.k8s.io/pause:3.8"},
+		{name: "containerd 2.0", runtime: "containerd", version: "2.0.11", want: "registry.k8s.io/pause:3.10"},
+		{name: "containerd 2.2", runtime: "containerd", version: "v2.2.1", want: "registry.k8s.io/pause:3.10.1"},
+		{name: "containerd 2.4", runtime: "containerd", version: "v2.4.2", want: "registry.k8s.io/pause:3.10.2"},
+		{name: "containerd 3", runtime: "containerd", version: "v3.0.0", want: "registry.k8s.io/pause:3.10.2"},
+		{name: "another version", runtime: "containerd", version: "custom"},
+		{name: "version 3 of the file", runtime: "containerd", version: "v2.4.2", files: map[string]string{file: "version = 3\n[plugins]\n  [plugins.'io.containerd.cri.v1.images'.pinned_images]\n    sandbox = \"localhost/pause:1\"\n"}, want: "localhost/pause:1"},
+		{name: "version 2 of the file", runtime: "containerd", version: "v2.0.0", files: map[string]string{file: "  sandbox_image='r/p:1' # ours\n"}, want: "r/p:1"},
+		{name: "an import", runtime: "containerd", version: "v2.4.2", files: map[string]string{file: `sandbox = "a"`, imported: `sandbox = "b"`}, want: "b"},
+		{name: "a comment and another key", runtime: "custom", version: "1", files: map[string]string{file: "#sandbox = \"a\"\nsandboxer = \"b\"\nsandbox = c\n"}},
+		{name: "only a comment", runtime: "containerd", version: "v2.4.2", files: map[string]string{file: "#sandbox = \"a\"\nsandbox = \"open\n"}, want: "registry.k8s.io/pause:3.10.2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := files(t, tt.files).sandboxImage(tt.runtime, tt.version); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
 }

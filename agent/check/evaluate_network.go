@@ -28,6 +28,9 @@ func judgeNetwork(f *Facts) []Finding {
 	if n.Mode != config.NetworkCNI {
 		out = append(out, judgePlugin(n))
 	}
+	if n.Loopback.Path != "" {
+		out = append(out, judgeLoopback(n))
+	}
 	if n.own() {
 		out = append(out, judgeHostNetwork(n)...)
 	}
@@ -117,7 +120,7 @@ func judgePlugin(n *Network) Finding {
 	level := Warn
 	if !p.Writable {
 		level = Fail
-		remedy = "put a link to tinylet there when the image is made (ln -s /usr/bin/tinylet " + p.Path + "), or set network.pluginFolder and the runtime's folder of plugins to one that can be written to"
+		remedy = "put a link to tinylet there when the image is made (ln -s /usr/bin/tinylet " + p.Path + "), or set bin_dirs of containerd to a directory that can be written to"
 	}
 	switch p.State {
 	case PluginThere:
@@ -132,6 +135,23 @@ func judgePlugin(n *Network) Finding {
 		return ok(id, "tinylet links %s when it starts", p.Path)
 	}
 	return Finding{ID: id, Level: level, What: p.Path + " is not there: pods get no network", Remedy: remedy}
+}
+
+// judgeLoopback: without the plugin no pod with a network of its own starts. The
+// agent puts one there when it starts.
+func judgeLoopback(n *Network) Finding {
+	const id = "loopback-plugin"
+	p := &n.Loopback
+	switch {
+	case p.State == PluginThere:
+		return ok(id, "the container runtime calls %s", p.Path)
+	case p.Writable && !n.Ours:
+		return ok(id, "tinylet puts the plugin loopback at %s when it starts", p.Path)
+	case p.Writable:
+		return warn(id, "the container runtime calls the plugin loopback, and "+p.Path+" is not a program: pods get no network", "start tinylet, which puts it there")
+	}
+	return fail(id, "the container runtime calls the plugin loopback, and "+p.Path+" is not a program and cannot be made one: pods get no network",
+		"set use_internal_loopback = true in the cni section of /etc/containerd/config.toml (containerd 2.0 or later), or put the plugin there when the image is made")
 }
 
 // judgeOverlap looks for the host's own networks among the pods' addresses. A

@@ -29,7 +29,7 @@ func judgeRuntime(f *Facts) []Finding {
 		return []Finding{fail(id, at+" answers with an error: "+r.Err,
 			"see that containerd's CRI plugin is on: disabled_plugins in /etc/containerd/config.toml must not name cri")}
 	}
-	return []Finding{
+	return append([]Finding{
 		judgeRuntimeVersion(r),
 		judgeCondition("runtime-ready", r.Ready, Fail, "the container runtime", "look into containerd's log"),
 		// Only a warning: tinylet sets it up when it runs, or in a cluster a pod
@@ -37,7 +37,15 @@ func judgeRuntime(f *Facts) []Finding {
 		judgeCondition("network-ready", r.NetworkReady, Warn, "the pods' network",
 			f.Network.networkRemedy()),
 		judgeCgroupDriver(f),
+	}, judgeSandboxImage(&r.Sandbox)...)
+}
+
+// containerdVersion reads the branch of a version of containerd.
+func containerdVersion(version string) (v [2]int, err error) {
+	if n, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &v[0], &v[1]); err != nil || n != 2 {
+		return v, fmt.Errorf("read the version %q of containerd", version)
 	}
+	return v, nil
 }
 
 func judgeRuntimeVersion(r *Runtime) Finding {
@@ -45,8 +53,8 @@ func judgeRuntimeVersion(r *Runtime) Finding {
 	if r.Name != "containerd" {
 		return ok(id, "%s %s answers at %s", cmp.Or(r.Name, "a container runtime"), r.Version, r.Endpoint)
 	}
-	var v [2]int
-	if n, err := fmt.Sscanf(strings.TrimPrefix(r.Version, "v"), "%d.%d", &v[0], &v[1]); err != nil || n != 2 {
+	v, err := containerdVersion(r.Version)
+	if err != nil {
 		return warn(id, fmt.Sprintf("containerd's version %q cannot be read", r.Version), "use containerd 1.7 or later")
 	}
 	if v[0] < containerdNeeded[0] || v[0] == containerdNeeded[0] && v[1] < containerdNeeded[1] {

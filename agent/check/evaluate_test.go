@@ -282,6 +282,13 @@ func TestEvaluate(t *testing.T) {
 		{name: "a loopback before another's network", change: all(network(mode("cni", "00-loopback.conf", "10-x.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "takes /etc/cni/net.d/00-loopback.conf", remedy: "remove"},
 		{name: "no list of configurations", change: network(func(n *Network) { n.Err = "not a directory" }), id: "pod-network", level: Warn, what: "not a directory", remedy: "network.configFolder"},
 
+		{name: "loopback there", change: loopbackPlugin(PluginThere, true), id: "loopback-plugin", level: OK, what: "/opt/cni/bin/loopback"},
+		{name: "loopback not there yet", change: all(loopbackPlugin(PluginMissing, true), network(func(n *Network) { n.Ours = false })), id: "loopback-plugin", level: OK, what: "when it starts"},
+		{name: "loopback not there any more", change: loopbackPlugin(PluginMissing, true), id: "loopback-plugin", level: Warn, what: "pods get no network", remedy: "start tinylet"},
+		{name: "loopback cannot be put there", change: loopbackPlugin(PluginMissing, false), id: "loopback-plugin", level: Fail, what: "pods get no network", remedy: "use_internal_loopback"},
+		{name: "sandbox image there", change: sandbox(Yes, Yes), id: "sandbox-image", level: OK, what: "there and pinned"},
+		{name: "sandbox image not there", change: sandbox(No, No), id: "sandbox-image", level: Warn, what: "registry.k8s.io/pause:3.8", remedy: "imagesFolder"},
+		{name: "sandbox image not pinned", change: sandbox(Yes, No), id: "sandbox-image", level: Warn, what: "not pinned", remedy: "pinned_images.sandbox"},
 		{name: "plugin not linked yet", change: all(plugin(PluginMissing, true), network(func(n *Network) { n.Ours = false })), id: "network-plugin", level: OK, what: "when it starts"},
 		{name: "plugin not linked any more", change: plugin(PluginMissing, true), id: "network-plugin", level: Warn, what: "tinylet-cni is not there", remedy: "start tinylet"},
 		{name: "plugin cannot be linked", change: all(plugin(PluginMissing, false), network(func(n *Network) { n.Ours = false })), id: "network-plugin", level: Fail, what: "tinylet-cni is not there", remedy: "ln -s /usr/bin/tinylet /opt/cni/bin/tinylet-cni"},
@@ -412,6 +419,18 @@ func forward6(known Known) func(*Facts) { return func(f *Facts) { f.IPv6Forward 
 func services(f *Facts) { f.Network.Services = true }
 
 func notReady(f *Facts) { f.Runtime.NetworkReady = &Condition{Reason: "NetworkPluginNotReady"} }
+
+func loopbackPlugin(state PluginState, writable bool) func(*Facts) {
+	return network(func(n *Network) {
+		n.Loopback = Plugin{Path: "/opt/cni/bin/loopback", State: state, Writable: writable}
+	})
+}
+
+func sandbox(present, pinned Known) func(*Facts) {
+	return func(f *Facts) {
+		f.Runtime.Sandbox = SandboxImage{Name: "registry.k8s.io/pause:3.8", Present: present, Pinned: pinned}
+	}
+}
 
 func plugin(state PluginState, writable bool) func(*Facts) {
 	return network(func(n *Network) { n.Plugin.State, n.Plugin.Writable = state, writable })

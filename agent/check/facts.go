@@ -3,6 +3,7 @@ package check
 import (
 	"time"
 
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/board"
 )
 
@@ -124,12 +125,25 @@ type Runtime struct {
 	Name, Version string
 	// Ready and NetworkReady are nil where the runtime did not tell.
 	Ready, NetworkReady *Condition
+	// Info is what it says of its configuration in a verbose status.
+	Info container.Info
+	// Sandbox is the image that every pod's sandbox needs.
+	Sandbox SandboxImage
 	// CgroupDriver is systemd, cgroupfs, or "" where it did not tell.
 	CgroupDriver string
 	// Systemd is why systemd could not be asked, where it is the driver.
 	Systemd string
 	// SystemBus is why it could not over the system bus, where else it could.
 	SystemBus string
+}
+
+// SandboxImage is the image of pod sandboxes.
+type SandboxImage struct {
+	// Name is "" where it is not known.
+	Name string
+	// Present reports whether the runtime has it, Pinned whether image garbage
+	// collection leaves it alone.
+	Present, Pinned Known
 }
 
 // RuntimeFailure sorts why a runtime did not answer.

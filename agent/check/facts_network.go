@@ -22,13 +22,16 @@ type Network struct {
 	Others, Loopbacks []string
 	Err               string
 
-	Plugin Plugin
-	Host   HostNetwork
+	// Plugin is this binary's link. Loopback is the plugin that the runtime calls
+	// for the loopback interface; its Path is "" where the runtime does not call
+	// one.
+	Plugin, Loopback Plugin
+	Host             HostNetwork
 }
 
-// Plugin is the link by which the container runtime finds tinylet's plugin.
+// Plugin is a program that the container runtime calls for a pod's network.
 type Plugin struct {
-	Path  string
+	Path  string // with the runtime's directory that has it, or would get it
 	State PluginState
 	// Target is where a link leads.
 	Target string

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strings"
+
+	"github.com/tinylet/tinylet/agent/container"
 )
 
 // Network is how pods get their network.
@@ -45,12 +48,13 @@ type Network struct {
 	// ConfigFolder is where the container runtime reads network
 	// configurations.
 	//
-	// Default: /etc/cni/net.d
+	// Default: where the runtime says it does, or else /etc/cni/net.d
 	ConfigFolder string `json:"configFolder,omitempty"`
 	// PluginFolder is where the container runtime looks for network plugins:
-	// a link tinylet-cni to this binary is kept there.
+	// a link tinylet-cni to this binary is kept there, and a script loopback
+	// where the runtime calls that plugin and there is none.
 	//
-	// Default: /opt/cni/bin
+	// Default: where the runtime says it does, or else /opt/cni/bin
 	PluginFolder string `json:"pluginFolder,omitempty"`
 }
 
@@ -74,8 +78,20 @@ const (
 
 func setNetworkDefaults(n *Network) {
 	fill(&n.Bridge, DefaultBridge)
-	fill(&n.ConfigFolder, DefaultConfigFolder)
-	fill(&n.PluginFolder, DefaultPluginFolder)
+}
+
+// Directories returns where the runtime reads network configurations and where,
+// in this order, it looks for plugins: as configured, or else as info says, or
+// else the usual ones.
+func (n *Network) Directories(info container.Info) (configs string, plugins []string) {
+	configs = cmp.Or(n.ConfigFolder, info.ConfigDir, DefaultConfigFolder)
+	switch {
+	case n.PluginFolder != "":
+		return configs, []string{n.PluginFolder}
+	case len(info.PluginDirs) > 0:
+		return configs, info.PluginDirs
+	}
+	return configs, []string{DefaultPluginFolder}
 }
 
 // PodNetworks are the networks of the node's pods as far as they are
@@ -121,7 +137,7 @@ func (c *checker) podNetwork(cfg *Config) {
 		c.between(path+"mtu", int64(n.MTU), smallestMTU, 65535)
 	}
 	for name, folder := range map[string]string{"configFolder": n.ConfigFolder, "pluginFolder": n.PluginFolder} {
-		if !filepath.IsAbs(folder) {
+		if folder != "" && !filepath.IsAbs(folder) {
 			c.invalid(path+name, folder, "an absolute path")
 		}
 	}

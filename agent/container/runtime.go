@@ -138,6 +138,9 @@ type Node interface {
 	// Status answers the conditions RuntimeReady and NetworkReady, and what the
 	// runtime and its handlers can do where they tell.
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
+	// Info returns what the runtime says of its own configuration; every field
+	// may be empty.
+	Info(ctx context.Context) (Info, error)
 	// RuntimeConfig answers the cgroup driver in use, or ErrUnsupported.
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 }

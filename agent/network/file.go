@@ -74,7 +74,7 @@ func (f folder) write(data []byte) (changed bool, err error) {
 	}
 	path := filepath.Join(f.path, temporary)
 	defer os.Remove(path) // gone by then, but where something failed
-	if err := create(path, data); err != nil {
+	if err := create(path, data, 0o644); err != nil {
 		return false, f.fault(err)
 	}
 	if err := os.Rename(path, filepath.Join(f.path, FileName)); err != nil {
@@ -85,17 +85,17 @@ func (f folder) write(data []byte) (changed bool, err error) {
 
 // create makes a file that is on the disk when it returns, in the place of one
 // that may be there.
-func create(path string, data []byte) error {
+func create(path string, data []byte, perm os.FileMode) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(data)
 	if err == nil {
-		err = file.Chmod(0o644) // whatever the umask
+		err = file.Chmod(perm) // whatever the umask
 	}
 	if err == nil {
 		err = file.Sync()
@@ -116,7 +116,7 @@ func (f folder) remove() (changed bool, err error) {
 }
 
 func (f folder) fault(err error) error {
-	return fmt.Errorf("write the network configuration into %s (network.configFolder of TinyletConfiguration, and conf_dir of containerd, name it): %w", f.path, err)
+	return fmt.Errorf("write the network configuration into %s (conf_dir of containerd names it, unless network.configFolder of TinyletConfiguration does): %w", f.path, err)
 }
 
 // sync has the names in the folder survive a power cut.

@@ -5,8 +5,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/net/cni"
 )
 
@@ -54,13 +59,17 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-func TestLinkPlugin(t *testing.T) {
+func TestProvidePlugin(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bin")
 	path := filepath.Join(dir, Plugin)
-	for _, binary := range []string{"/usr/bin/tinylet", "/usr/bin/tinylet", "/opt/tinylet"} {
-		if err := linkPlugin(dir, binary); err != nil {
-			t.Fatal(err)
+	provide := func(binary string) {
+		t.Helper()
+		if got, err := providePlugin([]string{dir}, binary); err != nil || got != dir {
+			t.Fatalf("provided in %q, %v", got, err)
 		}
+	}
+	for _, binary := range []string{"/usr/bin/tinylet", "/usr/bin/tinylet", "/opt/tinylet"} {
+		provide(binary)
 		if got, err := os.Readlink(path); err != nil || got != binary {
 			t.Errorf("link to %q, %v", got, err)
 		}
@@ -70,15 +79,8 @@ func TestLinkPlugin(t *testing.T) {
 	if err := os.WriteFile(binary, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("tinylet", path); err != nil {
-		t.Fatal(err)
-	}
-	if err := linkPlugin(dir, binary); err != nil {
-		t.Fatal(err)
-	}
+	relink(t, "tinylet", path)
+	provide(binary)
 	if got, err := os.Readlink(path); err != nil || got != "tinylet" {
 		t.Errorf("an image's link leads to %q now, %v", got, err)
 	}
@@ -88,11 +90,130 @@ func TestLinkPlugin(t *testing.T) {
 	if err := os.WriteFile(path, []byte("their own"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := linkPlugin(dir, "/usr/bin/tinylet"); err != nil {
-		t.Errorf("a program of the image's own: %v", err)
-	}
+	provide("/usr/bin/tinylet")
 	if got, err := os.ReadFile(path); err != nil || string(got) != "their own" {
 		t.Errorf("it is now %q, %v", got, err)
+	}
+}
+
+func relink(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestProvidePluginInSeveral has the runtime look in several directories, of
+// which some cannot be written to.
+func TestProvidePluginInSeveral(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	closed, first, second := filepath.Join(file, "bin"), filepath.Join(root, "1"), filepath.Join(root, "2")
+	if got, err := providePlugin([]string{closed, first, second}, "/usr/bin/tinylet"); err != nil || got != first {
+		t.Errorf("provided in %q, %v", got, err)
+	}
+	if got, err := providePlugin([]string{second, first}, "/usr/bin/tinylet"); err != nil || got != first {
+		t.Errorf("one that has the plugin was passed over for %q, %v", got, err)
+	}
+	if _, err := providePlugin([]string{closed}, "/usr/bin/tinylet"); err == nil || !strings.Contains(err.Error(), closed) {
+		t.Errorf("no directory to write to: %v", err)
+	}
+}
+
+func TestProvideLoopback(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before func(t *testing.T, first, second string) // puts there what is there
+		want   map[string]string                        // what the files say after it
+	}{
+		"none": {nil, map[string]string{"2/loopback": "ours"}},
+		"another's in another directory": {func(t *testing.T, first, _ string) {
+			program(t, filepath.Join(first, "loopback"), "their own")
+		}, map[string]string{"1/loopback": "their own"}},
+		"another's in the same": {func(t *testing.T, _, second string) {
+			program(t, filepath.Join(second, "loopback"), "their own")
+		}, map[string]string{"2/loopback": "their own"}},
+		"another's script": {func(t *testing.T, _, second string) {
+			program(t, filepath.Join(second, "loopback"), "#!/bin/sh\n")
+		}, map[string]string{"2/loopback": "#!/bin/sh\n"}},
+		"an empty file, as a power cut leaves it": {func(t *testing.T, _, second string) {
+			program(t, filepath.Join(second, "loopback"), "")
+		}, map[string]string{"2/loopback": "ours"}},
+		"a link to nothing": {func(t *testing.T, _, second string) {
+			if err := os.Symlink("/nowhere", filepath.Join(second, "loopback")); err != nil {
+				t.Fatal(err)
+			}
+		}, map[string]string{"2/loopback": "ours"}},
+		"ours of an older place, found first": {func(t *testing.T, first, _ string) {
+			program(t, filepath.Join(first, "loopback"), "#!/old/tinylet-cni loopback\n")
+		}, map[string]string{"1/loopback": "ours"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			first, second := filepath.Join(root, "1"), filepath.Join(root, "2")
+			for _, dir := range []string{first, second} {
+				if err := os.Mkdir(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.before != nil {
+				tt.before(t, first, second)
+			}
+			for range 2 {
+				if err := provideLoopback([]string{first, second}, second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := map[string]string{}
+			for _, dir := range []string{"1", "2"} {
+				entries, err := os.ReadDir(filepath.Join(root, dir))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range entries {
+					name := filepath.Join(dir, e.Name())
+					data, err := os.ReadFile(filepath.Join(root, name))
+					if err != nil {
+						t.Fatal(err)
+					}
+					got[name] = strings.ReplaceAll(string(data), "#!"+second+"/tinylet-cni loopback\n", "ours")
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func program(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPlacesOf is where the runtime looks.
+func TestPlacesOf(t *testing.T) {
+	debian := container.Info{PluginDirs: []string{"/usr/lib/cni"}, ConfigDir: "/etc/cni/net.d", CallsLoopback: true}
+	for name, tt := range map[string]struct {
+		settings config.Network
+		info     container.Info
+		want     places
+	}{
+		"nobody says": {want: places{true, "/etc/cni/net.d", []string{"/opt/cni/bin"}, false}},
+		"the runtime": {info: debian, want: places{true, "/etc/cni/net.d", []string{"/usr/lib/cni"}, true}},
+		"the settings": {config.Network{ConfigFolder: "/a", PluginFolder: "/b"}, debian,
+			places{true, "/a", []string{"/b"}, true}},
+	} {
+		if got := placesOf(tt.settings, tt.info); !cmp.Equal(got, tt.want, cmp.AllowUnexported(places{})) {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
 	}
 }
 

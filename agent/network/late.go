@@ -21,9 +21,6 @@ const sparing = time.Minute
 // configure has the runtime call the plugin. The file says have now, which was
 // is read of.
 func (n *Network) configure(c, was cni.Config, have []byte) error {
-	if err := linkPlugin(n.cfg.Settings.PluginFolder, n.cfg.Binary); err != nil {
-		return err
-	}
 	data, err := cni.Conflist(c, networkName, "")
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/net/cni"
@@ -47,6 +48,10 @@ type Config struct {
 	World func() ([]netip.Addr, error)
 	// Binary is what the runtime is to call: the path of this program.
 	Binary string
+	// Info is what the runtime says of its configuration: where it looks for
+	// plugins and network configurations, unless Settings say so, and whether it
+	// calls the plugin loopback. nil leaves the usual directories.
+	Info func(ctx context.Context) (container.Info, error)
 	// Pods opens the pods' network of a configuration. It is closed and opened
 	// anew when that changes.
 	Pods func(cni.Config) (Pods, error)
@@ -79,9 +84,8 @@ type Config struct {
 // Network keeps the pods' network as it should be. Its methods never block
 // but for Run.
 type Network struct {
-	cfg    Config
-	folder folder
-	news   chan struct{} // one slot: look again
+	cfg  Config
+	news chan struct{} // one slot: look again
 
 	mu       sync.Mutex
 	assigned []netip.Prefix // by the API server
@@ -91,6 +95,8 @@ type Network struct {
 	problem  string // what keeps pods from their network; "" is nothing
 
 	// Of Run alone.
+	folder  folder // of network configurations
+	places  places
 	opened  cni.Config // what pods is of
 	pods    Pods
 	said    string    // the mode that the log has told
@@ -109,7 +115,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, errors.New("network: the pods' network, the runtime's containers, a recorder of events and a log are needed")
 	}
 	return &Network{
-		cfg: cfg, folder: folder{cfg.Settings.ConfigFolder}, news: make(chan struct{}, 1),
+		cfg: cfg, news: make(chan struct{}, 1),
 		backoff: apiclient.Backoff{Max: slowLook},
 	}, nil
 }
@@ -221,6 +227,12 @@ func (n *Network) tell(err error) {
 
 // look brings everything up to date.
 func (n *Network) look(ctx context.Context) error {
+	if err := n.locate(ctx); err != nil {
+		return err
+	}
+	if err := n.provide(); err != nil {
+		return err
+	}
 	names, err := n.folder.names()
 	if err != nil {
 		return err

@@ -25,6 +25,9 @@ func testNode(w *world) {
 	if !seen[runtimeapi.RuntimeReady] || !seen[runtimeapi.NetworkReady] {
 		w.Errorf("Status lacks RuntimeReady or NetworkReady: %v", status)
 	}
+	if _, err := w.Runtime.Info(w.Context()); err != nil {
+		w.Errorf("Info: %v", err)
+	}
 	if _, err := w.Runtime.RuntimeConfig(w.Context()); err != nil && !errors.Is(err, container.ErrUnsupported) {
 		w.Errorf("RuntimeConfig: %v", err)
 	}

@@ -29,6 +29,7 @@ func exponential(first, factor float64, n int) []float64 {
 var operations = map[string]string{
 	"Version":                  "version",
 	"Status":                   "status",
+	"Info":                     "status",
 	"RuntimeConfig":            "runtime_config",
 	"RunPodSandbox":            "run_podsandbox",
 	"StopPodSandbox":           "stop_podsandbox",

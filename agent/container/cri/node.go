@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
 )
 
 // criVersion is what the kubelet calls the API with; runtimes ignore it.
@@ -33,6 +35,17 @@ func (d *Driver) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 		return nil, fmt.Errorf("status of the container runtime: %w", errEmpty)
 	}
 	return r, nil
+}
+
+// Info implements container.Node.
+func (d *Driver) Info(ctx context.Context) (container.Info, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	r, err := d.runtime.Status(limited, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return container.Info{}, wrap(ctx, err, "verbose status of the container runtime")
+	}
+	return container.ParseInfo(r.GetInfo())
 }
 
 // RuntimeConfig implements container.Node.

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
 )
 
 // Version implements container.Node.
@@ -48,6 +50,23 @@ func (r *Runtime) Status(ctx context.Context) (*runtimeapi.StatusResponse, error
 		}}},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
+}
+
+// SetInfo replaces what Info returns.
+func (r *Runtime) SetInfo(info container.Info) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.info = info
+}
+
+// Info implements container.Node.
+func (r *Runtime) Info(ctx context.Context) (container.Info, error) {
+	if err := r.do(ctx, "Info", "", r.timeout, func(context.Context) error { return nil }); err != nil {
+		return container.Info{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.info, nil
 }
 
 // RuntimeConfig implements container.Node.

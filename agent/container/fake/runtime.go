@@ -63,6 +63,7 @@ type Runtime struct {
 	drop        int  // events still to lose
 	bare        bool // events lack the pod's status
 	notReady    []*runtimeapi.RuntimeCondition
+	info        container.Info
 }
 
 var _ container.Runtime = (*Runtime)(nil)

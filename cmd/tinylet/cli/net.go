@@ -2,19 +2,25 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/tinylet/tinylet/agent/check"
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/network"
 	machine "github.com/tinylet/tinylet/agent/node"
 )
@@ -43,7 +49,7 @@ func (s *system) net() *cobra.Command {
 		if s.uid() != 0 {
 			return errors.New("the pods' network is shown to root alone: run this with sudo, or as root")
 		}
-		doc, err := readNet(cmp.Or(*folder, s.networkFolder()), filepath.Join(s.root, stateDir))
+		doc, err := readNet(cmp.Or(*folder, s.networkFolder(cmd.Context())), filepath.Join(s.root, stateDir))
 		if err != nil {
 			return err
 		}
@@ -56,18 +62,45 @@ func (s *system) net() *cobra.Command {
 }
 
 // networkFolder is where the board's configuration has the runtime's network
-// configurations; where there is none that can be read, the usual folder.
-func (s *system) networkFolder() string {
-	folder := config.DefaultConfigFolder
+// configurations, or else where the runtime says it has them, or else the usual
+// directory.
+func (s *system) networkFolder(ctx context.Context) string {
+	var settings config.Network
+	endpoint := check.DefaultEndpoint
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags := config.NewFlags()
 	flags.Add(set)
 	s.findConfig(set)
 	cfg, _, err := flags.Load(machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")}))
 	if err == nil {
-		folder = cmp.Or(cfg.Tinylet.Network.ConfigFolder, folder)
+		settings, endpoint = cfg.Tinylet.Network, cmp.Or(cfg.Kubelet.ContainerRuntimeEndpoint, endpoint)
 	}
-	return filepath.Join(s.root, folder)
+	var info container.Info
+	if settings.ConfigFolder == "" && s.root == "/" {
+		info = runtimeInfo(ctx, endpoint)
+	}
+	configs, _ := settings.Directories(info)
+	return filepath.Join(s.root, configs)
+}
+
+// runtimeInfoLimit bounds the question for the runtime's directories.
+const runtimeInfoLimit = 2 * time.Second
+
+// runtimeInfo asks the runtime for its configuration; empty where it does not
+// answer.
+func runtimeInfo(ctx context.Context, endpoint string) container.Info {
+	ctx, cancel := context.WithTimeout(ctx, runtimeInfoLimit)
+	defer cancel()
+	driver, err := cri.New(cri.Config{RuntimeEndpoint: endpoint, Timeout: runtimeInfoLimit, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return container.Info{}
+	}
+	defer driver.Close()
+	info, err := driver.Info(ctx)
+	if err != nil {
+		return container.Info{}
+	}
+	return info
 }
 
 // printNet prints what all pods share, and then the pods.

@@ -178,7 +178,7 @@ func TestNetConfiguration(t *testing.T) {
 
 func TestNetworkFolder(t *testing.T) {
 	n := newNode(t, nil, nil)
-	if got, want := n.system.networkFolder(), filepath.Join(n.system.root, "/etc/cni/net.d"); got != want {
+	if got, want := n.system.networkFolder(t.Context()), filepath.Join(n.system.root, "/etc/cni/net.d"); got != want {
 		t.Errorf("folder %q, want %q", got, want)
 	}
 	etc := filepath.Join(n.system.root, "etc/tinylet")
@@ -190,7 +190,7 @@ func TestNetworkFolder(t *testing.T) {
 		"{": "/etc/cni/net.d",
 	} {
 		put(t, etc, map[string]string{"config.yaml": text})
-		if got := n.system.networkFolder(); got != filepath.Join(n.system.root, want) {
+		if got := n.system.networkFolder(t.Context()); got != filepath.Join(n.system.root, want) {
 			t.Errorf("folder %q, want that of %s", got, want)
 		}
 	}
