@@ -71,6 +71,7 @@ func (a Arch) GoEnv() ([]string, error) {
 type Options struct {
 	Arch     Arch
 	Systemd  bool      // Debian's systemd as process 1, with which the runtime makes cgroups, in place of BusyBox's init; for ARM64 alone
+	Stock    Stock     // a runtime in its own configuration in place of the product's overlay; for ARM64 alone
 	Repo     string    // checkout of the project; empty: the one around the working directory
 	CacheDir string    // empty: .cache/board in the checkout
 	Overlay  string    // root file system overlay; empty: buildroot/board/common/rootfs-overlay in the checkout
@@ -85,12 +86,15 @@ func (o Options) check() error {
 	if o.Systemd && o.Arch != ARM64 {
 		return fmt.Errorf("board %s with systemd is not made: %s is the only one", o.Arch, ARM64)
 	}
-	return nil
+	return o.checkStock()
 }
 
 // kind names boards that have an image in common.
 func (o Options) kind() string {
-	if o.Systemd {
+	switch {
+	case o.Stock != NotStock:
+		return "stock-" + string(o.Stock) + "-" + string(o.Arch)
+	case o.Systemd:
 		return "systemd-" + string(o.Arch)
 	}
 	return string(o.Arch)

@@ -47,6 +47,12 @@ func newDebs(o Options, cache string, say *progress) *debs {
 	if o.Systemd {
 		d.user, d.list = slices.Concat(userPackages, systemdPackages), a.debian+"-systemd"
 	}
+	switch more := o.Stock.packages(); {
+	case o.Stock == StockDebian:
+		d.user, d.list = slices.Concat(d.user, more), a.debian+"-debian"
+	case more != nil:
+		d.user, d.list = slices.Concat(d.user, more), a.debian+"-stock"
+	}
 	d.dir = filepath.Join(cache, "debian-"+d.list)
 	return d
 }

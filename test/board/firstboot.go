@@ -12,7 +12,7 @@ const firstBootTime = 5 * time.Minute
 
 // firstBoot starts a new image once on the disk raw and makes the image's disk
 // of the outcome, so that no later boot imports the container images again.
-func firstBoot(ctx context.Context, im *Image, raw string, say *progress) error {
+func firstBoot(ctx context.Context, im *Image, raw, sandbox string, say *progress) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstBootTime, fmt.Errorf("first boot takes more than %v", firstBootTime))
 	defer cancel()
 	say.printf("booting it once to import the container images")
@@ -25,7 +25,7 @@ func firstBoot(ctx context.Context, im *Image, raw string, say *progress) error 
 		return err
 	}
 	defer vm.Close()
-	if err := settle(ctx, vm); err != nil {
+	if err := settle(ctx, vm, sandbox); err != nil {
 		return fmt.Errorf("first boot: %w\nconsole: %s", err, tail(vm.ConsoleLog(), 3000))
 	}
 	if _, err := run(ctx, "", nil, "qemu-img", "convert", "-q", "-O", "qcow2", layer, im.Disk); err != nil {
@@ -36,11 +36,11 @@ func firstBoot(ctx context.Context, im *Image, raw string, say *progress) error 
 
 // settle waits for the images, stops the agent, which is not there yet, and
 // powers the board off without a trace in its logs.
-func settle(ctx context.Context, vm *VM) error {
+func settle(ctx context.Context, vm *VM, sandbox string) error {
 	if err := vm.WaitBooted(ctx); err != nil {
 		return err
 	}
-	for _, image := range []string{PauseImage, BusyboxImage} {
+	for _, image := range []string{sandbox, BusyboxImage} {
 		if _, err := vm.Shell(ctx, "ctr -n k8s.io images ls -q | grep -Fqx "+image+" || { tail -n 30 /var/log/*.log; exit 1; }"); err != nil {
 			return fmt.Errorf("container image %s was not imported: %w", image, err)
 		}

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	containerdModule  = "github.com/containerd/containerd/v2"
-	containerdVersion = "v2.4.2"
+	containerdModule = "github.com/containerd/containerd/v2"
 	// What boards have no hardware or use for; it makes the shims a third smaller.
 	containerdTags = "no_btrfs no_devmapper no_zfs no_rdt no_systemd no_tracing nri_no_wasm"
 )
@@ -22,7 +21,7 @@ var containerdPrograms = []string{"containerd", "containerd-shim-runc-v2", "ctr"
 
 // buildContainerd builds containerd's programs from its Go module into dir,
 // unless they are there.
-func buildContainerd(ctx context.Context, a Arch, dir string, say *progress) error {
+func buildContainerd(ctx context.Context, a Arch, version, dir string, say *progress) error {
 	done := filepath.Join(dir, "complete")
 	if _, err := os.Stat(done); err == nil {
 		return nil
@@ -31,11 +30,11 @@ func buildContainerd(ctx context.Context, a Arch, dir string, say *progress) err
 	if err != nil {
 		return err
 	}
-	say.printf("building containerd %s for %s: this takes some minutes, once", containerdVersion, a)
+	say.printf("building containerd %s for %s: this takes some minutes, once", version, a)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("build containerd: %w", err)
 	}
-	out, err := run(ctx, os.TempDir(), []string{"GOWORK=off"}, "go", "mod", "download", "-json", containerdModule+"@"+containerdVersion)
+	out, err := run(ctx, os.TempDir(), []string{"GOWORK=off"}, "go", "mod", "download", "-json", containerdModule+"@"+version)
 	if err != nil {
 		return fmt.Errorf("download containerd's sources: %w", err)
 	}
@@ -45,7 +44,7 @@ func buildContainerd(ctx context.Context, a Arch, dir string, say *progress) err
 	}
 	args := []string{
 		"build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-tags", containerdTags,
-		"-ldflags", "-s -w -X " + containerdModule + "/version.Version=" + containerdVersion, "-o", dir + "/",
+		"-ldflags", "-s -w -X " + containerdModule + "/version.Version=" + version, "-o", dir + "/",
 	}
 	for _, p := range containerdPrograms {
 		args = append(args, "./cmd/"+p)
@@ -70,7 +69,17 @@ func buildGuest(ctx context.Context, a Arch, repo, file string) error {
 }
 
 // containerdDir names the folder of one build by what decides its content.
-func containerdDir(cache string, a Arch) string {
-	key := sha256.Sum256([]byte(containerdVersion + "\n" + containerdTags))
+func containerdDir(cache string, a Arch, version string) string {
+	key := sha256.Sum256([]byte(version + "\n" + containerdTags))
 	return filepath.Join(cache, "containerd", string(a)+"-"+hex.EncodeToString(key[:4]))
+}
+
+// containerdDirs are the folders of the builds that any board needs.
+func containerdDirs(cache string, a Arch) (dirs []string) {
+	for _, s := range stockBoards {
+		if s.containerd != "" {
+			dirs = append(dirs, containerdDir(cache, a, s.containerd))
+		}
+	}
+	return dirs
 }

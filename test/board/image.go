@@ -86,12 +86,16 @@ func lock(ctx context.Context, dir string, say *progress) (unlock func(), err er
 
 func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	a := arches[o.Arch]
-	containerd := containerdDir(o.CacheDir, o.Arch)
+	version := stockBoards[o.Stock].containerd
+	containerd := containerdDir(o.CacheDir, o.Arch, version)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	built := make(chan error, 1)
 	go func() { // the network and the processor at the same time
-		err := buildContainerd(ctx, o.Arch, containerd, say)
+		var err error
+		if version != "" {
+			err = buildContainerd(ctx, o.Arch, version, containerd, say)
+		}
 		if err != nil {
 			cancel(err)
 		}
@@ -108,7 +112,7 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	if err := buildGuest(ctx, o.Arch, o.Repo, guest); err != nil {
 		return nil, err
 	}
-	parts := rootParts{arch: a, packages: pkgs, containerd: containerd, guest: guest, overlays: o.overlays(), systemd: o.Systemd}
+	parts := rootParts{arch: a, packages: pkgs, containerd: containerd, guest: guest, overlays: o.overlays(), systemd: o.Systemd, stock: o.Stock}
 	key, err := imageKey(o, parts)
 	if err != nil {
 		return nil, err
@@ -123,7 +127,7 @@ func prepare(ctx context.Context, o Options, say *progress) (*Image, error) {
 	if im.use, err = use(dir); err != nil {
 		return nil, err
 	}
-	return im, errors.Join(prune(o.CacheDir, o, containerd), sweep())
+	return im, errors.Join(prune(o.CacheDir, o, containerdDirs(o.CacheDir, o.Arch)), sweep())
 }
 
 func imageIn(a Arch, dir string) *Image {
@@ -171,7 +175,7 @@ func makeImage(ctx context.Context, a Arch, p rootParts, dir string, say *progre
 	if err := makeDisk(ctx, root, raw); err != nil {
 		return err
 	}
-	if err := firstBoot(ctx, imageIn(a, tmp), raw, say); err != nil {
+	if err := firstBoot(ctx, imageIn(a, tmp), raw, stockBoards[p.stock].sandbox, say); err != nil {
 		return err
 	}
 	for _, d := range []string{root, p.kernel.dir, raw} {
@@ -201,7 +205,7 @@ func makeDisk(ctx context.Context, root, file string) error {
 // packages, programs and overlays, and the sources of this package.
 func imageKey(o Options, p rootParts) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, o.kind(), filepath.Base(p.packages.Kernel), containerdVersion, containerdTags)
+	fmt.Fprintln(h, o.kind(), filepath.Base(p.packages.Kernel), stockBoards[o.Stock], containerdTags)
 	for _, u := range p.packages.User {
 		fmt.Fprintln(h, filepath.Base(u))
 	}

@@ -43,7 +43,7 @@ func TestReadLock(t *testing.T) {
 
 // Every board has a list, with what its user space begins with.
 func TestLocks(t *testing.T) {
-	for _, o := range []Options{{Arch: ARM64}, {Arch: ARMv7}, {Arch: ARM64, Systemd: true}} {
+	for _, o := range []Options{{Arch: ARM64}, {Arch: ARMv7}, {Arch: ARM64, Systemd: true}, {Arch: ARM64, Systemd: true, Stock: StockDebian}, {Arch: ARM64, Stock: Stock24}} {
 		d := newDebs(o, "", nil)
 		list, err := locked(d.list)
 		if err != nil {

@@ -34,7 +34,7 @@ func use(dir string) (*os.File, error) {
 
 // prune deletes from the cache what no such board needs any more. The caller
 // holds the cache's lock, so no image is under way.
-func prune(cache string, o Options, containerd string) error {
+func prune(cache string, o Options, containerd []string) error {
 	images, err := ofKind(filepath.Join(cache, "image"), o.kind())
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func prune(cache string, o Options, containerd string) error {
 		return err
 	}
 	for _, dir := range builds {
-		if dir == containerd {
+		if slices.Contains(containerd, dir) {
 			continue
 		}
 		if err := os.RemoveAll(dir); err != nil {

@@ -53,7 +53,7 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := prune(cache, Options{Arch: ARM64}, now); err != nil {
+	if err := prune(cache, Options{Arch: ARM64}, []string{now}); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
@@ -73,7 +73,7 @@ func TestPrune(t *testing.T) {
 	if d := cmp.Diff(want, left); d != "" {
 		t.Error(d)
 	}
-	if err := prune(filepath.Join(cache, "none"), Options{Arch: ARM64}, now); err != nil {
+	if err := prune(filepath.Join(cache, "none"), Options{Arch: ARM64}, []string{now}); err != nil {
 		t.Errorf("empty cache: %v", err)
 	}
 }

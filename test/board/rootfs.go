@@ -3,6 +3,7 @@ package board
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -48,6 +49,7 @@ type rootParts struct {
 	guest      string   // the control program
 	overlays   []string // folders, later ones win
 	systemd    bool     // is process 1
+	stock      Stock
 }
 
 // assemble puts the root file system together in dir and returns the busybox
@@ -74,7 +76,7 @@ func (p rootParts) assemble(ctx context.Context, dir string) ([]byte, error) {
 	if err := linkApplets(t, busybox); err != nil {
 		return nil, err
 	}
-	images, err := containerImages(p.arch.goarch, busybox)
+	images, err := containerImages(p.arch.goarch, busybox, stockBoards[p.stock].sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +84,14 @@ func (p rootParts) assemble(ctx context.Context, dir string) ([]byte, error) {
 		return nil, err
 	}
 	for _, o := range p.overlays {
-		if err := t.copyDir(o); err != nil {
+		if err := t.copyDir(o, p.stock.leaveOut); err != nil {
 			return nil, fmt.Errorf("lay %s over the board's file system: %w", o, err)
 		}
 	}
-	if p.systemd {
+	if p.systemd && p.stock == NotStock {
 		err = groupsBySystemd(t)
 	}
-	return busybox, err
+	return busybox, errors.Join(err, p.stock.finish(t))
 }
 
 // keep says whether the board has use for a file of the packages: documents
@@ -140,7 +142,11 @@ func (p rootParts) userSpace(ctx context.Context, t *tree) error {
 }
 
 func (p rootParts) programs(t *tree) error {
-	for _, n := range containerdPrograms {
+	programs := containerdPrograms
+	if stockBoards[p.stock].containerd == "" {
+		programs = nil // the package has them
+	}
+	for _, n := range programs {
 		if err := t.copyFile("usr/bin/"+n, filepath.Join(p.containerd, n), 0o755); err != nil {
 			return err
 		}
@@ -191,7 +197,7 @@ func linkApplets(t *tree, busybox []byte) error {
 	return nil
 }
 
-func containerImages(goarch string, busybox []byte) ([]byte, error) {
+func containerImages(goarch string, busybox []byte, sandbox string) ([]byte, error) {
 	program, err := pause.Program(goarch)
 	if err != nil {
 		return nil, err
@@ -202,7 +208,7 @@ func containerImages(goarch string, busybox []byte) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	err = imagetar.Write(&b, bb, imagetar.Image{
-		Name: PauseImage, GOARCH: goarch, Entrypoint: []string{"/pause"}, User: "65535:65535",
+		Name: sandbox, GOARCH: goarch, Entrypoint: []string{"/pause"}, User: "65535:65535",
 		Files: []imagetar.File{{Name: "pause", Mode: 0o755, Data: program}},
 	})
 	return b.Bytes(), err

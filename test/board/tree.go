@@ -141,8 +141,9 @@ func (t *tree) copyFile(name, from string, perm fs.FileMode) error {
 }
 
 // copyDir lays a folder of the host over the tree. Permissions are those of
-// the folder's files, reduced to 0755 and 0644 unless narrower on purpose.
-func (t *tree) copyDir(from string) error {
+// the folder's files, reduced to 0755 and 0644 unless narrower on purpose. Files
+// for which leaveOut reports true are not copied; it may be nil.
+func (t *tree) copyDir(from string, leaveOut func(name string) bool) error {
 	return filepath.WalkDir(from, func(p string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -150,6 +151,9 @@ func (t *tree) copyDir(from string) error {
 		name, err := filepath.Rel(from, p)
 		if err != nil || name == "." || filepath.Base(p) == ".gitkeep" {
 			return err
+		}
+		if leaveOut != nil && leaveOut(filepath.ToSlash(name)) {
+			return nil
 		}
 		info, err := e.Info()
 		if err != nil {

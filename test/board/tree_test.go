@@ -108,7 +108,7 @@ func TestTreePutsFiles(t *testing.T) {
 		func() error { return os.WriteFile(filepath.Join(over, "etc", "conf"), []byte("new"), 0o600) },
 		func() error { return os.Symlink("script", filepath.Join(over, "etc", "alias")) },
 		func() error { return tr.file("etc/conf", 0o600, strings.NewReader("old")) },
-		func() error { return tr.copyDir(over) },
+		func() error { return tr.copyDir(over, nil) },
 	} {
 		if err := step(); err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 const usage = `usage:
   board packages              name the missing distribution packages
   board build [flags]         make the board's image
-  board lock [--arch ARCH] [--systemd]
+  board lock [--arch ARCH] [--systemd] [--stock RUNTIME]
                               list the newest Debian packages of a board, for
                               test/board/packages/
   board boot [flags] [COMMAND ARG...]
@@ -44,6 +44,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	fs := flag.NewFlagSet("board "+args[0], flag.ContinueOnError)
 	arch := fs.String("arch", "arm64", "kind of board: arm64 or armv7")
 	systemd := fs.Bool("systemd", false, "the board with systemd as process 1, arm64 alone")
+	stock := fs.String("stock", "", "a container runtime in its own configuration: "+strings.Join(board.StockNames(), ", ")+"; debian needs --systemd")
 	cache := fs.String("cache", "", "cache folder (default: .cache/board in the checkout)")
 	overlay := fs.String("overlay", "", "root file system overlay (default: the product's)")
 	memory := fs.Int("memory", 512, "memory in MB")
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err := fs.Parse(args[1:]); err != nil {
 		return 2, err
 	}
-	opts := board.Options{Arch: board.Arch(*arch), Systemd: *systemd, CacheDir: *cache, Overlay: *overlay, Progress: os.Stderr}
+	opts := board.Options{Arch: board.Arch(*arch), Systemd: *systemd, Stock: board.Stock(*stock), CacheDir: *cache, Overlay: *overlay, Progress: os.Stderr}
 	switch args[0] {
 	case "packages":
 		fmt.Println(strings.Join(board.MissingPackages(), " "))
