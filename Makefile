@@ -78,6 +78,15 @@ test-pod: host build-arm64 ## all that a pod's spec can ask for, on a simulated 
 test-systemd: host build-arm64 control-plane ## a simulated arm64 board whose process 1 is systemd, with which the runtime makes cgroups: pods, and as a node of a real control plane resizes and memory pressure (root, slow, not in test)
 	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags board -count=1 -timeout 45m -v -run '^TestSystemd$$' ./test/e2e
 	BOARD_ARCH=arm64 BOARD_SYSTEMD=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestResize|TestMemoryPressure)$$' ./test/node
+# A runtime in its own configuration (test/board/stock.go): "debian" has systemd and
+# Debian's containerd 1.7, the others are containerd of that branch by default.
+STOCKS ?= debian 2.0 2.3 2.4
+.PHONY: test-stock
+test-stock: host build-arm64 control-plane-servers ## pods, and a node of a real control plane, with each container runtime of STOCKS in its stock configuration (root, slow, not in test)
+	@for s in $(STOCKS); do \
+	  BOARD_ARCH=arm64 BOARD_STOCK=$$s go test -tags board -count=1 -timeout 30m -v -run '^TestStock$$' ./test/e2e || exit 1; \
+	  BOARD_ARCH=arm64 BOARD_STOCK=$$s EVICTION_ROUNDS=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestNode|TestOffline|TestServices|TestMemoryPressure)$$' ./test/node || exit 1; \
+	done
 e2e-power: host build-arm64 ## ten power cuts in the phases of a pod with every kind of volume (slow, not in test)
 	BOARD_ARCH=arm64 BOARD_POWER=1 go test -tags board -count=1 -timeout 45m -v -run TestPodPowerCut ./test/e2e
 

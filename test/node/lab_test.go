@@ -79,7 +79,9 @@ func newLab(t *testing.T) lab {
 func prepareLab(t *testing.T) lab {
 	t.Helper()
 	l := lab{T: t, c: cluster.Start(t, cluster.Options{}), systemd: os.Getenv("BOARD_SYSTEMD") != ""}
-	im, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Systemd: l.systemd, Progress: lines{t}})
+	stock := board.Stock(os.Getenv("BOARD_STOCK"))
+	l.systemd = l.systemd || stock == board.StockDebian
+	im, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Systemd: l.systemd, Stock: stock, Progress: lines{t}})
 	if err != nil {
 		t.Fatal(err)
 	}

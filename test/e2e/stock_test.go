@@ -1,0 +1,179 @@
+//go:build board
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tinylet/tinylet/cmd/tinylet/cli"
+	"github.com/tinylet/tinylet/test/board"
+)
+
+// stockPods are a server behind an init container with probes of each kind,
+// volumes and a host port, one that asks it by address, and one of a systemd or
+// cgroupfs group with limits.
+const stockPods = `apiVersion: v1
+kind: Pod
+metadata: {name: server}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers:
+  - {name: write, image: "localhost/busybox:1", command: [sh, -c, "echo stock > /www/index.html"], volumeMounts: [{name: www, mountPath: /www}]}
+  containers:
+  - name: httpd
+    image: localhost/busybox:1
+    command: [httpd, -f, -v, -p, "8080", -h, /www]
+    ports: [{containerPort: 8080, hostPort: 8088}]
+    startupProbe: {exec: {command: [test, -f, /www/index.html]}, periodSeconds: 1, failureThreshold: 60, timeoutSeconds: 30}
+    readinessProbe: {httpGet: {path: /index.html, port: 8080}, periodSeconds: 2, timeoutSeconds: 30}
+    livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 10, timeoutSeconds: 30}
+    resources: {requests: {cpu: 10m, memory: 8Mi}, limits: {cpu: 500m, memory: 16Mi}}
+    volumeMounts: [{name: www, mountPath: /www}, {name: settings, mountPath: /settings}]
+  volumes:
+  - {name: www, emptyDir: {}}
+  - {name: settings, configMap: {name: settings}}
+`
+
+// TestStock runs pods with the container runtime that BOARD_STOCK names in its
+// own configuration: nothing of tinylet's is on the board but the binary, its
+// configuration, a unit or init script, and images.
+func TestStock(t *testing.T) {
+	stock := board.Stock(os.Getenv("BOARD_STOCK"))
+	if stock == board.NotStock {
+		t.Skip("boards of their own take long: make test-stock runs it, with BOARD_STOCK set")
+	}
+	image, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Systemd: stock == board.StockDebian, Stock: stock, Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(t.TempDir(), "disk.qcow2")
+	if err := board.NewDisk(t.Context(), image, disk); err != nil {
+		t.Fatal(err)
+	}
+	log := "tail -n %d " + agentLog
+	if stock == board.StockDebian {
+		log = "journalctl -u tinylet -o cat --no-pager -n %d"
+	}
+	n := bootImage(t, image, withAgent(t, board.VMOptions{Disk: disk, DiskCache: "none", Files: []board.File{
+		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(podConfig)},
+		{Path: objectsDir + "/base.yaml", Mode: 0o600, Data: []byte(baseObjects)},
+	}}), log)
+	for _, c := range []check{
+		{"check finds no failure", stockChecks},
+		{"pods run", stockRuns},
+		{"exec and logs", stockSessions},
+		{"the runtime restarts", stockRestarts},
+		{"deleted pods leave nothing", stockDeletes},
+	} {
+		if !t.Run(c.name, func(t *testing.T) { c.test(n.with(t)) }) {
+			t.FailNow()
+		}
+	}
+	n.put("server.yaml", stockPods)
+	n.eventually(patience, "the pod runs again", isReady("server"))
+	// Files that a boot is given are gone with it: the disk gets them for good.
+	n.sh("cp /usr/bin/tinylet /usr/bin/.t && mv /usr/bin/.t /usr/bin/tinylet; sync; sleep 1")
+	n.vm.Kill()
+	n = bootImage(t, image, board.VMOptions{Disk: disk, DiskCache: "none"}, log)
+	n.eventually(patience, "the pod is back after a power cut without a network", isReady("server"))
+	stockServes(n)
+}
+
+func isReady(name string) func(map[string]cli.PodDocument) string {
+	return func(pods map[string]cli.PodDocument) string {
+		if p := pods[name]; p.Status != "Running" || p.Ready != p.Total || p.Total == 0 {
+			return p.Status
+		}
+		return ""
+	}
+}
+
+// stockChecks allows warnings, such as of the runtime's version.
+func stockChecks(n node) {
+	out, err := n.vm.Run(n.ctx, "tinylet", "check")
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Logf("\n%s", out.Stdout)
+	if out.Exit != 0 {
+		n.Errorf("exit code %d", out.Exit)
+	}
+	for _, want := range []string{"sandbox-image", "loopback-plugin", "network-plugin"} {
+		if !strings.Contains(string(out.Stdout), want) {
+			n.Errorf("there is no finding %s", want)
+		}
+	}
+}
+
+func stockRuns(n node) {
+	n.put("server.yaml", stockPods)
+	n.eventually(patience, "the server is ready", isReady("server"))
+	stockServes(n)
+	n.Logf("\n%s", n.sh("tinylet ps; tinylet net; tinylet status; ls -l /opt/cni/bin /usr/lib/cni 2>/dev/null; cat /etc/cni/net.d/10-tinylet.conflist"))
+	out, err := n.vm.Run(n.ctx, "tinylet", "check")
+	if err != nil || out.Exit != 0 {
+		n.Errorf("check while a pod runs: %v, exit code %d\n%s", err, out.Exit, out.Stdout)
+	}
+}
+
+// stockServes asks the server by its own address and by the host's port, and has
+// it reach its own loopback interface.
+func stockServes(n node) {
+	n.Helper()
+	pods, err := n.pods()
+	if err != nil {
+		n.Fatal(err)
+	}
+	ip := pods["server"].PodIP
+	for _, script := range []string{
+		"wget -q -O - http://" + ip + ":8080/",
+		"wget -q -O - http://127.0.0.1:8088/",
+		"tinylet exec server -c httpd -- wget -q -O - http://127.0.0.1:8080/",
+	} {
+		if got := n.sh("%s", script); got != "stock" {
+			n.Errorf("%s prints %q", script, got)
+		}
+	}
+}
+
+func stockSessions(n node) {
+	if got := n.sh("tinylet exec server -c httpd -- cat /settings/color"); got != "blue" {
+		n.Errorf("the ConfigMap's volume has %q", got)
+	}
+	if got := n.sh("tinylet exec server -c httpd -- sh -c 'exit 7'; echo $?"); got != "7" {
+		n.Errorf("exit code %s, want 7", got)
+	}
+	if got := n.sh("tinylet logs server -c httpd --tail 1"); !strings.Contains(got, "200") {
+		n.Errorf("log: %q", got)
+	}
+	if got := n.sh("tinylet top | grep -c server"); got == "0" {
+		n.Error("top does not show the pod")
+	}
+}
+
+// stockRestarts restarts the runtime: the container goes on running.
+func stockRestarts(n node) {
+	before, err := n.pods()
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.sh("if [ -d /run/systemd/system ]; then systemctl restart containerd; else /etc/init.d/S40containerd restart; fi")
+	time.Sleep(5 * time.Second)
+	after := n.eventually(patience, "the pod is ready after a restart of the runtime", isReady("server"))
+	if b, a := before["server"].Containers[0], after["server"].Containers[0]; b.ID != a.ID || b.Restarts != a.Restarts {
+		n.Errorf("the container was started anew: %+v, then %+v", b, a)
+	}
+	n.put("late.yaml", sleeper("late", 2))
+	n.eventually(patience, "a pod starts after a restart of the runtime", isReady("late"))
+}
+
+func stockDeletes(n node) {
+	n.clear()
+	if got := n.sh("ls /run/netns /var/run/netns 2>/dev/null | grep -c cni- || true"); got != "0" {
+		n.Errorf("%s network namespaces are left", got)
+	}
+}
