@@ -185,13 +185,14 @@ func (n *Network) close() {
 }
 
 // joining is how long it may take until a new node is registered and a
-// controller has assigned it networks. Nobody has to be alarmed before.
+// controller has assigned it networks, and until a runtime that starts beside
+// the agent answers. Nobody has to be alarmed before.
 const joining = 15 * time.Second
 
 // joins says whether err is what every node meets as it joins, and no sooner
 // than that a fault.
 func (n *Network) joins(err error) bool {
-	if !errors.Is(err, errUnanswered) && !errors.Is(err, errUnassigned) {
+	if !errors.Is(err, errUnanswered) && !errors.Is(err, errUnassigned) && !errors.Is(err, container.ErrUnavailable) {
 		n.asking = time.Time{}
 		return false
 	}
@@ -207,8 +208,10 @@ func (n *Network) tell(err error) {
 	if err != nil {
 		text, wrong = err.Error(), err.Error()
 	}
-	if errors.Is(err, errUnanswered) {
-		wrong = errUnanswered.Error() // how it fails changes from try to try
+	for _, kind := range []error{errUnanswered, container.ErrUnavailable} {
+		if errors.Is(err, kind) {
+			wrong = kind.Error() // how it fails changes from try to try
+		}
 	}
 	n.mu.Lock()
 	n.problem = text

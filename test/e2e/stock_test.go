@@ -94,6 +94,7 @@ func isReady(name string) func(map[string]cli.PodDocument) string {
 
 // stockChecks allows warnings, such as of the runtime's version.
 func stockChecks(n node) {
+	n.sh("i=0; until ctr version > /dev/null 2>&1 || [ $((i += 1)) -gt 120 ]; do sleep 1; done")
 	out, err := n.vm.Run(n.ctx, "tinylet", "check")
 	if err != nil {
 		n.Fatal(err)
