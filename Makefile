@@ -10,6 +10,7 @@ LDFLAGS := -s -w -X $(STAMP).release=$(VERSION) -X $(STAMP).buildUnix=$(BUILD_UN
 # reads YAML 80 kB.
 NOINLINE := $(foreach m,k8s.io sigs.k8s.io go.yaml.in,-gcflags=$(m)/...=-l)
 BUILD := CGO_ENABLED=0 go build -tags grpcnotrace -trimpath $(NOINLINE) -ldflags "$(LDFLAGS)"
+OUT := bin
 BOARD := go run ./test/board/cmd/board
 
 SHELL := /bin/bash
@@ -28,11 +29,11 @@ help: ## this list
 .PHONY: build build-amd64 build-arm64 build-armv7
 build: build-arm64 build-armv7 build-amd64 ## bin/tinylet-{arm64,armv7,amd64}, static
 build-amd64:
-	GOOS=linux GOARCH=amd64 $(BUILD) -o bin/tinylet-amd64 ./cmd/tinylet
+	GOOS=linux GOARCH=amd64 $(BUILD) -o $(OUT)/tinylet-amd64 ./cmd/tinylet
 build-arm64:
-	GOOS=linux GOARCH=arm64 $(BUILD) -o bin/tinylet-arm64 ./cmd/tinylet
+	GOOS=linux GOARCH=arm64 $(BUILD) -o $(OUT)/tinylet-arm64 ./cmd/tinylet
 build-armv7:
-	GOOS=linux GOARCH=arm GOARM=7 $(BUILD) -o bin/tinylet-armv7 ./cmd/tinylet
+	GOOS=linux GOARCH=arm GOARM=7 $(BUILD) -o $(OUT)/tinylet-armv7 ./cmd/tinylet
 
 .PHONY: demo
 demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1 leaves a console)

@@ -31,11 +31,13 @@ const boardExamples = `
   %[1]s ps
   %[1]s check`
 
+const versionFlag = "version"
+
 // everyday are the flags that tinylet --help shows; the rest is for those
 // who know the kubelet.
 var everyday = []string{
 	"config", "config-dir", "pod-manifest-path", "hostname-override", "node-ip", "root-dir",
-	"container-runtime-endpoint", "kubeconfig", "logging-format", "v",
+	"container-runtime-endpoint", "kubeconfig", "logging-format", "v", versionFlag,
 }
 
 // agentCommand runs the agent, with all of the kubelet's flags.
@@ -44,18 +46,24 @@ func (p *program) agentCommand(name string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               name,
 		Args:              cobra.NoArgs,
-		Version:           version.Kubelet(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.agent(cmd, flags)
-		},
 	}
 	flags.Add(cmd.Flags())
+	// cobra's own --version prints another line. SetVersionTemplate would change
+	// it, but links text/template, which finds methods by name: the linker then
+	// keeps every exported method of every reachable type.
+	printVersion := cmd.Flags().Bool(versionFlag, false, "print the version and exit")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *printVersion {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Line())
+			return err
+		}
+		return p.agent(cmd, flags)
+	}
 	cmd.Flags().SortFlags = true
-	cmd.SetVersionTemplate(version.Line() + "\n")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())
 	})

@@ -1,8 +1,8 @@
 // Package cli is the commands of someone at the board: ps, describe, logs,
-// exec, events, top, status, net, metrics, drain-local, check, join and
+// exec, events, top, status, net, metrics, drain-local, check, join, version and
 // journal-key. They ask the running agent over its socket and print tables for
-// people or, with -o json, documents for programs; logs, net, check, join and
-// journal-key work without an agent too.
+// people or, with -o json, documents for programs; logs, net, check, join,
+// version and journal-key work without an agent too.
 //
 // The JSON documents are the types whose names end in Document. Fields are
 // added to them, never renamed or removed.
@@ -68,7 +68,7 @@ func Commands() []*cobra.Command {
 }
 
 func (s *system) commands() []*cobra.Command {
-	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.net(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey()}
+	return []*cobra.Command{s.ps(), s.describe(), s.logs(), s.exec(), s.events(), s.top(), s.status(), s.net(), s.metrics(), s.drainLocal(), s.check(), s.join(), s.journalKey(), s.version()}
 }
 
 // system is what the commands take from around them.
