@@ -150,6 +150,11 @@ lint: ## gofmt, go vet and the pinned analyzers
 	cd test/lint && go build -o ../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the binary calls, the standard library included; needs https://vuln.go.dev, or VULNDB=file:///folder with a copy of it
+	cd test/lint && go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 bin/govulncheck -tags grpcnotrace $(if $(VULNDB),-db $(VULNDB)) ./cmd/tinylet
+
 .PHONY: size
 size: build-arm64 ## the arm64 binary against its budget of 30 MB
 	@ls -l bin/tinylet-arm64 | awk '{printf "tinylet arm64, stripped: %.1f MB of 30 MB\n", $$5/1e6; if ($$5 > 30e6) exit 1}'

@@ -1,6 +1,8 @@
 module github.com/tinylet/tinylet/test/lint
 
-go 1.26.0
+go 1.26.3
+
+toolchain go1.26.8
 
 require (
 	github.com/gostaticanalysis/nilerr v0.1.2
@@ -19,5 +21,9 @@ require (
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
 	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/tools/go/packages/packagestest v0.1.1-deprecated // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/telemetry v0.0.0-20261010193011-f71dc92da45e // indirect
+	golang.org/x/vuln v1.9.0 // indirect
 )
+
+tool golang.org/x/vuln/cmd/govulncheck

@@ -36,7 +36,9 @@ TINYLET_TAGS = grpcnotrace
 # Nor are Kubernetes' own code and what reads YAML inlined, as there.
 TINYLET_BUILD_OPTS = -gcflags=k8s.io/...=-l -gcflags=sigs.k8s.io/...=-l -gcflags=go.yaml.in/...=-l
 # One static binary: it does not depend on the C library of the image.
-TINYLET_GO_ENV = CGO_ENABLED=0
+# The toolchain line of go.mod names the newest Go: it must not make Buildroot's
+# own download that one.
+TINYLET_GO_ENV = CGO_ENABLED=0 GOTOOLCHAIN=local
 TINYLET_LDFLAGS = -s -w \
 	-X $(TINYLET_GOMOD)/agent/version.release=$(TINYLET_RELEASE) \
 	-X $(TINYLET_GOMOD)/agent/version.buildUnix=$(TINYLET_BUILD_UNIX)
@@ -44,7 +46,7 @@ TINYLET_LDFLAGS = -s -w \
 # Of a local tree Buildroot copies what is there, and vendors nothing.
 define TINYLET_VENDOR_MODULES
 	test -d $(@D)/vendor || { \
-		cd $(@D) && $(HOST_GO_TARGET_ENV) GOFLAGS= GOPROXY= \
+		cd $(@D) && $(HOST_GO_TARGET_ENV) GOFLAGS= GOPROXY= GOTOOLCHAIN=local \
 			$(GO_BIN) mod vendor -modcacherw; }
 endef
 TINYLET_PRE_BUILD_HOOKS += TINYLET_VENDOR_MODULES

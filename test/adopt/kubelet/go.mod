@@ -1,6 +1,8 @@
 module github.com/tinylet/tinylet/test/adopt/kubelet
 
-go 1.26.0
+go 1.26.3
+
+toolchain go1.26.8
 
 require (
 	k8s.io/component-base v0.36.3

@@ -1,6 +1,8 @@
 module github.com/tinylet/tinylet/test/cluster/etcd
 
-go 1.26.0
+go 1.26.3
+
+toolchain go1.26.8
 
 require go.etcd.io/etcd/server/v3 v3.6.8
 

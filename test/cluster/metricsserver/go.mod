@@ -2,6 +2,8 @@ module github.com/tinylet/tinylet/test/cluster/metricsserver
 
 go 1.26.4
 
+toolchain go1.26.8
+
 require (
 	k8s.io/apiserver v0.36.2
 	k8s.io/component-base v0.36.2

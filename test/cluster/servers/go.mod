@@ -1,6 +1,8 @@
 module github.com/tinylet/tinylet/test/cluster/servers
 
-go 1.26.0
+go 1.26.3
+
+toolchain go1.26.8
 
 require (
 	github.com/spf13/cobra v1.10.2

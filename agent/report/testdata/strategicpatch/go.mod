@@ -1,6 +1,8 @@
 module github.com/tinylet/tinylet/agent/report/testdata/strategicpatch
 
-go 1.26.0
+go 1.26.3
+
+toolchain go1.26.8
 
 replace github.com/tinylet/tinylet => ../../../..
 

@@ -1,6 +1,8 @@
 module github.com/tinylet/tinylet/net/cni/plugin/testdata/upstream
 
-go 1.26.0
+go 1.26.3
+
+toolchain go1.26.8
 
 replace github.com/tinylet/tinylet => ../../../../..
 
