@@ -38,8 +38,10 @@ func Collect(ctx context.Context, o Options) Facts {
 		SharedMount: t.sharedRoot(),
 		Folders:     t.folders(&o),
 		Runtime:     rt,
+		Packages:    t.packages(),
 		Network:     t.network(&o, rt.Info),
 	}
+	f.Runtime.RestartMonitorOff = t.restartMonitorOff()
 	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {
 		if err := cgroups.AskSystemd(o.Root); err != nil {
 			f.Runtime.Systemd = err.Error()

@@ -18,6 +18,7 @@ func Evaluate(f Facts) []Finding {
 		judgeEviction,
 		judgeFolders,
 		judgeRuntime,
+		judgeReleases,
 		judgeNetwork,
 		judgeClock,
 		judgeName,

@@ -27,7 +27,7 @@ func healthy() Facts {
 		IPForward: Yes, IPv6Forward: Yes, SharedMount: Yes,
 		Folders: []Folder{{ID: "pods", Path: "/p", Exists: "/", Writable: true, Needs: 50 * mebibyte, Total: 1000 * mebibyte, Free: 500 * mebibyte, Inodes: 1000, InodesFree: 500}},
 		Runtime: Runtime{
-			Endpoint: "unix:///r", Name: "containerd", Version: "2.0.1", CgroupDriver: "cgroupfs",
+			Endpoint: "unix:///r", Name: "containerd", Version: "2.4.2", CgroupDriver: "cgroupfs",
 			Ready: &Condition{True: true}, NetworkReady: &Condition{True: true},
 		},
 		Network: Network{

@@ -33,8 +33,10 @@ type Facts struct {
 
 	Folders []Folder
 	Runtime Runtime
-	Network Network
-	Config  Config
+	// Packages are those of the distribution that containers run with.
+	Packages []Package
+	Network  Network
+	Config   Config
 }
 
 // Known is what is known of a feature.
@@ -135,6 +137,18 @@ type Runtime struct {
 	Systemd string
 	// SystemBus is why it could not over the system bus, where else it could.
 	SystemBus string
+	// RestartMonitorOff says that containerd is configured without the plugin
+	// that restarts containers by their labels.
+	RestartMonitorOff bool
+}
+
+// Package is a package of the distribution.
+type Package struct {
+	Name, Version string
+	// Changelog says that its changelog is installed; Repairs are the
+	// vulnerabilities that it names.
+	Changelog bool
+	Repairs   []string
 }
 
 // SandboxImage is the image of pod sandboxes.
