@@ -11,8 +11,12 @@ TINYLET_RELEASE = $(TINYLET_VERSION)
 # An archive does not tell its date. The clock of a board is wrong when it is
 # before this one, too.
 TINYLET_BUILD_UNIX = $(BR2_VERSION_EPOCH)
-# The user chooses the version, so its hash is not known here.
+# The user chooses the version, so its hash is not known here. Who has it, names
+# it in tinylet/tinylet.hash of a folder of BR2_GLOBAL_PATCH_DIR, and then it is
+# checked.
+ifeq ($(wildcard $(addsuffix /tinylet/tinylet.hash,$(call qstrip,$(BR2_GLOBAL_PATCH_DIR)))),)
 BR_NO_CHECK_HASH_FOR += $(TINYLET_SOURCE)
+endif
 
 ifeq ($(BR_BUILDING)$(TINYLET_VERSION),y)
 $(error No release specified in BR2_PACKAGE_TINYLET_RELEASE)
