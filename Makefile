@@ -155,6 +155,11 @@ vuln: ## known vulnerabilities in what the binary calls, the standard library in
 	cd test/lint && go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 bin/govulncheck -tags grpcnotrace $(if $(VULNDB),-db $(VULNDB)) ./cmd/tinylet
 
+.PHONY: checksums
+checksums: build ## bin/SHA256SUMS of the binaries, and beside each the modules that are in it
+	cd bin && for b in tinylet-arm64 tinylet-armv7 tinylet-amd64; do go version -m $$b > $$b.modules || exit 1; done
+	cd bin && sha256sum tinylet-arm64 tinylet-armv7 tinylet-amd64 > SHA256SUMS
+
 .PHONY: size
 size: build-arm64 ## the arm64 binary against its budget of 30 MB
 	@ls -l bin/tinylet-arm64 | awk '{printf "tinylet arm64, stripped: %.1f MB of 30 MB\n", $$5/1e6; if ($$5 > 30e6) exit 1}'
