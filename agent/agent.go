@@ -242,7 +242,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		return nil, err
 	}
 	if guard != nil {
-		p.evictions.protected = guard.group
+		p.evictions.protected, p.evictions.keep = guard.group, guard.keep
 	}
 	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
 	if p.syncer.OOM != nil {

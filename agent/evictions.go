@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config"
@@ -39,6 +40,9 @@ type evictions struct {
 	space func(path string) (disk.Space, error)
 
 	protected string // the group in which agent and runtime are protected; "" is none
+	// keep has what a rehearsal of an eviction uses of the program stay in
+	// memory; nil is that nothing is kept.
+	keep func(rehearse func())
 
 	limits *pressure.Limits // nil where nobody asks for them
 	loop   atomic.Pointer[pressure.Loop]
@@ -97,6 +101,8 @@ func (e *evictions) run(ctx context.Context) error {
 		MaxGrace: seconds(k.EvictionMaxPodGracePeriod),
 		Observe:  observe, Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
 		Kill:    func(p *v1.Pod) error { return e.syncer.Kill(p.UID) },
+		DryRun:  e.dryRun,
+		Keep:    e.keep,
 		Changed: e.changed,
 		Met: func(s evict.Signal) {
 			e.events.Warning(pod.Ref{}, evict.ReasonThresholdMet, evict.MessageThresholdMet+string(s.Resource()))
@@ -180,6 +186,16 @@ func (e *evictions) evict(p *v1.Pod, why evict.Eviction) (gone <-chan struct{}) 
 		return nil // it has had its time
 	}
 	return gone
+}
+
+// dryRun evicts and kills a pod that does not exist, which has no effect.
+func (e *evictions) dryRun(why evict.Eviction) {
+	nobody := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "00000000-0000-0000-0000-000000000000"}}
+	evictionOf(&why)
+	e.evict(nobody, why)
+	if err := e.syncer.Kill(nobody.UID); err != nil {
+		e.log.Debug("cannot rehearse the kill of a pod", "error", err)
+	}
 }
 
 // await is closed when nothing of the pod runs any more. First says that nobody

@@ -2,9 +2,9 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/cri"
@@ -37,9 +37,22 @@ func newProtection(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *pr
 		},
 	}}
 	p.socket, _ = cri.SocketPath(cfg.Kubelet.ContainerRuntimeEndpoint) // the driver has judged it
-	p.warn("agent", os.Getpid(), errors.Join(p.Process(os.Getpid()), protect.KeepProgram()))
+	p.warn("agent", os.Getpid(), p.Process(os.Getpid()))
 	p.group = p.Top(os.Getpid())
 	return p
+}
+
+// keep has what a rehearsal of an eviction uses of the program stay in memory:
+// also the garbage collector and a line of the log, since a decision may need
+// both.
+func (p *protection) keep(rehearse func()) {
+	kept, err := protect.KeepRehearsed(func() {
+		rehearse()
+		runtime.GC()
+		p.log.Info("rehearsed an eviction")
+	})
+	p.warn("agent", os.Getpid(), err)
+	p.log.Debug("locked the code of an eviction in memory", "bytes", kept)
 }
 
 // runtime protects who listens at the runtime's socket, and what systemd

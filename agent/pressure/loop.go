@@ -63,6 +63,11 @@ type Config struct {
 	Evict func(*v1.Pod, evict.Eviction) (gone <-chan struct{})
 	// Kill ends what runs of a pod at once, without the runtime.
 	Kill func(*v1.Pod) error
+	// DryRun does what Evict and Kill do, for a pod that does not exist. Keep
+	// calls a function once and keeps in memory the code that it used. Both may
+	// be nil.
+	DryRun func(evict.Eviction)
+	Keep   func(rehearse func())
 	// Changed is told the conditions when they are others than before, and Met
 	// the signal that something is done about.
 	Changed func(evict.Conditions)
@@ -175,7 +180,7 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 		l.Changed(verdict.Under)
 	}
 	if !acts {
-		l.rehearse(ctx, &seen)
+		l.rehearse(ctx)
 		return verdict.Next
 	}
 	l.tell(&verdict.Act[0], &seen)
@@ -195,23 +200,34 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 	return time.Now()
 }
 
-// rehearse chooses a pod once while there is memory, and leaves it alone: a node
-// that has none reads the code for it from a slow disk, page by page, and its
-// first decision is late. What was read of the program stays in memory
-// (protect.KeepProgram).
-func (l *Loop) rehearse(ctx context.Context, seen *evict.Observations) {
+// rehearse makes a decision once while there is memory, and does nothing to a
+// pod. A node without memory reads the code for a decision from a slow disk, page
+// by page, and its first decision is late; so Keep has what the rehearsal used
+// stay in memory.
+func (l *Loop) rehearse(ctx context.Context) {
 	if l.rehearsed || ctx.Err() != nil || l.told != 0 {
 		return
 	}
 	i := slices.IndexFunc(l.Thresholds, func(t evict.Threshold) bool { return t.Signal == evict.MemoryAvailable })
-	if i < 0 {
+	if i < 0 || len(l.Pods(ctx, evict.MemoryAvailable)) == 0 {
 		return
 	}
-	for _, p := range evict.Rank(l.Pods(ctx, evict.MemoryAvailable), evict.MemoryAvailable, l.Layout) {
-		evict.Describe(p, l.Thresholds[i:i+1], seen, l.MaxGrace)
-		l.rehearsed = true
+	l.rehearsed = true
+	decide := func() {
+		now := l.Observe(ctx)
+		for _, p := range evict.Rank(l.Pods(ctx, evict.MemoryAvailable), evict.MemoryAvailable, l.Layout) {
+			why := evict.Describe(p, l.Thresholds[i:i+1], &now, l.MaxGrace)
+			if l.DryRun != nil {
+				l.DryRun(why)
+			}
+			return
+		}
+	}
+	if l.Keep == nil {
+		decide()
 		return
 	}
+	l.Keep(decide)
 }
 
 // acts says whether something is to be done about what the node is short of.

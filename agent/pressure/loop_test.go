@@ -39,6 +39,7 @@ type node struct {
 	looks, lists int
 	did          []string
 	log          bytes.Buffer
+	configure    func(*Config) // may be nil
 	loop         *Loop
 	evicts       func() // is called first when a pod is to go; nil is not
 }
@@ -176,13 +177,17 @@ func (n *node) run(t *testing.T, config evict.Config, play func()) {
 	synctest.Test(t, func(t *testing.T) {
 		n.t = t
 		thresholds, _ := evict.OneFs.Thresholds(thresholds)
-		n.loop = New(Config{
+		c := Config{
 			Thresholds: thresholds, Layout: evict.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
 			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict, Kill: n.kill,
 			Changed: func(c evict.Conditions) { n.note("under %s", c) },
 			Met:     func(s evict.Signal) { n.note("short of %s", s.Resource()) },
 			Log:     slog.New(slog.NewTextHandler(&n.log, nil)),
-		})
+		}
+		if n.configure != nil {
+			n.configure(&c)
+		}
+		n.loop = New(c)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		end := errors.New("the end")
 		done := make(chan error)
@@ -204,7 +209,7 @@ func TestQuiet(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
 	n.run(t, hard, func() {
 		time.Sleep(24 * time.Hour)
-		if n.looked() != 1 {
+		if n.looked() != 2 { // the first look, and the rehearsal's
 			t.Errorf("%d looks in a quiet day", n.looked())
 		}
 		for range 3 {
@@ -212,15 +217,28 @@ func TestQuiet(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 	})
-	if n.looked() < 2 || n.looked() > 3 || len(n.done()) > 0 {
+	if n.looked() < 3 || n.looked() > 4 || len(n.done()) > 0 {
 		t.Errorf("%d looks, did %v", n.looked(), n.done())
 	}
 }
 
-// A pod is chosen once before memory is short, and nothing happens to it.
+// A decision is rehearsed once before memory is short, as soon as there is a
+// pod, and nothing happens to the pod.
 func TestRehearsal(t *testing.T) {
 	n := &node{memory: 256, disk: 1000}
+	kept, tried := 0, []string{}
+	n.configure = func(c *Config) {
+		c.Keep = func(rehearse func()) { kept++; rehearse() }
+		c.DryRun = func(why evict.Eviction) { tried = append(tried, why.Message) }
+	}
 	n.run(t, hard, func() {
+		for range 3 {
+			n.loop.Look()
+			time.Sleep(time.Minute)
+		}
+		if kept != 0 {
+			t.Errorf("a rehearsal without a pod")
+		}
 		n.mu.Lock()
 		n.pods, n.lists = []*user{{name: "a", memory: 100}}, 0
 		n.mu.Unlock()
@@ -229,8 +247,11 @@ func TestRehearsal(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 	})
-	if n.lists != 1 || len(n.done()) > 0 {
-		t.Errorf("the pods were listed %d times, did %v", n.lists, n.done())
+	if kept != 1 || n.lists != 2 || len(n.done()) > 0 {
+		t.Errorf("%d rehearsals, the pods were listed %d times, did %v", kept, n.lists, n.done())
+	}
+	if len(tried) != 1 || !strings.Contains(tried[0], "memory") {
+		t.Errorf("evictions that were tried: %q", tried)
 	}
 }
 

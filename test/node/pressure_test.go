@@ -62,7 +62,7 @@ func TestMemoryPressure(t *testing.T) {
 	l.vm = l.bootMemory(l.joinFiles(l.bootstrap()), boardMemory(t))
 	l.sh(`printf 'evictionPressureTransitionPeriod: 5s\n' >> /etc/tinylet/config.yaml && ` + l.service("restart"))
 	l.until("the node is Ready", l.nodeReady)
-	t.Log(l.sh("tinylet check | grep -i -A1 eviction; free -m"))
+	t.Log(l.sh("tinylet check | grep -i -A1 eviction; free -m; grep -E 'MemAvailable|Mlocked' /proc/meminfo"))
 	l.c.Apply(t, onNode("kept", "requests: {cpu: 50m, memory: 60Mi}, limits: {cpu: 50m, memory: 60Mi}", eats(40, "0.01")))
 	l.until("the pod that is to stay runs", func() string { return l.running("app=kept", 1) })
 	l.until("it has its working set", func() string {
@@ -71,6 +71,17 @@ func TestMemoryPressure(t *testing.T) {
 		}
 		return ""
 	})
+	l.until("an eviction was rehearsed", func() string {
+		if log := l.sh(l.agentLog()); !strings.Contains(log, "rehearsed an eviction") {
+			return "not yet"
+		}
+		return ""
+	})
+	memory := l.sh(`awk '/^(MemAvailable|Mlocked):/ {print $2}' /proc/meminfo`)
+	t.Logf("with one pod, kB available and locked: %q", memory)
+	if kB := strings.Fields(memory); len(kB) != 2 || kB[1] == "0" || len(kB[1]) > 4 || kB[1] > "6144" && len(kB[1]) == 4 {
+		t.Errorf("kB available and locked: %q, want something locked, and at most 6144", memory)
+	}
 	before, programs, ready := restarts(l.pods("app=kept")), l.programs(), l.readySince()
 	for round := range rounds(t) {
 		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) { l.with(t).runOut(round) })
