@@ -12,24 +12,29 @@ import (
 	"strings"
 )
 
-// mountPoint is one line of the mount table of this process.
+// mountPoint is one line of the mount table of this process. device is the
+// file system's, as major:minor.
 type mountPoint struct {
-	path, fstype string
+	path, fstype, device string
 }
 
 // mountsBelow lists what is mounted at dir and below it, in the order of
 // mounting. dir must be free of symbolic links.
 func (v *Volumes) mountsBelow(dir string) ([]mountPoint, error) {
-	raw, err := os.ReadFile(v.mountinfo)
+	return readMounts(v.mountinfo, dir)
+}
+
+func readMounts(mountinfo, dir string) ([]mountPoint, error) {
+	raw, err := os.ReadFile(mountinfo)
 	if err != nil {
 		return nil, fmt.Errorf("read the mount table: %w", err)
 	}
 	return parseMounts(raw, dir), nil
 }
 
-// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)): the fifth
-// field is the mount point, the first after a lone dash the type. Lines of
-// another form are left out.
+// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)): the third
+// field is the device, the fifth the mount point, the first after a lone dash
+// the type. Lines of another form are left out.
 func parseMounts(raw []byte, dir string) []mountPoint {
 	var out []mountPoint
 	for line := range bytes.Lines(raw) {
@@ -43,7 +48,7 @@ func parseMounts(raw []byte, dir string) []mountPoint {
 			continue
 		}
 		fstype, _, _ := bytes.Cut(after, []byte(" "))
-		out = append(out, mountPoint{path, string(bytes.TrimSpace(fstype))})
+		out = append(out, mountPoint{path: path, fstype: string(bytes.TrimSpace(fstype)), device: string(fields[2])})
 	}
 	return out
 }

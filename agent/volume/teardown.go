@@ -15,14 +15,12 @@ import (
 )
 
 // Teardown unmounts all that is mounted in the pod's directory and deletes
-// it. It is idempotent and needs no Setup before it. hostPath volumes are
-// not touched. It deletes what it can before it fails; the caller tries
-// again. It stops when ctx ends.
+// it, but for foreign volumes: these stay as they are, with the directories
+// that lead to them, and are no error. Foreign lists them. It is idempotent and
+// needs no Setup before it. hostPath volumes are not touched. It deletes what
+// it can before it fails; the caller tries again. It stops when ctx ends.
 func (v *Volumes) Teardown(ctx context.Context, uid types.UID) error {
-	err := v.takeDown(ctx, string(uid), func(pods *os.File) error {
-		return removeTree(ctx, pods, string(uid))
-	})
-	if err != nil {
+	if err := v.takeDown(ctx, string(uid)); err != nil {
 		return fmt.Errorf("tear down directory of pod %q: %w", uid, v.advise(err))
 	}
 	return nil
@@ -31,27 +29,15 @@ func (v *Volumes) Teardown(ctx context.Context, uid types.UID) error {
 // Release unmounts and deletes the volumes and subPath mounts of a pod that has ended, and keeps
 // its termination messages until Teardown. It makes the promises of Teardown.
 func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
-	err := v.takeDown(ctx, string(uid), func(pods *os.File) error {
-		fd, err := unix.Openat(int(pods.Fd()), string(uid), unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		dir := os.NewFile(uintptr(fd), string(uid))
-		defer dir.Close()
-		return errors.Join(removeTree(ctx, dir, dirSubPaths), removeTree(ctx, dir, dirVolumes))
-	})
-	if err != nil {
+	if err := v.takeDown(ctx, string(uid), dirSubPaths, dirVolumes); err != nil {
 		return fmt.Errorf("release volumes of pod %q: %w", uid, v.advise(err))
 	}
 	return nil
 }
 
-// takeDown unmounts all in the pod's directory and has remove delete, given
-// the directory of all pods.
-func (v *Volumes) takeDown(ctx context.Context, uid string, remove func(pods *os.File) error) error {
+// takeDown unmounts all in the pod's directory and deletes it, or only the
+// given directories in it; foreign volumes stay.
+func (v *Volumes) takeDown(ctx context.Context, uid string, only ...string) error {
 	if err := component(uid); err != nil {
 		return err
 	}
@@ -68,15 +54,32 @@ func (v *Volumes) takeDown(ctx context.Context, uid string, remove func(pods *os
 		return err
 	}
 	defer pods.Close()
-	unmounted := v.unmountBelow(ctx, filepath.Join(dir, uid))
-	return errors.Join(unmounted, remove(pods))
+	unmounted := v.unmountBelow(ctx, dir, uid)
+	foreign, err := v.Foreign(types.UID(uid))
+	if err != nil {
+		return errors.Join(unmounted, err)
+	}
+	if len(foreign) == 0 && len(only) == 0 {
+		return errors.Join(unmounted, removeTree(ctx, pods, uid))
+	}
+	fd, err := unix.Openat(int(pods.Fd()), uid, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return unmounted
+	}
+	if err != nil {
+		return errors.Join(unmounted, err)
+	}
+	own := os.NewFile(uintptr(fd), uid)
+	defer own.Close()
+	return errors.Join(unmounted, removeExcept(ctx, own, keepOf(foreign), only...))
 }
 
 // unmountBelow takes down the last mounted first, and looks again, since one
-// mount may hide another.
-func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
+// mount may hide another. Foreign mounts stay.
+func (v *Volumes) unmountBelow(ctx context.Context, pods, uid string) error {
+	busy := make(map[string]bool) // those of NFS that cannot be unmounted now
 	for {
-		mounts, err := v.mountsBelow(dir)
+		mounts, err := v.ownMounts(pods, uid, busy)
 		if err != nil {
 			return err
 		}
@@ -91,6 +94,8 @@ func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 			err := v.takeOff(m)
 			switch {
 			case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // gone meanwhile
+			case m.plain:
+				busy[m.path] = true
 			case errors.Is(err, unix.EBUSY):
 				errs = append(errs, fmt.Errorf("unmount %s: %w: a process still uses it", m.path, err))
 			default:
@@ -100,12 +105,79 @@ func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 		if len(errs) > 0 {
 			return errors.Join(errs...)
 		}
-		after, err := v.mountsBelow(dir)
+		after, err := v.ownMounts(pods, uid, busy)
 		if err != nil {
 			return err
 		}
-		if len(after) >= len(mounts) {
+		if len(after) > 0 && len(after) >= len(mounts) {
 			return fmt.Errorf("unmount %s: it is still mounted", after[0].path)
+		}
+	}
+}
+
+// ownMount is a mount that is to be taken off; plain is one that is left alone
+// while it is used.
+type ownMount struct {
+	mountPoint
+	plain bool
+}
+
+// ownMounts are the mounts in a pod's directory that may be taken off, in the
+// order of mounting: those of this agent, and those of NFS that are not busy.
+func (v *Volumes) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount, error) {
+	mounts, err := v.mountsBelow(filepath.Join(pods, uid))
+	if err != nil || len(mounts) == 0 {
+		return nil, err
+	}
+	foreign, err := v.Foreign(types.UID(uid))
+	if err != nil {
+		return nil, err
+	}
+	var kept, plain []string
+	for i := range foreign {
+		for _, rel := range foreign[i].keep {
+			path := filepath.Join(pods, uid, rel)
+			if foreign[i].Plugin == dirNFS {
+				plain = append(plain, path)
+			} else {
+				kept = append(kept, path)
+			}
+		}
+	}
+	for path := range busy {
+		kept = append(kept, path)
+	}
+	var out []ownMount
+	for _, m := range mounts {
+		// To detach a mount takes away what is mounted below it as well.
+		if slices.ContainsFunc(kept, func(path string) bool { return within(m.path, path) || within(path, m.path) }) {
+			continue
+		}
+		out = append(out, ownMount{m, slices.ContainsFunc(plain, func(path string) bool { return within(m.path, path) })})
+	}
+	return out, nil
+}
+
+// UnmountIdle unmounts the volumes of NFS that nothing uses any more, of pods
+// of which no more is left than foreign volumes. It reports nothing: what stays
+// is in Foreign.
+func (v *Volumes) UnmountIdle() {
+	s, err := newSurvey("", v.root, v.mountinfo)
+	if err != nil || s == nil {
+		return // Orphans meets the same
+	}
+	for _, name := range s.podNames() {
+		if !s.settled(name) {
+			continue
+		}
+		mounts, err := v.ownMounts(s.pods, name, nil)
+		if err != nil {
+			continue
+		}
+		for _, m := range slices.Backward(mounts) {
+			if m.plain {
+				_ = v.takeOff(m) // it stays while it is used
+			}
 		}
 	}
 }
@@ -114,8 +186,11 @@ func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 // goes from the tree at once, and for good when its last user ends. One that
 // holds data, in memory, stays while it is used: its memory is not free until
 // then, and the caller is to know.
-func (v *Volumes) takeOff(m mountPoint) error {
+func (v *Volumes) takeOff(m ownMount) error {
 	err := v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
+	if m.plain {
+		return err
+	}
 	holdsData := m.fstype == "tmpfs" || m.fstype == "hugetlbfs"
 	if errors.Is(err, unix.EBUSY) && (!holdsData || strings.Contains(m.path, "/"+dirSubPaths+"/")) {
 		return v.unmount(m.path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)

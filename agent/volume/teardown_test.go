@@ -231,7 +231,7 @@ func TestParseMounts(t *testing.T) {
 		"33 30 0:31 /x /a/last rw - fuse.x none rw\n" +
 		"broken\n34 - \n\n35 30 0:31 / /a/\\9z rw - t"
 	got := parseMounts([]byte(raw), "/a")
-	want := []mountPoint{{"/a", "ext4"}, {"/a/b c\\d", "tmpfs"}, {"/a/last", "fuse.x"}, {"/a/\\9z", "t"}}
+	want := []mountPoint{{"/a", "ext4", "0:30"}, {"/a/b c\\d", "tmpfs", "0:31"}, {"/a/last", "fuse.x", "0:31"}, {"/a/\\9z", "t", "0:31"}}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -2,7 +2,9 @@
 // pods/<uid> below the root directory, with its volumes, its subPath mounts,
 // its /etc/hosts and its containers' termination messages, laid out as a
 // kubelet does it (pkg/kubelet/kubelet_getters.go of Kubernetes); and it
-// checks what the pod takes from elsewhere by hostPath.
+// checks what the pod takes from elsewhere by hostPath. What a kubelet has
+// set up there of plugins that this agent does not have, such as CSI, stays as
+// it is (Foreign).
 //
 // Containers write into these directories as root, so whatever lies in a
 // volume is hostile: it is never followed out of the volume, and deleting
@@ -76,7 +78,8 @@ func New(rootDir string) *Volumes {
 }
 
 // Orphans lists the pods that have a directory, whether anybody wants them
-// or not: the caller knows which it wants.
+// or not: the caller knows which it wants. Those of which nothing can be deleted
+// but foreign volumes are left out.
 func (v *Volumes) Orphans() ([]types.UID, error) {
 	entries, err := os.ReadDir(filepath.Join(v.root, dirPods))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,9 +88,13 @@ func (v *Volumes) Orphans() ([]types.UID, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list pod directories: %w", err)
 	}
+	s, err := newSurvey("", v.root, v.mountinfo)
+	if err != nil {
+		return nil, fmt.Errorf("list pod directories: %w", err)
+	}
 	var uids []types.UID
 	for _, e := range entries {
-		if e.IsDir() && component(e.Name()) == nil {
+		if e.IsDir() && component(e.Name()) == nil && (s == nil || !s.settled(e.Name())) {
 			uids = append(uids, types.UID(e.Name()))
 		}
 	}

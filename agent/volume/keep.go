@@ -1,0 +1,72 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepTree is what is not deleted, by the names on the way to it. An empty
+// tree stands for all below.
+type keepTree map[string]keepTree
+
+func keepOf(all []Foreign) keepTree {
+	tree := keepTree{}
+	for i := range all {
+		for _, rel := range all[i].keep {
+			at := tree
+			for name := range strings.SplitSeq(rel, "/") {
+				if at[name] == nil {
+					at[name] = keepTree{}
+				}
+				at = at[name]
+			}
+		}
+	}
+	return tree
+}
+
+// removeExcept deletes what a directory has, but what keep names. It deletes
+// only the given names, or all where there are none. It deletes what it can and
+// answers the first error.
+func removeExcept(ctx context.Context, dir *os.File, keep keepTree, only ...string) error {
+	all, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range all {
+		if len(only) > 0 && !slices.Contains(only, name) {
+			continue
+		}
+		below, kept := keep[name]
+		switch {
+		case !kept:
+			errs = append(errs, removeTree(ctx, dir, name))
+		case len(below) > 0:
+			f, err := openWithin(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+			if err == nil {
+				err = removeExcept(ctx, f, below)
+				_ = f.Close() // nothing was written
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// holdsOnly reports whether a directory has nothing but what keep names.
+func holdsOnly(dir *os.File, rel string, keep keepTree) bool {
+	for _, name := range names(dir, rel) {
+		below, kept := keep[name]
+		if !kept || len(below) > 0 && !holdsOnly(dir, filepath.Join(rel, name), below) {
+			return false
+		}
+	}
+	return true
+}
