@@ -36,6 +36,7 @@ import (
 	"github.com/tinylet/tinylet/agent/stream"
 	"github.com/tinylet/tinylet/agent/syncloop"
 	"github.com/tinylet/tinylet/agent/version"
+	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/agent/worker"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -151,6 +152,7 @@ type parts struct {
 	flagFile string // says that the machine goes down
 
 	syncer  *podsync.Syncer
+	volumes *volume.Volumes
 	objects *object.Folder
 	probes  *probe.Manager
 	rotator *logrotate.Rotator

@@ -45,6 +45,7 @@ func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls fu
 	p.local, err = local.New(local.Config{
 		Cluster:        told,
 		Conditions:     p.shortages,
+		Todo:           func() []string { return p.keptVolumes(log) },
 		SocketPath:     cfg.Tinylet.SocketPath,
 		HealthzAddress: healthzAddress(cfg),
 		Pods:           view.pods,

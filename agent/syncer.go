@@ -27,6 +27,7 @@ import (
 func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, below *below, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
 	volumes := volume.New(cfg.Paths.Root)
 	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
+	p.volumes = volumes
 	c := podsync.Config{
 		Runtime:     runtime,
 		Images:      image.NewPuller(pulls(cfg, runtime, p, log)),

@@ -92,6 +92,9 @@ type Status struct {
 	// Problem is what keeps pods from the network on a board alone, and what
 	// helps, "" for nothing. A node of a cluster has it in its condition Ready.
 	Problem string `json:"problem,omitempty"`
+	// Todo is what somebody has to do at the node beside Problem, such as to
+	// take away volumes that a kubelet has left.
+	Todo []string `json:"todo,omitempty"`
 	// Health has what is wrong, by the name of the check; empty is healthy.
 	Health map[string]string `json:"health,omitempty"`
 }

@@ -14,6 +14,7 @@ import (
 // TestProblem is in the status as long as there is one.
 func TestProblem(t *testing.T) {
 	s, err := New(Config{
+		Todo: func() []string { return []string{"unmount it"} },
 		Pods: func(context.Context) []Pod { return nil }, Events: func() []event.Event { return nil }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -36,7 +37,7 @@ func TestProblem(t *testing.T) {
 		t.Errorf("nothing is wrong: %s", told())
 	}
 	problem = "no bridge"
-	if !strings.Contains(told(), `"problem":"no bridge"`) {
+	if !strings.Contains(told(), `"problem":"no bridge","todo":["unmount it"]`) {
 		t.Errorf("something is wrong: %s", told())
 	}
 }

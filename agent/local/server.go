@@ -49,6 +49,8 @@ type Config struct {
 	Cluster func() *Cluster
 	// Conditions tells the node's on a board alone; nil tells none.
 	Conditions func() []Condition
+	// Todo tells what somebody has to do at the node; nil tells nothing.
+	Todo func() []string
 	// Metrics writes what Prometheus is told, in its text format, and fails
 	// where w does; nil is nothing.
 	Metrics func(ctx context.Context, w io.Writer) error

@@ -131,6 +131,9 @@ func (s *Server) status(now time.Time) Status {
 	if s.problem != nil {
 		st.Problem = s.problem()
 	}
+	if s.config.Todo != nil {
+		st.Todo = s.config.Todo()
+	}
 	for _, check := range s.config.Checks {
 		if err := check.Healthy(now); err != nil {
 			if st.Health == nil {

@@ -91,6 +91,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
 		return err
 	}
+	s.tellKept(ref)
 	node, err := s.Node(ctx)
 	if err != nil {
 		return err
@@ -204,6 +205,7 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := s.Volumes.Teardown(ctx, ref.UID); err != nil {
 		return err
 	}
+	s.tellKept(ref)
 	node, err := s.Node(ctx)
 	if err != nil {
 		return err

@@ -17,9 +17,11 @@ import (
 
 // Leftovers lists the UIDs of pods that have something on this node beside
 // the runtime's objects: a directory, logs, a cgroup, a record. What is wanted of them
-// the caller knows. It reads a few directories and asks nobody.
+// the caller knows. It reads a few directories and asks nobody. It also begins
+// to unmount what ended pods have of network volumes, and waits for none.
 func (s *Syncer) Leftovers() ([]types.UID, error) {
 	found := make(map[types.UID]struct{})
+	s.Volumes.UnmountIdle(0) // the next time sees what that has done
 	volumes, err := s.Volumes.Orphans()
 	errs := []error{err}
 	for _, uid := range append(volumes, s.resizes.uids()...) {

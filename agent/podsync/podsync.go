@@ -151,6 +151,8 @@ type facts struct {
 	confirmed   bool
 	terminating bool
 	terminated  bool
+	// kept says that the foreign volumes that stay were told of.
+	kept bool
 	// submitted is when a source first had the pod, zero for one that nobody
 	// wants; startedAt is when the node took it on.
 	submitted, startedAt time.Time

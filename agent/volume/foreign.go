@@ -137,6 +137,18 @@ func (v *Volumes) ForeignLeft() (bool, error) {
 	return false, nil
 }
 
+// Todo is what somebody has to do about the foreign volumes of one pod that
+// has ended.
+func (v *Volumes) Todo(uid types.UID, all []Foreign) string {
+	texts := make([]string, len(all))
+	for i := range all {
+		texts[i] = all[i].String()
+	}
+	dir := filepath.Join(v.root, dirPods, string(uid))
+	return fmt.Sprintf("volumes that a kubelet set up stay in %s: %s; start that kubelet until it has removed them, or unmount them and delete the directory",
+		dir, strings.Join(texts, ", "))
+}
+
 // errFound ends a walk.
 var errFound = errors.New("found")
 

@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -285,7 +287,7 @@ func TestNFSIsUnmountedPlainly(t *testing.T) {
 	if err := v.Teardown(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}
-	v.UnmountIdle()
+	v.UnmountIdle(time.Minute)
 	if uids, err := v.Orphans(); err != nil || len(uids) > 0 {
 		t.Errorf("orphans while it is busy: %v, %v", uids, err)
 	}
@@ -293,7 +295,7 @@ func TestNFSIsUnmountedPlainly(t *testing.T) {
 		t.Errorf("foreign: %v, %v", all, err)
 	}
 	busy.Close()
-	v.UnmountIdle()
+	v.UnmountIdle(time.Minute)
 	if uids, err := v.Orphans(); err != nil || !slices.Equal(uids, []types.UID{"u"}) {
 		t.Errorf("orphans: %v, %v", uids, err)
 	}
@@ -303,6 +305,37 @@ func TestNFSIsUnmountedPlainly(t *testing.T) {
 	exist(t, root, false, "pods/u")
 }
 
+// TestNFSWithoutAServer: the unmount never returns. The pod ends, and no second
+// one is begun.
+func TestNFSWithoutAServer(t *testing.T) {
+	mountTmpfs(t, 0, "") // skips where mounting is not allowed
+	root := t.TempDir()
+	mountAt(t, root+"/pods/u/volumes/kubernetes.io~nfs/share")
+	put(t, root+"/pods/u/etc-hosts", "x")
+	v := New(root)
+	v.serverWait = time.Millisecond
+	var calls atomic.Int32
+	hang := make(chan struct{})
+	defer close(hang)
+	v.unmount = func(string, int) error {
+		calls.Add(1)
+		<-hang
+		return unix.EBUSY
+	}
+	if err := v.Release(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Teardown(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	v.UnmountIdle(0)
+	exist(t, root, false, "pods/u/etc-hosts")
+	exist(t, root, true, "pods/u/volumes/kubernetes.io~nfs/share")
+	if n := calls.Load(); n > 1 {
+		t.Errorf("%d unmounts at once", n)
+	}
+}
+
 // TestNFSOfARunningPodStays: only of pods of which nothing else is left.
 func TestNFSOfARunningPodStays(t *testing.T) {
 	mountTmpfs(t, 0, "") // skips where mounting is not allowed
@@ -310,7 +343,7 @@ func TestNFSOfARunningPodStays(t *testing.T) {
 	mountAt(t, root+"/pods/u/volumes/kubernetes.io~nfs/share")
 	put(t, root+"/pods/u/etc-hosts", "x")
 	v := New(root)
-	v.UnmountIdle()
+	v.UnmountIdle(time.Minute)
 	if all, err := v.AllForeign(); err != nil || len(all) != 1 || !all[0].Mounted {
 		t.Errorf("foreign: %v, %v", all, err)
 	}
@@ -333,7 +366,9 @@ func TestForeignLeft(t *testing.T) {
 			}
 		}, false},
 		{"a plugin's socket", func(t *testing.T, root string) { put(t, root+"/plugins/disk.example.com/csi.sock", "") }, false},
-		{"published", func(t *testing.T, root string) { put(t, root+"/pods/u/volumes/kubernetes.io~csi/p/vol_data.json", "{}") }, true},
+		{"published", func(t *testing.T, root string) {
+			put(t, root+"/pods/u/volumes/kubernetes.io~csi/p/vol_data.json", "{}")
+		}, true},
 		{"staged", func(t *testing.T, root string) { put(t, root+staged+"/vol_data.json", "{}") }, true},
 		{"a staged device", func(t *testing.T, root string) {
 			put(t, root+"/plugins/kubernetes.io/csi/volumeDevices/pv/data/vol_data.json", "{}")

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -159,9 +160,9 @@ func (v *Volumes) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 }
 
 // UnmountIdle unmounts the volumes of NFS that nothing uses any more, of pods
-// of which no more is left than foreign volumes. It reports nothing: what stays
-// is in Foreign.
-func (v *Volumes) UnmountIdle() {
+// of which no more is left than foreign volumes. It waits for each at most so
+// long, and reports nothing: what stays is in Foreign.
+func (v *Volumes) UnmountIdle(wait time.Duration) {
 	s, err := newSurvey("", v.root, v.mountinfo)
 	if err != nil || s == nil {
 		return // Orphans meets the same
@@ -176,9 +177,37 @@ func (v *Volumes) UnmountIdle() {
 		}
 		for _, m := range slices.Backward(mounts) {
 			if m.plain {
-				_ = v.takeOff(m) // it stays while it is used
+				_ = v.unmountPlainly(m.path, wait) // it stays while it is used
 			}
 		}
+	}
+}
+
+// serverWait is how long a pod's end waits for the server of a network volume.
+const serverWait = 10 * time.Second
+
+// errSilent says that a network volume's server does not answer.
+var errSilent = errors.New("its server does not answer")
+
+// unmountPlainly unmounts a network volume unless it is used. The call goes on
+// where it takes longer than wait, and is not made a second time meanwhile.
+func (v *Volumes) unmountPlainly(path string, wait time.Duration) error {
+	if _, runs := v.unmounting.LoadOrStore(path, nil); runs {
+		return errSilent
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := v.unmount(path, unix.UMOUNT_NOFOLLOW)
+		v.unmounting.Delete(path)
+		done <- err
+	}()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return errSilent
 	}
 }
 
@@ -187,10 +216,10 @@ func (v *Volumes) UnmountIdle() {
 // holds data, in memory, stays while it is used: its memory is not free until
 // then, and the caller is to know.
 func (v *Volumes) takeOff(m ownMount) error {
-	err := v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
 	if m.plain {
-		return err
+		return v.unmountPlainly(m.path, v.serverWait)
 	}
+	err := v.unmount(m.path, unix.UMOUNT_NOFOLLOW)
 	holdsData := m.fstype == "tmpfs" || m.fstype == "hugetlbfs"
 	if errors.Is(err, unix.EBUSY) && (!holdsData || strings.Contains(m.path, "/"+dirSubPaths+"/")) {
 		return v.unmount(m.path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)

@@ -20,6 +20,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -63,6 +65,9 @@ type Volumes struct {
 	// The kernel's two calls, replaced in tests.
 	mount   func(source, target, fstype string, flags uintptr, data string) error
 	unmount func(target string, flags int) error
+
+	serverWait time.Duration
+	unmounting sync.Map // paths of network volumes whose unmount takes long
 }
 
 // New takes the agent's root directory, such as /var/lib/kubelet. It touches
@@ -74,6 +79,8 @@ func New(rootDir string) *Volumes {
 		took:      metric.NewTimings(operationBounds),
 		mount:     unix.Mount,
 		unmount:   unix.Unmount,
+
+		serverWait: serverWait,
 	}
 }
 

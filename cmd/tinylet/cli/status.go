@@ -63,6 +63,9 @@ func (s *system) statusTable(st *local.Status) *table {
 	if st.Problem != "" {
 		t.add("TO DO", clean(st.Problem))
 	}
+	for _, todo := range st.Todo {
+		t.add("TO DO", clean(todo))
+	}
 	if len(st.Health) == 0 {
 		t.add("HEALTH", "ok")
 	}

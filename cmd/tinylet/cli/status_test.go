@@ -51,6 +51,8 @@ RUNTIME CALLS  42
 HEALTH         ok
 `},
 		{"alone, and pods have no network", stuck, head + "TO DO          no bridge: 2Jremove it\nHEALTH         ok\n"},
+		{"volumes of a kubelet stay", local.Status{Version: alone.Version, Started: alone.Started, RuntimeCalls: 42, Todo: []string{"unmount it", "delete it"}},
+			head + "TO DO          unmount it\nTO DO          delete it\nHEALTH         ok\n"},
 		{"joined, and the link is gone", joined, head + `NODE           registered
                MemoryPressure False (KubeletHasSufficientMemory)
                Ready False (KubeletNotReady): the runtime does not answer
