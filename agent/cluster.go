@@ -117,6 +117,8 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Report: cfg.Kubelet.NodeStatusReportFrequency.Duration,
 		Lease:  time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,
 		Renew:  pace.Renew,
+
+		VolumesLeft: func() (bool, error) { return p.volumes.ForeignLeft() },
 		Registered: func(n *v1.Node) {
 			node.registered(n)
 			if p.network != nil {

@@ -42,7 +42,11 @@ var (
 	TrustBundles    = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
 	TokenReviews    = Resource{authenticationv1.SchemeGroupVersion, "tokenreviews"}
 	AccessReviews   = Resource{authorizationv1.SchemeGroupVersion, "subjectaccessreviews"}
+	CSINodes        = Resource{storageGroup, "csinodes"} // only to be deleted
 )
+
+// storageGroup is that of k8s.io/api/storage/v1, of which no type is needed.
+var storageGroup = schema.GroupVersion{Group: "storage.k8s.io", Version: "v1"}
 
 // kinds are the types of those resources, and what is sent to their
 // subresources, by group and version.
@@ -61,6 +65,7 @@ var kinds = map[schema.GroupVersion][]runtime.Object{
 	certificatesv1beta1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{}},
 	authenticationv1.SchemeGroupVersion:    {&authenticationv1.TokenRequest{}, &authenticationv1.TokenReview{}},
 	authorizationv1.SchemeGroupVersion:     {&authorizationv1.SubjectAccessReview{}},
+	storageGroup:                           {},
 }
 
 // codecs encode and decode the kinds, without converting between versions.

@@ -3,6 +3,7 @@
 //
 //	register:  create, or patch what is there already; until it succeeds
 //	report:    whenever something changed, else each 5 min: get, patch what differs
+//	           without the volumes of a kubelet of which nothing is left here
 //	lease:     a patch of 53 bytes each quarter of its duration, or each Renew
 //
 // The times are those of the kubelet (nodeStatusUpdateFrequency,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,6 +23,7 @@ type API interface {
 	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
 	Patch(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error
+	Delete(ctx context.Context, r apiclient.Resource, namespace, name string, options metav1.DeleteOptions) error
 }
 
 // Config is what a Registrar needs.
@@ -41,6 +43,10 @@ type Config struct {
 	// or each Renew if that is set.
 	Lease time.Duration
 	Renew time.Duration
+	// VolumesLeft reports whether anything is on this node of volumes that a
+	// kubelet set up with plugins which this agent does not have. It is called
+	// before a report while the Node tells of such volumes. nil is not known.
+	VolumesLeft func() (bool, error)
 	// Registered is told of the node as the server has it, whenever it was
 	// read or patched. It must not block. nil is nobody.
 	Registered func(*v1.Node)
@@ -55,6 +61,8 @@ type Registrar struct {
 	cfg  Config
 	look chan struct{} // one slot: look at Inputs now
 	news chan struct{} // one slot: report now, whatever Inputs say
+
+	noCSINode bool // belongs to who reports
 
 	mu   sync.Mutex
 	node *v1.Node // as the server had it last, nil until registered

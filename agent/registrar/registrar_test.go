@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,6 +42,8 @@ type fakeAPI struct {
 	fail  error // of every request while set
 	lost  bool  // the request is done, and its answer is lost
 	calls map[string]int
+
+	noDelete error // of requests to delete
 
 	there, back atomic.Int64 // ns that renewals of the lease take to the server, and their answers
 }
@@ -139,9 +142,21 @@ func (f *fakeAPI) Patch(ctx context.Context, r apiclient.Resource, _, name, subr
 	return f.answered()
 }
 
+func (f *fakeAPI) Delete(ctx context.Context, r apiclient.Resource, _, _ string, _ metav1.DeleteOptions) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call(ctx, "delete "+r.String()); err != nil {
+		return err
+	}
+	return f.noDelete
+}
+
 // mergeNode applies a patch as an API server does: conditions merge by type.
 func mergeNode(n *v1.Node, patch []byte) error {
 	var raw struct {
+		Metadata struct {
+			Annotations map[string]*string `json:"annotations"`
+		} `json:"metadata"`
 		Status struct {
 			Conditions []json.RawMessage `json:"conditions"`
 		} `json:"status"`
@@ -150,6 +165,11 @@ func mergeNode(n *v1.Node, patch []byte) error {
 	n.Status.Conditions = nil
 	if err := errors.Join(json.Unmarshal(patch, n), json.Unmarshal(patch, &raw)); err != nil {
 		return err
+	}
+	for key, value := range raw.Metadata.Annotations {
+		if value == nil {
+			delete(n.Annotations, key)
+		}
 	}
 	for i, c := range n.Status.Conditions {
 		at := slices.IndexFunc(conditions, func(old v1.NodeCondition) bool { return old.Type == c.Type })

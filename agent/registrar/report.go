@@ -75,6 +75,7 @@ func (r *Registrar) send(ctx context.Context, anew bool) error {
 	if err != nil {
 		r.cfg.Log.Warn("a part of what the node is could not be found out", "error", err)
 	}
+	r.dropVolumes(ctx, after)
 	if err := r.patch(ctx, before, after); err != nil {
 		return err
 	}
