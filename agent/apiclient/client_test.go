@@ -117,6 +117,7 @@ func TestRequests(t *testing.T) {
 			return c.Patch(ctx, Pods, "default", "a", "status", types.StrategicMergePatchType, []byte("{}"), &pod)
 		}, "PATCH /api/v1/namespaces/default/pods/a/status application/strategic-merge-patch+json "},
 		{"delete", func() error { return c.Delete(ctx, Pods, "default", "a", metav1.DeleteOptions{}) }, "DELETE /api/v1/namespaces/default/pods/a application/vnd.kubernetes.protobuf "},
+		{"delete what has no type", func() error { return c.Delete(ctx, CSINodes, "", "n", metav1.DeleteOptions{}) }, "DELETE /apis/storage.k8s.io/v1/csinodes/n application/vnd.kubernetes.protobuf "},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			pod = v1.Pod{}

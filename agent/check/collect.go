@@ -37,6 +37,7 @@ func Collect(ctx context.Context, o Options) Facts {
 		IPv6Forward: t.flag("proc/sys/net/ipv6/conf/all/forwarding"),
 		SharedMount: t.sharedRoot(),
 		Folders:     t.folders(&o),
+		Volumes:     t.volumes(&o),
 		Runtime:     rt,
 		Packages:    t.packages(),
 		Network:     t.network(&o, rt.Info),

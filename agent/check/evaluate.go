@@ -17,6 +17,7 @@ func Evaluate(f Facts) []Finding {
 		judgeMemory,
 		judgeEviction,
 		judgeFolders,
+		judgeVolumes,
 		judgeRuntime,
 		judgeReleases,
 		judgeNetwork,

@@ -32,6 +32,7 @@ type Facts struct {
 	SharedMount Known // the root mount propagates
 
 	Folders []Folder
+	Volumes Volumes
 	Runtime Runtime
 	// Packages are those of the distribution that containers run with.
 	Packages []Package
@@ -115,6 +116,20 @@ type Folder struct {
 	Total, Free uint64
 	// Inodes is 0 where the file system has no limit on them.
 	Inodes, InodesFree uint64
+}
+
+// Volumes are those that a kubelet set up with plugins that tinylet does not
+// have.
+type Volumes struct {
+	Foreign []ForeignVolume
+	// Err is why they could not be looked for.
+	Err string
+}
+
+// ForeignVolume is one of them.
+type ForeignVolume struct {
+	// Pod is the pod as namespace/name, or its UID where that is not known.
+	Pod, Volume string
 }
 
 // Runtime is what the container runtime answered.

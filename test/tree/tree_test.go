@@ -67,13 +67,13 @@ var layers = [][]string{
 	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/follow/..."},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
-		"agent/admit", "agent/local", "agent/check", "agent/worker", "agent/probe", "agent/lifecycle",
+		"agent/admit", "agent/local", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/lost", "agent/oom", "agent/protect", "agent/preload", "agent/userns", "agent/nodestatus",
 		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
 		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus", "agent/network", "agent/routes", "agent/services",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
-	5: {"agent/podsync", "agent/pressure", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},
+	5: {"agent/podsync", "agent/check", "agent/pressure", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},
 	6: {"agent"},
 	7: {"cmd/..."},
 }
