@@ -95,6 +95,9 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, bel
 	if err := a.local.Claim(); errors.Is(err, local.ErrOtherAgent) {
 		return err
 	}
+	if err := prepareMachine(cfg, "/proc", log); err != nil {
+		return err
+	}
 	a.forgetFlag(log)
 	log.Info("tinylet starts", "version", version.Kubelet(), "node", cfg.NodeName, "runtime", cfg.Kubelet.ContainerRuntimeEndpoint)
 	told := ctx

@@ -102,6 +102,7 @@ func pulls(cfg *config.Config, rt container.Runtime, p *parts, log *slog.Logger)
 		Images: rt, Events: p.events, Serialize: *cfg.Kubelet.SerializeImagePulls, Log: log,
 		Node: image.NewNodeAuth(cfg.Paths.Root, os.Getenv("HOME"), log),
 	}
+	c.QPS, c.Burst = int(*cfg.Kubelet.RegistryPullQPS), int(cfg.Kubelet.RegistryBurst)
 	if n := cfg.Kubelet.MaxParallelImagePulls; n != nil {
 		c.MaxParallel = int(*n)
 	}

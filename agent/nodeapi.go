@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	goruntime "runtime"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -75,6 +76,9 @@ func (p *parts) assembleNodeAPI(cfg *config.Config, rt container.Runtime, view *
 		Pods: p.told, Runtime: rt, ContainerLog: (&logs{runtime: rt, view: view}).containerLog, Streaming: p.streams, Profiling: profile.Handler(),
 		Metrics: p.writeMetrics, ProbeMetrics: p.writeProbes,
 		Log: log,
+	}
+	if k.EnableContentionProfiling && *k.EnableDebuggingHandlers && *k.EnableProfilingHandler {
+		goruntime.SetBlockProfileRate(1) // each time that something waits
 	}
 	for _, check := range p.checks() {
 		c.Checks = append(c.Checks, server.Check(check))

@@ -13,9 +13,12 @@
 //   - An unknown field in a drop-in gives a warning.
 //   - Relative paths in a drop-in start at its folder, as those in the file
 //     do.
-//   - Feature gates switch nothing. A name that Kubernetes v1.36 does not
-//     know gives a warning where the kubelet would not start, so that one
-//     configuration serves nodes of several versions.
+//   - Few feature gates switch anything. One that is set to what does not
+//     happen here gives a warning, as does a name that Kubernetes v1.36 does
+//     not know, where the kubelet would not start, so that one configuration
+//     serves nodes of several versions.
+//   - Fields that are not honoured give a warning when they are set
+//     (Differences); docs/reference/compatibility.md lists them.
 //   - A containerLogMaxSize of 0 is an error: the kubelet would rotate every
 //     log every time it looks.
 package config

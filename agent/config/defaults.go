@@ -37,7 +37,9 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 
 // setDefaults fills what is unset with the values of
 // pkg/kubelet/apis/config/v1beta1/defaults.go, but memoryReservationPolicy,
-// which is None there, and userNamespaces with the one that its comment names.
+// which is None there, imagePullCredentialsVerificationPolicy, which is
+// NeverVerifyPreloadedImages there and not built here, and userNamespaces with
+// the one that its comment names.
 // The hard thresholds of eviction go by the machine's memory, in bytes, where
 // upstream has one for all. It may be called again after more was merged in.
 func setDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
@@ -139,7 +141,7 @@ func setImageDefaults(kc *kubelet.KubeletConfiguration) {
 	point(&kc.RegistryPullQPS, 5)
 	fill(&kc.RegistryBurst, 10)
 	point(&kc.SerializeImagePulls, kc.MaxParallelImagePulls == nil || *kc.MaxParallelImagePulls < 2)
-	fill(&kc.ImagePullCredentialsVerificationPolicy, kubelet.NeverVerifyPreloadedImages)
+	fill(&kc.ImagePullCredentialsVerificationPolicy, kubelet.NeverVerify)
 	every(&kc.ImageMinimumGCAge, 2*time.Minute)
 	point(&kc.ImageGCHighThresholdPercent, 85)
 	point(&kc.ImageGCLowThresholdPercent, 80)

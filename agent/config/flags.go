@@ -70,11 +70,11 @@ func (f *Flags) addBound(set *pflag.FlagSet) {
 		value := &fieldValue{flag: flag, scratch: fieldByPath(reflect.ValueOf(&scratch).Elem(), flag.field)}
 		f.bound = append(f.bound, value)
 		usage := flag.usage
-		switch {
-		case flag.inert != "":
-			usage = "has no effect: " + flag.inert
-		case usage == "":
+		if usage == "" {
 			usage = "sets " + flag.field + " of " + kubeletKind
+		}
+		if here := insteadOf(flag.field); here != "" {
+			usage = "is not honoured: " + here
 		}
 		shorthand := ""
 		if len(flag.name) == 1 {
@@ -131,18 +131,14 @@ func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
 	return nil
 }
 
-// inert warns of each given flag that does nothing.
+// inert warns of each given flag that does nothing. Those that stand for a
+// field are warned of as that.
 func (f *Flags) inert() []Warning {
 	var warnings []Warning
 	add := func(name, why string) {
 		warnings = append(warnings, Warning{"flag has no effect", []slog.Attr{
 			slog.String("flag", "--"+name), slog.String("reason", why),
 		}})
-	}
-	for _, value := range f.bound {
-		if value.flag.inert != "" && len(value.texts) > 0 {
-			add(value.flag.name, value.flag.inert)
-		}
 	}
 	for _, flag := range inertFlags {
 		if f.changed(flag.name) {

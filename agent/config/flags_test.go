@@ -125,7 +125,7 @@ func TestInertFlagsWarnOnce(t *testing.T) {
 	for _, w := range warnings {
 		got = append(got, fmt.Sprint(w.Message, " ", w.Attrs[0]))
 	}
-	want := []string{"flag has no effect flag=--vmodule", "flag has no effect flag=--lock-file", "flag has no effect flag=--storage-driver-db"}
+	want := []string{"flag has no effect flag=--lock-file", "flag has no effect flag=--storage-driver-db", "setting is not honoured field=logging.vmodule"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -135,7 +135,7 @@ func TestInertFlagsWarnOnce(t *testing.T) {
 }
 
 func TestFeatureGates(t *testing.T) {
-	_, warnings := mustBuild(t, []string{"--pod-manifest-path=/m", "--feature-gates=AllAlpha=true,ImageVolume=false,imageVolume=true,WinDSR=true,WatchListClient=true"}, nil)
+	_, warnings := mustBuild(t, []string{"--pod-manifest-path=/m", "--feature-gates=AllAlpha=false,ImageVolume=true,imageVolume=true,WinDSR=true,WatchListClient=true"}, nil)
 	if len(warnings) != 1 || warnings[0].Message != "feature gate is unknown" || warnings[0].Attrs[0].Value.String() != "imageVolume" {
 		t.Errorf("warnings: %v", warnings)
 	}

@@ -5,7 +5,6 @@ type boundFlag struct {
 	name  string
 	field string // its JSON path
 	form  form
-	inert string // why setting it does nothing here, or ""
 	usage string // help, where the field's name does not tell enough
 }
 
@@ -18,8 +17,6 @@ const (
 	lessThan      // signal<quantity,signal<quantity
 	onePair       // key=value, with commas in the value
 )
-
-const unbuffered = "logs are written unbuffered, to one stream"
 
 // boundFlags is cmd/kubelet/app/options/options.go, AddKubeletConfigFlags,
 // and the logging flags of k8s.io/component-base/logs/api/v1.
@@ -78,11 +75,11 @@ var boundFlags = []boundFlag{
 	{name: "kube-reserved-cgroup", field: "kubeReservedCgroup"},
 	{name: "kubelet-cgroups", field: "kubeletCgroups"},
 	{name: "local-storage-capacity-isolation", field: "localStorageCapacityIsolation"},
-	{name: "log-flush-frequency", field: "logging.flushFrequency", inert: unbuffered},
-	{name: "log-json-info-buffer-size", field: "logging.options.json.infoBufferSize", inert: unbuffered},
-	{name: "log-json-split-stream", field: "logging.options.json.splitStream", inert: unbuffered},
-	{name: "log-text-info-buffer-size", field: "logging.options.text.infoBufferSize", inert: unbuffered},
-	{name: "log-text-split-stream", field: "logging.options.text.splitStream", inert: unbuffered},
+	{name: "log-flush-frequency", field: "logging.flushFrequency"},
+	{name: "log-json-info-buffer-size", field: "logging.options.json.infoBufferSize"},
+	{name: "log-json-split-stream", field: "logging.options.json.splitStream"},
+	{name: "log-text-info-buffer-size", field: "logging.options.text.infoBufferSize"},
+	{name: "log-text-split-stream", field: "logging.options.text.splitStream"},
 	{name: "logging-format", field: "logging.format", usage: "text or json"},
 	{name: "make-iptables-util-chains", field: "makeIPTablesUtilChains"},
 	{name: "manifest-url", field: "staticPodURL"},
@@ -129,7 +126,7 @@ var boundFlags = []boundFlag{
 	{name: "topology-manager-policy-options", field: "topologyManagerPolicyOptions"},
 	{name: "topology-manager-scope", field: "topologyManagerScope"},
 	{name: "v", field: "logging.verbosity", usage: "`level` of detail of the log; from 4 on it is for debugging"},
-	{name: "vmodule", field: "logging.vmodule", inert: "the log has one level: use --v"},
+	{name: "vmodule", field: "logging.vmodule"},
 	{name: "volume-plugin-dir", field: "volumePluginDir"},
 	{name: "volume-stats-agg-period", field: "volumeStatsAggPeriod"},
 }

@@ -6,20 +6,154 @@ import (
 	"strings"
 )
 
-// unknownGates warns of feature gates that no kubelet of v1.36 has: a name
-// that was misspelled.
-func unknownGates(gates map[string]bool) []Warning {
+// gateWarnings warns of feature gates that were set by name: those that no
+// kubelet of v1.36 has, which were misspelled, and those that are set to what
+// does not happen here. Gates that a kubelet does not ask for do nothing with a
+// kubelet either.
+func gateWarnings(tc *TinyletConfiguration, gates map[string]bool) []Warning {
 	if len(gates) == 0 {
 		return nil
 	}
 	known := strings.Fields(knownGates)
 	var warnings []Warning
-	for name := range sorted(gates) {
+	for name, on := range sorted(gates) {
 		if !slices.Contains(known, name) {
 			warnings = append(warnings, Warning{"feature gate is unknown", []slog.Attr{slog.String("gate", name)}})
+			continue
+		}
+		at := slices.IndexFunc(nodeGates, func(g Gate) bool { return g.Name == name })
+		if at < 0 || nodeGates[at].Read {
+			continue
+		}
+		gate, remedy := nodeGates[at], leaveOut
+		if name == gateMemoryQoS {
+			gate.Here, remedy = *tc.MemoryQoS, "set memoryQoS of TinyletConfiguration"
+		}
+		if on != gate.Here {
+			warnings = append(warnings, Warning{"feature gate has no effect", []slog.Attr{
+				slog.String("gate", name), slog.Bool("value", on), slog.Bool("here", gate.Here), slog.String("remedy", remedy),
+			}})
 		}
 	}
 	return warnings
+}
+
+// Gate is a feature gate that a kubelet of v1.36 asks for.
+type Gate struct {
+	Name string
+	// Default is the kubelet's, Here whether what it stands for happens here.
+	Default, Here bool
+	// Read reports whether the agent asks for it, so that both values hold.
+	Read bool
+}
+
+// Gates are the feature gates that a kubelet asks for, in the order of their
+// names.
+func Gates() []Gate { return nodeGates }
+
+// gateMemoryQoS follows memoryQoS of TinyletConfiguration.
+const gateMemoryQoS = "MemoryQoS"
+
+const (
+	off = false
+	on  = true
+)
+
+// nodeGates are the gates that pkg/kubelet, pkg/volume, cmd/kubelet and
+// component-base of v1.36 ask for on a node of Linux.
+var nodeGates = []Gate{
+	{"AllAlpha", off, off, false},
+	{"AllBeta", off, on, false},
+	{"AllowDNSOnlyNodeCSR", off, off, false},
+	{"CPUManagerPolicyAlphaOptions", off, off, false},
+	{"CPUManagerPolicyBetaOptions", on, off, false},
+	{"CPUManagerPolicyOptions", on, on, false},
+	{"CRIListStreaming", off, off, false},
+	{"CSIServiceAccountTokenSecrets", on, off, false},
+	{"CSIVolumeHealth", off, off, false},
+	{"ChangeContainerStatusOnKubeletRestart", off, off, false},
+	{"ClusterTrustBundleProjection", off, on, false},
+	{"ComponentFlagz", on, off, false},
+	{"ComponentStatusz", on, off, false},
+	{"ContainerCheckpoint", on, off, false},
+	{"ContainerRestartRules", on, on, false},
+	{"ContainerStopSignals", off, on, false},
+	{"ContextualLogging", on, off, false},
+	{"CustomCPUCFSQuotaPeriod", on, on, false},
+	{"DRAExtendedResource", on, off, false},
+	{"DRAWorkloadResourceClaims", off, off, false},
+	{"DisableCPUQuotaWithExclusiveCPUs", on, on, true},
+	{"DisableNodeKubeProxyVersion", on, on, false},
+	{"DynamicResourceAllocation", on, off, false},
+	{"EnvFiles", on, on, false},
+	{"EventedPLEG", off, on, false},
+	{"ExecProbeTimeout", on, on, false},
+	{"ExtendWebSocketsToKubelet", on, off, false},
+	{"GitRepoVolumeDriver", off, off, false},
+	{"GracefulNodeShutdown", on, on, true},
+	{"GracefulNodeShutdownBasedOnPodPriority", on, on, true},
+	{"HostnameOverride", on, on, false},
+	{"ImageMaximumGCAge", on, on, false},
+	{"ImageVolume", on, on, false},
+	{"ImageVolumeWithDigest", off, off, false},
+	{"InPlacePodLevelResourcesVerticalScaling", on, on, false},
+	{"InPlacePodVerticalScaling", on, on, false},
+	{"InPlacePodVerticalScalingExclusiveCPUs", off, off, false},
+	{"InPlacePodVerticalScalingExclusiveMemory", off, off, false},
+	{"InPlacePodVerticalScalingInitContainers", on, on, false},
+	{"KubeletCgroupDriverFromCRI", on, on, false},
+	{"KubeletCrashLoopBackOffMax", on, on, false},
+	{"KubeletEnsureSecretPulledImages", on, off, false},
+	{"KubeletFineGrainedAuthz", on, on, false},
+	{"KubeletInUserNamespace", off, off, false},
+	{"KubeletPSI", on, on, false},
+	{"KubeletPodResourcesDynamicResources", on, off, false},
+	{"KubeletPodResourcesGet", on, off, false},
+	{"KubeletPodResourcesListUseActivePods", on, off, false},
+	{"KubeletRegistrationGetOnExistsOnly", off, on, false},
+	{"KubeletSeparateDiskGC", on, on, false},
+	{"KubeletServiceAccountTokenForCredentialProviders", on, off, false},
+	{"KubeletTracing", on, off, false},
+	{"LocalStorageCapacityIsolationFSQuotaMonitoring", off, off, false},
+	{"LoggingAlphaOptions", off, off, false},
+	{"LoggingBetaOptions", on, on, false},
+	{gateMemoryQoS, off, on, false},
+	{"MutableCSINodeAllocatableCount", on, off, false},
+	{"NodeDeclaredFeatures", on, on, false},
+	{"NodeLogQuery", on, off, false},
+	{"NodeSwap", on, on, false},
+	{"PLEGOnDemandRelist", on, on, false},
+	{"PodAndContainerStatsFromCRI", off, off, false},
+	{"PodCertificateRequest", off, off, false},
+	{"PodLevelResourceManagers", off, off, false},
+	{"PodLevelResources", on, on, false},
+	{"PodLifecycleSleepAction", on, on, false},
+	{"PodLogsQuerySplitStreams", off, on, false},
+	{"PodObservedGenerationTracking", on, on, false},
+	{"PodReadyToStartContainersCondition", on, on, false},
+	{"PodsAPI", off, off, false},
+	{"PreventStaticPodAPIReferences", on, off, false},
+	{"QOSReserved", off, off, false},
+	{"RecoverVolumeExpansionFailure", on, off, false},
+	{"RecursiveReadOnlyMounts", on, on, false},
+	{"ReduceDefaultCrashLoopBackOffDecay", off, off, false},
+	{"ReloadKubeletClientCAFile", on, on, false},
+	{"ReloadKubeletServerCertificateFile", on, on, false},
+	{"ResourceHealthStatus", on, off, false},
+	{"ResourceHealthStatusMessage", on, off, false},
+	{"RestartAllContainersOnContainerExits", on, on, false},
+	{"RotateKubeletServerCertificate", on, on, false},
+	{"RuntimeClassInImageCriApi", off, off, false},
+	{"SELinuxChangePolicy", on, off, false},
+	{"SELinuxMount", off, off, false},
+	{"SELinuxMountReadWriteOncePod", on, off, false},
+	{"SupplementalGroupsPolicy", on, on, false},
+	{"TaintTolerationComparisonOperators", off, off, false},
+	{"TopologyManagerPolicyAlphaOptions", off, off, false},
+	{"TopologyManagerPolicyBetaOptions", on, off, false},
+	{"TopologyManagerPolicyOptions", on, off, false},
+	{"UserNamespacesHostNetworkSupport", off, off, false},
+	{"UserNamespacesSupport", on, on, false},
 }
 
 // knownGates are the names that a kubelet of Kubernetes v1.36 takes: those of
@@ -74,6 +208,7 @@ PodLifecycleSleepActionAllowZero PodLogsQuerySplitStreams PodObservedGenerationT
 PodReadyToStartContainersCondition PodSchedulingReadiness PodTopologyLabelsAdmission PodsAPI
 PortForwardWebsockets PreferSameTrafficDistribution PreventStaticPodAPIReferences ProcMountType
 QOSReserved RecoverVolumeExpansionFailure RecursiveReadOnlyMounts ReduceDefaultCrashLoopBackOffDecay
+ReloadKubeletClientCAFile
 RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation RelaxedServiceNameValidation
 ReloadKubeletServerCertificateFile RemoteRequestHeaderUID ResilientWatchCacheInitialization
 ResourceHealthStatus ResourceHealthStatusMessage RestartAllContainersOnContainerExits

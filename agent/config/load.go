@@ -88,7 +88,7 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 	if err := f.derive(cfg, hostname); err != nil {
 		return nil, warnings, err
 	}
-	return cfg, slices.Concat(warnings, f.inert(), unknownGates(cfg.Kubelet.FeatureGates), notices(cfg), rareLeaseNotice(cfg), memoryNotices(&cfg.Kubelet, memory)), nil
+	return cfg, slices.Concat(warnings, f.inert(), unhonouredSettings(&cfg.Kubelet), gateWarnings(&cfg.Tinylet, cfg.Kubelet.FeatureGates), notices(cfg), rareLeaseNotice(cfg), memoryNotices(&cfg.Kubelet, memory)), nil
 }
 
 // derive sets what follows from the rest.

@@ -71,6 +71,23 @@ func (p *Puller) fly(ctx context.Context, f *flight, key flightKey, r *request) 
 	close(f.done)
 }
 
+// pace waits until another pull may begin.
+func (p *Puller) pace(ctx context.Context) error {
+	if p.rate == nil {
+		return nil
+	}
+	slot := p.rate.Reserve()
+	timer := time.NewTimer(slot.Delay())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		slot.Cancel()
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
 // pull waits for its turn and pulls.
 func (p *Puller) pull(ctx context.Context, r *request) (ref string, took time.Duration, err error) {
 	if p.turn != nil {
@@ -80,6 +97,9 @@ func (p *Puller) pull(ctx context.Context, r *request) (ref string, took time.Du
 		case p.turn <- struct{}{}:
 		}
 		defer func() { <-p.turn }()
+	}
+	if err := p.pace(ctx); err != nil {
+		return "", 0, fmt.Errorf("wait to pull image %q: %w", r.image, err)
 	}
 	stop := p.watch(r.pod, r.image)
 	defer stop()

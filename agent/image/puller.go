@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -48,6 +49,10 @@ type Config struct {
 	// MaxParallel limits the pulls that run at a time where they are not
 	// serialized: the kubelet's maxParallelImagePulls; 0 is no limit.
 	MaxParallel int
+	// QPS and Burst limit how many pulls begin in a second, and how many at
+	// once after a time without any: the kubelet's registryPullQPS and
+	// registryBurst. A pull waits where the kubelet fails it. QPS 0 is no limit.
+	QPS, Burst int
 	// Node is the node's docker config; nil is none.
 	Node *NodeAuth
 	// Preloaded is asked for an image that is not present and need not be
@@ -63,6 +68,7 @@ type Config struct {
 type Puller struct {
 	cfg  Config
 	turn chan struct{} // a slot for each pull; nil is no limit
+	rate *rate.Limiter // of the pulls that begin; nil is no limit
 
 	mu      sync.Mutex
 	flights map[flightKey]*flight
@@ -77,6 +83,9 @@ func NewPuller(c Config) *Puller {
 		p.turn = make(chan struct{}, 1)
 	case c.MaxParallel > 0:
 		p.turn = make(chan struct{}, c.MaxParallel)
+	}
+	if c.QPS > 0 {
+		p.rate = rate.NewLimiter(rate.Limit(c.QPS), max(c.Burst, 1))
 	}
 	return p
 }
