@@ -18,11 +18,15 @@ func (t tree) volumes(o *Options) Volumes {
 	if err != nil {
 		return Volumes{Err: err.Error()}
 	}
+	staged, err := volume.FindStaged(prefix, o.RootDir, t.path("proc/self/mountinfo"))
+	if err != nil {
+		return Volumes{Err: err.Error()}
+	}
+	out := Volumes{Staged: staged}
 	if len(found) == 0 {
-		return Volumes{}
+		return out
 	}
 	names := t.podNames(o.LogDir)
-	var out Volumes
 	for i := range found {
 		pod := string(found[i].Pod)
 		if name := names[pod]; name != "" {

@@ -122,6 +122,8 @@ type Folder struct {
 // have.
 type Volumes struct {
 	Foreign []ForeignVolume
+	// Staged are mounts of such volumes that belong to no pod, by their paths.
+	Staged []string
 	// Err is why they could not be looked for.
 	Err string
 }

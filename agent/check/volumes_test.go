@@ -10,14 +10,16 @@ import (
 func TestForeignVolumesFail(t *testing.T) {
 	root := t.TempDir()
 	const (
-		csi   = "/var/lib/kubelet/pods/0b2c/volumes/kubernetes.io~csi/pvc-1"
-		iscsi = "/var/lib/kubelet/pods/77aa/volumes/kubernetes.io~iscsi/disk"
-		own   = "/var/lib/kubelet/pods/0b2c/volumes/kubernetes.io~empty-dir/cache"
+		csi    = "/var/lib/kubelet/pods/0b2c/volumes/kubernetes.io~csi/pvc-1"
+		iscsi  = "/var/lib/kubelet/pods/77aa/volumes/kubernetes.io~iscsi/disk"
+		staged = "/var/lib/kubelet/plugins/kubernetes.io/iscsi/iface-default/disk-lun-0"
+		own    = "/var/lib/kubelet/pods/0b2c/volumes/kubernetes.io~empty-dir/cache"
 	)
 	for name, text := range map[string]string{
 		csi + "/vol_data.json": `{"driverName":"disk.example.com"}`, own + "/x": "", iscsi + "/x": "",
 		"/var/log/pods/shop_web-0_0b2c/x": "",
-		"/proc/self/mountinfo":            "1 2 8:1 / " + iscsi + " rw - ext4 /dev/sda rw\n",
+		staged + "/x":                     "",
+		"/proc/self/mountinfo":            "1 2 8:1 / " + staged + " rw - ext4 /dev/sda rw\n2 2 8:1 / " + iscsi + " rw - ext4 /dev/sda rw\n",
 	} {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -35,7 +37,7 @@ func TestForeignVolumesFail(t *testing.T) {
 	if len(findings) != 1 || findings[0].Level != Fail || !Failed(Evaluate(f)) {
 		t.Fatalf("got %+v", findings)
 	}
-	for _, want := range []string{"kubernetes.io~csi/pvc-1 of driver disk.example.com (not mounted) of pod shop/web-0", "kubernetes.io~iscsi/disk of pod 77aa"} {
+	for _, want := range []string{"kubernetes.io~csi/pvc-1 of driver disk.example.com (not mounted) of pod shop/web-0", "kubernetes.io~iscsi/disk of pod 77aa", staged} {
 		if !strings.Contains(findings[0].What, want) {
 			t.Errorf("%q does not name %q", findings[0].What, want)
 		}
@@ -47,6 +49,10 @@ func TestForeignVolumesFail(t *testing.T) {
 	f.Volumes = Volumes{Foreign: make([]ForeignVolume, 500)}
 	if what := judgeVolumes(&f)[0].What; len(what) > 2000 || !strings.HasSuffix(what, "and 480 more") {
 		t.Errorf("%d bytes: %q", len(what), what)
+	}
+	f.Volumes = Volumes{Staged: []string{staged}}
+	if findings := judgeVolumes(&f); len(findings) != 1 || findings[0].Level != Fail {
+		t.Errorf("staged alone: %+v", findings)
 	}
 	f.Volumes = Volumes{Err: "no mount table"}
 	if findings := judgeVolumes(&f); len(findings) != 1 || findings[0].Level != Warn {

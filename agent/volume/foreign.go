@@ -98,6 +98,31 @@ func FindForeign(prefix, rootDir, mountinfo string) ([]Foreign, error) {
 	return out, nil
 }
 
+// FindStaged lists what a kubelet has mounted for plugins apart from pods, such
+// as the device of a volume before it is bound into pods, as paths of the mount
+// table. prefix is that of FindForeign.
+func FindStaged(prefix, rootDir, mountinfo string) ([]string, error) {
+	dir := filepath.Join(rootDir, dirPlugins, "kubernetes.io")
+	if prefix == "" {
+		real, err := filepath.EvalSymlinks(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for staged volumes: %w", err)
+		}
+		dir = real
+	} else if _, err := os.Stat(filepath.Join(prefix, dir)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	mounts, err := readMounts(mountinfo, dir)
+	var paths []string
+	for _, m := range mounts {
+		paths = append(paths, m.path)
+	}
+	return paths, err
+}
+
 // ForeignLeft reports whether anything of a foreign volume is on this node: in
 // a pod's directory, mounted below the plugins' directory, or recorded there as
 // staged. Where it cannot be found out, it is an error.
