@@ -44,6 +44,7 @@ var unhonoured = []Unhonoured{
 	{"contentType", "", "requests are protobuf, patches JSON", leaveOut},
 	{"cpuManagerReconcilePeriod", NoValue, "containers are moved when what is shared changes", noRemedy},
 	{"defaultPodSysctls", "", "a field of 1.37: pods get no sysctls but their own", "set sysctls in the securityContext of pods"},
+	{"enableControllerAttachDetach", "", "the Node's annotation follows it, and nothing here attaches volumes", leaveOut},
 	{"enableDebugFlagsHandler", "false", "/debug/flags/v says that it is disabled", "set logging.verbosity and restart tinylet"},
 	{"enableSystemLogQuery", "", "/logs/ serves files and takes no query", "read the log on the node"},
 	{"failCgroupV1", "", "the agent starts with cgroup v2 alone", "boot with cgroup v2"},

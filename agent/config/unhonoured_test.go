@@ -45,7 +45,6 @@ var honoured = map[string]string{
 	"cpuManagerPolicyOptions":                    "agent/cpus/settings.go",
 	"crashLoopBackOff.maxContainerRestartPeriod": "agent/sources.go",
 	"enableContentionProfiling":                  "agent/nodeapi.go",
-	"enableControllerAttachDetach":               "agent/nodestatus/initial.go",
 	"enableDebuggingHandlers":                    "agent/server/routes.go",
 	"enableProfilingHandler":                     "agent/server/routes.go",
 	"enableServer":                               "agent/nodeapi.go",
