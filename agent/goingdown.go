@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/shutdown"
 	"github.com/tinylet/tinylet/agent/status"
@@ -34,11 +33,7 @@ const (
 
 // assembleShutdown builds what ends the pods when the machine goes down.
 func (p *parts) assembleShutdown(cfg *config.Config, log *slog.Logger) {
-	socket := cfg.Tinylet.SocketPath
-	if socket == "" {
-		socket = local.DefaultSocketPath
-	}
-	p.flagFile = filepath.Join(filepath.Dir(socket), flagName)
+	p.flagFile = filepath.Join(runFolder(cfg), flagName)
 	p.shutdown = shutdown.New(shutdown.Config{
 		Periods: shutdown.Periods(&cfg.Kubelet),
 		Pods:    p.notOver,

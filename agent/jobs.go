@@ -33,8 +33,10 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 	if err != nil {
 		return err
 	}
+	saved, save := probeState(cfg, log)
 	p.probes = probe.New(probe.Config{
 		Actions: action.New(action.Config{Exec: rt}), Changed: p.wake, HostIPs: node.hostIPs, Events: p.events, Log: log,
+		Saved: saved, Save: save, BootID: bootID(),
 	})
 	p.rotator, err = logrotate.New(logrotate.Config{
 		Reopen: rt,

@@ -15,12 +15,11 @@ import (
 // running are asked for what their state is based on.
 const adoptWithin = 2 * time.Second
 
-// adopt puts in what a container had that ran before the agent did. What the
-// API server remembers of it counts. Where nobody remembers, it has started
-// if its startup probe had its last word long ago, or if what waits for it
-// exists; and it is taken for ready until its next readiness probe, which
-// comes at once and whose result counts alone, unless it is too young to have
-// been probed.
+// adopt sets the state of a container that ran before the agent did and of
+// which no saved state tells. The API server's status of that container counts.
+// Where there is none, the container has started if its startup probe must have
+// decided long ago, or if a container exists that waits for it. It is not ready
+// until its readiness probe succeeds, which is run at once.
 func (t *target) adopt(now, startedAt time.Time, remembered *v1.ContainerStatus, overtaken bool) {
 	age := min(max(now.Round(0).Sub(startedAt), 0), 365*24*time.Hour)
 	t.begun = now.Add(-age)
@@ -38,9 +37,34 @@ func (t *target) adopt(now, startedAt time.Time, remembered *v1.ContainerStatus,
 	case !t.result.Started:
 	case remembered != nil:
 		t.result.Ready = remembered.Ready
-	default:
-		t.result.Ready = age >= r.delay
-		r.open = t.result.Ready
+	}
+	t.supposed = remembered == nil
+}
+
+// recall sets the state of the containers that adopt found no status for, once
+// the API server tells of them: pods may come from the journal first. What a
+// probe has decided meanwhile stays. The caller holds the lock.
+func (m *Manager) recall(st *podState, now time.Time) {
+	for i := range st.containers {
+		t := st.containers[i].target
+		if t == nil || !t.supposed {
+			continue
+		}
+		told := remembered(st.pod, t.id)
+		if told == nil {
+			continue
+		}
+		t.supposed, st.results = false, nil
+		starts := !t.result.Started && told.Started != nil && *told.Started
+		if starts {
+			t.result.Started = true
+			m.stop(t.checks[startup])
+		}
+		t.result.Ready = t.result.Started && (told.Ready || t.checks[readiness] == nil)
+		if starts {
+			m.release(t, now)
+		}
+		m.touch()
 	}
 }
 

@@ -40,7 +40,7 @@ func TestAdopted(t *testing.T) {
 		{"remembered as ready", both, api(true, true), time.Hour, true, true, false, true},
 		{"remembered as unready", both, api(true, false), time.Hour, true, false, false, false},
 		{"remembered as not started", both, api(false, false), time.Hour, false, false, true, false},
-		{"old enough to have started", both, static, time.Hour, true, true, false, false},
+		{"old enough to have started", both, static, time.Hour, true, false, false, false},
 		{"may still start", both, static, 25 * second, false, false, true, false},
 		{"only startup, old", startup, static, 30 * second, true, true, false, true},
 		{"too young for readiness", ready, static, 5 * second, true, false, false, false},

@@ -25,9 +25,6 @@ type check struct {
 	// spread gives the second run a random phase: the first ones of many
 	// probes came together.
 	spread bool
-	// open says that the next result counts alone, since what stands is only
-	// supposed.
-	open bool
 
 	last bool // how it went
 	run  int  // how often in a row
@@ -42,6 +39,9 @@ type target struct {
 	begun  time.Time // its start, on the monotonic clock
 	checks [kinds]*check
 	result Result
+	// supposed says that neither a saved state nor the API server told of the
+	// container when the agent found it running.
+	supposed bool
 }
 
 func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *target {
@@ -66,15 +66,19 @@ func (c *check) learn(ok bool) (changed bool) {
 		c.last, c.run = ok, 0
 	}
 	c.run++
-	threshold := c.failures
-	if ok {
-		threshold = c.successes
-	}
-	if c.run < threshold && !c.open {
+	if c.run < c.threshold(ok) {
 		return false
 	}
-	c.open = false
+	c.of.supposed = c.of.supposed && c.kind == liveness
 	return c.decide(ok)
+}
+
+// threshold is how often a result has to come in a row before it counts.
+func (c *check) threshold(ok bool) int {
+	if ok {
+		return c.successes
+	}
+	return c.failures
 }
 
 // decide is what follows from a result that reached its threshold.

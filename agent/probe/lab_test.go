@@ -102,6 +102,78 @@ type lab struct {
 
 	mu      sync.Mutex
 	changed map[types.UID]int
+	saved   []byte
+	saves   int
+	saveErr error
+}
+
+// manager is another run of the agent, on what the last one saved.
+func (l *lab) manager() *Manager {
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	l.mu.Lock()
+	saved := l.saved
+	l.mu.Unlock()
+	return New(Config{
+		Exec: l.exec, Events: l.events, Log: log,
+		Changed: func(uid types.UID) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.changed[uid]++
+		},
+		Saved: saved, BootID: "boot", Uptime: func() time.Duration { return time.Hour + time.Since(l.begun) },
+		Save: func(data []byte) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.saves++
+			if l.saveErr == nil {
+				l.saved = data
+			}
+			return l.saveErr
+		},
+	})
+}
+
+func (l *lab) savesFail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.saveErr = err
+}
+
+func (l *lab) saveCount() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.saves
+}
+
+func (l *lab) savedNow() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.saved
+}
+
+// runs starts the manager.
+func (l *lab) runs() {
+	ctx, cancel := context.WithCancelCause(l.t.Context())
+	l.cancel = cancel
+	go func() { l.ended <- l.Run(ctx) }()
+}
+
+// killed ends the agent as kill -9 does, which saves nothing more.
+func (l *lab) killed() {
+	l.mu.Lock()
+	saved := l.saved
+	l.mu.Unlock()
+	l.cancel(errEnd)
+	<-l.ended
+	l.mu.Lock()
+	l.saved = saved
+	l.mu.Unlock()
+}
+
+// again starts another run of the agent.
+func (l *lab) again() {
+	l.Manager = l.manager()
+	l.runs()
 }
 
 var errEnd = errors.New("the test ends")
@@ -116,16 +188,9 @@ func inLab(t *testing.T, test func(l *lab)) {
 			exec:    &fakeExec{begun: time.Now(), answers: map[string]answer{}, flying: map[string]int{}},
 			changed: map[types.UID]int{},
 		}
-		l.Manager = New(Config{Exec: l.exec, Events: l.events, Log: log, Changed: func(uid types.UID) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.changed[uid]++
-		}})
-		ctx, cancel := context.WithCancelCause(t.Context())
-		l.cancel = cancel
-		go func() { l.ended <- l.Run(ctx) }()
+		l.again()
 		test(l)
-		cancel(errEnd)
+		l.cancel(errEnd)
 		if err := <-l.ended; !errors.Is(err, errEnd) {
 			t.Errorf("Run ended with %v", err)
 		}

@@ -124,6 +124,7 @@ func (m *Manager) follow(st *podState, pc *probedContainer, o *container.Observe
 			return
 		}
 		m.end(t)
+		m.touch()
 		pc.target, st.results = nil, nil
 	}
 	if running == nil {
@@ -131,8 +132,12 @@ func (m *Manager) follow(st *podState, pc *probedContainer, o *container.Observe
 	}
 	t := newTarget(st, pc, running.ID, now)
 	pc.target, st.results = t, nil
-	adopted := !st.seen
-	if adopted {
+	m.touch()
+	saved, adopted := m.take(st.pod.UID, running.ID), !st.seen
+	switch {
+	case saved != nil:
+		t.resume(saved, now, m.Uptime())
+	case adopted:
 		t.adopt(now, running.StartedAt, remembered(st.pod, running.ID), pc.init && overtaken(o, running))
 	}
 	for _, c := range t.checks {
@@ -140,9 +145,12 @@ func (m *Manager) follow(st *podState, pc *probedContainer, o *container.Observe
 			continue
 		}
 		c.off = c.off || st.terminating && c.kind != readiness
-		c.due = t.begun.Add(c.first(c.kind))
-		if adopted {
+		switch {
+		case saved != nil && !c.due.IsZero(): // as before
+		case saved != nil, adopted:
 			c.due = c.phase(now)
+		default:
+			c.due = t.begun.Add(c.first(c.kind))
 		}
 		if c.runs() {
 			m.push(c)
@@ -196,6 +204,7 @@ func (m *Manager) quiet(st *podState) {
 		m.stop(t.checks[startup])
 		m.stop(t.checks[liveness])
 		t.result.Failed, st.results = nil, nil
+		m.touch()
 	}
 }
 

@@ -19,8 +19,9 @@
 // comes as soon as initialDelaySeconds allow: readiness at once, startup after
 // a second at most, liveness, if it has no delay, after one period.
 //
-// Containers that ran before the agent keep what they had, for an agent's
-// restart is nothing that a service should see: see adopt.
+// A container keeps its state over a restart of the agent, which a service
+// should not notice. The state is saved before anybody is told of a change (see
+// Config.Save). Where no saved state tells of a container, adopt decides.
 package probe
 
 import (
@@ -74,8 +75,21 @@ type Config struct {
 	// HostIPs are the node's addresses, for pods on the host's network. It
 	// must not block. nil means that there are none.
 	HostIPs func() []string
-	Events  *event.Recorder
-	Log     *slog.Logger
+	// Saved is what Save was given last, by an earlier run of the agent; empty is
+	// nothing. What cannot be read is dropped with a warning.
+	Saved []byte
+	// Save replaces the saved state, of MaxSaved bytes at most: as a whole, or
+	// not at all. It is called when the state of a container changes and not
+	// when a probe only confirms it, and never twice at once. nil saves nothing.
+	Save func([]byte) error
+	// BootID is the kernel's. The saved state of another boot counts for
+	// nothing.
+	BootID string
+	// Uptime reads a clock that runs on over restarts of the agent and that
+	// nobody sets; nil is the kernel's monotonic one.
+	Uptime func() time.Duration
+	Events *event.Recorder
+	Log    *slog.Logger
 }
 
 // Manager runs the probes of the pods that it is shown. Its methods are safe
@@ -90,6 +104,18 @@ type Manager struct {
 	// armed is for when Run's timer is set; zero if it is not.
 	armed time.Time
 	wake  chan struct{} // holds one: look at the queue again
+
+	// earlier is the saved state of containers that were not seen yet, by ID. It
+	// is dropped at expires.
+	earlier map[string]*savedContainer
+	expires time.Time
+	// version counts the changes of the state.
+	version uint64
+	unsaved chan struct{} // holds one: the state has changed
+
+	storing sync.Mutex // taken before mu
+	stored  uint64     // the version that was saved
+	failing bool       // the last save failed
 }
 
 // New makes a Manager; nothing is started.
@@ -97,7 +123,13 @@ func New(cfg Config) *Manager {
 	if cfg.Actions == nil {
 		cfg.Actions = action.New(action.Config{Exec: cfg.Exec})
 	}
-	return &Manager{Config: cfg, pods: make(map[types.UID]*podState), wake: make(chan struct{}, 1)}
+	if cfg.Uptime == nil {
+		cfg.Uptime = uptime
+	}
+	m := &Manager{Config: cfg, pods: make(map[types.UID]*podState), wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1)}
+	m.adoptable(cfg.Saved)
+	m.Saved = nil
+	return m
 }
 
 // Observe begins and ends probes by what was observed of a pod: to be called
@@ -111,7 +143,11 @@ func (m *Manager) Observe(p *v1.Pod, o *container.Observed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.stateOf(p.UID)
+	newer := st.pod != p
 	st.update(p, o)
+	if newer && st.seen {
+		m.recall(st, now)
+	}
 	if p.DeletionTimestamp != nil {
 		m.quiet(st)
 	}
@@ -154,6 +190,7 @@ func (m *Manager) Forget(uid types.UID) {
 		m.end(st.containers[i].target)
 	}
 	delete(m.pods, uid)
+	m.touch()
 }
 
 // stateOf is the pod's state, made if there is none.

@@ -25,19 +25,34 @@ const attempts = 3
 // maxMessage bounds an event's message in bytes, whatever a container wrote.
 const maxMessage = 1024
 
+// saveAfter is how long a change waits for others that are saved with it. One
+// that somebody is told of does not wait.
+const saveAfter = time.Second
+
 // Run runs the probes until ctx ends, and returns its cause when no flight is
 // left. It is to be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	var flights sync.WaitGroup
+	defer m.store()
 	defer flights.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var unsaved <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:
 		case <-m.wake:
+		case <-m.unsaved:
+			if unsaved == nil {
+				unsaved = time.After(saveAfter)
+			}
+			continue
+		case <-unsaved:
+			unsaved = nil
+			m.store()
+			continue
 		}
 		if wait, more := m.launch(ctx, &flights); more {
 			timer.Reset(wait)
@@ -115,6 +130,7 @@ func (m *Manager) fly(ctx context.Context, f *flight) {
 	}
 	m.tell(f, result, err)
 	if changed {
+		m.store()
 		ref := pod.RefOf(f.pod)
 		m.Log.Debug("probe changed what is known of a container", "pod", ref.String(), "podUID", ref.UID,
 			"container", f.target.Container.Name, "probe", f.check.kind.String(), "result", result.Status.String())
@@ -137,7 +153,11 @@ func (m *Manager) land(ctx context.Context, f *flight, result action.Result, err
 	if err == nil {
 		ok := result.Status == action.Success || result.Status == action.Warning
 		c.tally.count(ok, time.Since(f.started))
+		last, run := c.last, min(c.run, c.threshold(c.last))
 		changed = c.learn(ok)
+		if changed || last != c.last || run != min(c.run, c.threshold(c.last)) {
+			m.touch()
+		}
 	}
 	if changed {
 		c.of.pod.results = nil

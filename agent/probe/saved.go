@@ -1,0 +1,298 @@
+package probe
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// MaxSaved is the largest state in bytes that is written or read.
+const MaxSaved = 1 << 20
+
+// savedVersion is the version of the format.
+const savedVersion = 1
+
+// savedState is the state of all running containers with probes. Times are
+// nanoseconds of the clock that Config.Uptime reads, because the wall clock of
+// a board may jump between two starts of the agent.
+type savedState struct {
+	Version    int              `json:"version"`
+	BootID     string           `json:"bootID"`
+	Containers []savedContainer `json:"containers"`
+}
+
+// keepEarlier is how long the state of a container is kept that the agent has
+// not seen since its start. A pod may have gone while no agent ran.
+const keepEarlier = time.Hour
+
+// savedContainer is the state of one container.
+type savedContainer struct {
+	ID      string    `json:"id"`
+	Pod     types.UID `json:"pod"`
+	Started bool      `json:"started,omitempty"`
+	Ready   bool      `json:"ready,omitempty"`
+	// Failed is the kind of the probe for which the container has to be
+	// restarted; empty is none.
+	Failed string `json:"failed,omitempty"`
+	// Begun is when the container started.
+	Begun  int64        `json:"begun"`
+	Checks []savedCheck `json:"checks,omitempty"`
+}
+
+// savedCheck is the state of one probe.
+type savedCheck struct {
+	Kind string `json:"kind"`
+	// Last is the last result, and Run how often it came in a row: not counted
+	// beyond the threshold, after which the number changes nothing.
+	Last bool `json:"last,omitempty"`
+	Run  int  `json:"run,omitempty"`
+	// Off reports whether the probe is not run any more.
+	Off bool `json:"off,omitempty"`
+	// Due is when the probe is run next, or a whole number of periods before.
+	Due int64 `json:"due"`
+}
+
+// decodeSaved reads what encode wrote. It fails for anything else, since a
+// state that is half right makes pods ready that are not.
+func decodeSaved(data []byte) (*savedState, error) {
+	if len(data) > MaxSaved {
+		return nil, fmt.Errorf("it has %d bytes, more than %d", len(data), MaxSaved)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	s := new(savedState)
+	if err := decoder.Decode(s); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more follows its end")
+	}
+	if s.Version != savedVersion {
+		return nil, fmt.Errorf("its version is %d, not %d", s.Version, savedVersion)
+	}
+	ids := make(map[string]bool, len(s.Containers))
+	for i := range s.Containers {
+		c := &s.Containers[i]
+		if err := c.valid(); err != nil {
+			return nil, fmt.Errorf("container %q: %w", c.ID, err)
+		}
+		if ids[c.ID] {
+			return nil, fmt.Errorf("container %q is in it twice", c.ID)
+		}
+		ids[c.ID] = true
+	}
+	return s, nil
+}
+
+// valid fails for a state that no container can have.
+func (c *savedContainer) valid() error {
+	if c.ID == "" || c.Pod == "" {
+		return errors.New("it has no ID or no pod")
+	}
+	if c.Ready && !c.Started {
+		return errors.New("it is ready and not started")
+	}
+	if c.Failed != "" && c.Failed != startup.String() && c.Failed != liveness.String() {
+		return fmt.Errorf("no probe of kind %q can fail it", c.Failed)
+	}
+	if c.Begun < 0 {
+		return errors.New("it started before the machine")
+	}
+	var seen [kinds]bool
+	for i := range c.Checks {
+		check := &c.Checks[i]
+		k := kindOf(check.Kind)
+		if k == kinds || seen[k] {
+			return fmt.Errorf("probe %q is unknown or in it twice", check.Kind)
+		}
+		seen[k] = true
+		if check.Run < 0 || check.Due < 0 {
+			return fmt.Errorf("probe %q has a negative number", check.Kind)
+		}
+	}
+	return nil
+}
+
+// kindOf is the kind of that name; kinds is none.
+func kindOf(name string) kind {
+	for k := range kinds {
+		if k.String() == name {
+			return k
+		}
+	}
+	return kinds
+}
+
+// adoptable takes in the state that an earlier run of the agent left.
+func (m *Manager) adoptable(data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	s, err := decodeSaved(data)
+	if err != nil {
+		m.Log.Warn("saved probe state cannot be read", "error", err,
+			"remedy", "none needed: the API server's status counts, and else the next probes")
+		return
+	}
+	if s.BootID != m.BootID {
+		return // nothing of it runs any more
+	}
+	m.expires = time.Now().Add(keepEarlier)
+	m.earlier = make(map[string]*savedContainer, len(s.Containers))
+	for i := range s.Containers {
+		m.earlier[s.Containers[i].ID] = &s.Containers[i]
+	}
+}
+
+// take is the saved state of a container, once; nil if there is none. The
+// caller holds the lock.
+func (m *Manager) take(uid types.UID, id string) *savedContainer {
+	s := m.earlier[id]
+	if s == nil || s.Pod != uid {
+		return nil
+	}
+	delete(m.earlier, id)
+	return s
+}
+
+// uptime is the time since the machine started. The agent's own start does not
+// set it back, and nobody sets it.
+func uptime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// resume continues what an earlier run of the agent knew of the container.
+func (t *target) resume(s *savedContainer, now time.Time, uptime time.Duration) {
+	at := func(saved int64) time.Time { return now.Add(time.Duration(saved) - uptime) }
+	if t.begun = at(s.Begun); t.begun.After(now) {
+		t.begun = now
+	}
+	t.result.Started = s.Started || t.checks[startup] == nil
+	t.result.Ready = t.result.Started && (s.Ready || t.checks[readiness] == nil)
+	for i := range s.Checks {
+		saved := &s.Checks[i]
+		k := kindOf(saved.Kind)
+		c := t.checks[k]
+		if c == nil {
+			continue
+		}
+		c.last, c.run = saved.Last, saved.Run
+		c.off = saved.Off || k == startup && s.Started
+		// It goes on in its rhythm: the probes that were only confirmed did not
+		// save their next times.
+		c.due = after(at(saved.Due), c.period, now)
+		if latest := now.Add(max(c.period, c.delay)); c.due.After(latest) {
+			c.due = latest // no probe is that far away
+		}
+		if k == readiness && !t.result.Ready {
+			c.due = time.Time{} // the run that was under way may have made it ready
+		}
+		if s.Failed == saved.Kind {
+			t.result.Failed = c.failure()
+		}
+	}
+}
+
+// save is the state of a container. The caller holds the lock.
+func (t *target) save(now time.Time, uptime time.Duration) savedContainer {
+	since := func(at time.Time) int64 { return max(int64(uptime+at.Sub(now)), 0) }
+	out := savedContainer{
+		ID: t.id, Pod: t.pod.pod.UID, Started: t.result.Started, Ready: t.result.Ready, Begun: since(t.begun),
+	}
+	if t.result.Failed != nil {
+		out.Failed = t.result.Failed.Kind
+	}
+	for k, c := range t.checks {
+		if c == nil {
+			continue
+		}
+		out.Checks = append(out.Checks, savedCheck{
+			Kind: kind(k).String(), Last: c.last, Run: min(c.run, c.threshold(c.last)), Off: c.off, Due: since(c.due),
+		})
+	}
+	return out
+}
+
+// encode is the state of all containers, in the order of their IDs.
+func (m *Manager) encode() ([]byte, error) {
+	m.mu.Lock()
+	now, up := time.Now(), m.Uptime()
+	s := savedState{Version: savedVersion, BootID: m.BootID, Containers: []savedContainer{}}
+	for _, st := range m.pods {
+		for i := range st.containers {
+			if t := st.containers[i].target; t != nil {
+				s.Containers = append(s.Containers, t.save(now, up))
+			}
+		}
+	}
+	if now.After(m.expires) {
+		m.earlier = nil
+	}
+	for _, c := range m.earlier {
+		s.Containers = append(s.Containers, *c)
+	}
+	m.mu.Unlock()
+	slices.SortFunc(s.Containers, func(a, b savedContainer) int { return cmp.Compare(a.ID, b.ID) })
+	data, err := json.Marshal(&s)
+	if err == nil && len(data) > MaxSaved {
+		err = fmt.Errorf("it would have %d bytes, more than %d", len(data), MaxSaved)
+	}
+	return data, err
+}
+
+// touch notes that the state is another than the one that was saved. The caller
+// holds the lock.
+func (m *Manager) touch() {
+	m.version++
+	if m.Save == nil {
+		return
+	}
+	select {
+	case m.unsaved <- struct{}{}:
+	default: // a save is due already
+	}
+}
+
+// store saves the state as it is now. Changes that come while it is written are
+// saved together by the next one that calls it.
+func (m *Manager) store() {
+	if m.Save == nil {
+		return
+	}
+	m.mu.Lock()
+	want := m.version
+	m.mu.Unlock()
+	m.storing.Lock()
+	defer m.storing.Unlock()
+	if m.stored >= want {
+		return
+	}
+	m.mu.Lock()
+	has := m.version
+	m.mu.Unlock()
+	data, err := m.encode()
+	if err == nil {
+		err = m.Save(data)
+	}
+	if err != nil {
+		if !m.failing {
+			m.Log.Warn("probe state cannot be saved", "error", err,
+				"remedy", "make room in the folder; until then an agent's restart may change which pods are ready")
+		}
+		m.failing = true
+		return
+	}
+	m.stored, m.failing = has, false
+}
