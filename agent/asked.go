@@ -54,11 +54,12 @@ func runningIn(e status.Entry, name stream.Name) (string, error) {
 	if c, _ := pod.Find(&e.Pod.Spec, name.Container); c == nil {
 		return "", fmt.Errorf("container %q of pod %s/%s: %w", name.Container, name.Namespace, name.Pod, stream.ErrNotFound)
 	}
-	c := pod.StatusOf(e.Status, name.Container)
-	if c == nil || c.State.Running == nil || idOf(c) == "" {
-		return "", fmt.Errorf("container %q of pod %s/%s is %s: %w", name.Container, name.Namespace, name.Pod, wordFor(c), stream.ErrNotRunning)
+	c, ok := e.RunningOf(name.Container)
+	if !ok {
+		word := wordFor(pod.StatusOf(e.Status, name.Container))
+		return "", fmt.Errorf("container %q of pod %s/%s is %s: %w", name.Container, name.Namespace, name.Pod, word, stream.ErrNotRunning)
 	}
-	return idOf(c), nil
+	return c.ID, nil
 }
 
 // wordFor is a container's state for people.
@@ -115,11 +116,14 @@ func (v *view) plannedLog(q server.LogQuery) string {
 	if !told || !known {
 		return ""
 	}
+	if c, runs := e.RunningOf(q.Container); runs && c.ID == q.ID {
+		return v.logPath(e.Pod, node, c.Name, c.Restarts)
+	}
 	c := pod.StatusOf(e.Status, q.Container)
 	if c == nil || idOf(c) != q.ID {
 		return ""
 	}
-	return v.logPath(e.Pod, node, c)
+	return v.logPath(e.Pod, node, c.Name, int(c.RestartCount))
 }
 
 // errNoLog is what there is of a container without a log.
@@ -145,6 +149,6 @@ func (v *view) runs(q server.LogQuery) bool {
 	if !ok {
 		return false
 	}
-	c := pod.StatusOf(e.Status, q.Container)
-	return c != nil && c.State.Running != nil && idOf(c) == q.ID
+	c, runs := e.RunningOf(q.Container)
+	return runs && c.ID == q.ID
 }

@@ -24,7 +24,10 @@ func (p *parts) cpusPods() []cpus.Pod {
 	entries := p.statuses.List()
 	pods := make([]cpus.Pod, len(entries))
 	for i, e := range entries {
-		pods[i] = cpus.Pod{Pod: e.Pod, Status: e.Status}
+		pods[i] = cpus.Pod{Pod: e.Pod, Status: e.Status, Running: make(map[string]string)}
+		for c := range e.Running() {
+			pods[i].Running[c.Name] = c.ID
+		}
 	}
 	return pods
 }

@@ -46,6 +46,7 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 		},
 		MaxSize:  cfg.LogMaxBytes(),
 		MaxFiles: int(*kubelet.ContainerLogMaxFiles),
+		Notify:   p.statuses.Notify,
 		Workers:  int(*kubelet.ContainerLogMaxWorkers),
 		Interval: kubelet.ContainerLogMonitorInterval.Duration,
 		Log:      log,
@@ -150,16 +151,14 @@ func (v *view) logs() []logrotate.Log {
 	}
 	var out []logrotate.Log
 	for _, e := range v.statuses.List() {
-		for c := range pod.Statuses(e.Status) {
-			if id := idOf(c); id != "" && c.State.Running != nil {
-				out = append(out, logrotate.Log{ID: id, Path: v.logPath(e.Pod, node, c)})
-			}
+		for c := range e.Running() {
+			out = append(out, logrotate.Log{ID: c.ID, Path: v.logPath(e.Pod, node, c.Name, c.Restarts)})
 		}
 	}
 	return out
 }
 
-// running are the containers that run by their pods' statuses.
+// running are the containers that run, as far as is known without the runtime.
 func (v *view) running() []lost.Container {
 	node, ok := v.node.peek()
 	if !ok {
@@ -168,15 +167,11 @@ func (v *view) running() []lost.Container {
 	var out []lost.Container
 	for _, e := range v.statuses.List() {
 		cgroup := ""
-		for c := range pod.Statuses(e.Status) {
-			id := idOf(c)
-			if id == "" || c.State.Running == nil {
-				continue
-			}
+		for c := range e.Running() {
 			if cgroup == "" {
 				cgroup = criconfig.PodCgroup(e.Pod, node)
 			}
-			out = append(out, lost.Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: id, Cgroup: criconfig.ContainerCgroup(cgroup, id, node)})
+			out = append(out, lost.Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: c.ID, Cgroup: criconfig.ContainerCgroup(cgroup, c.ID, node)})
 		}
 	}
 	return out

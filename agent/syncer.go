@@ -55,7 +55,6 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Handler:           p.handler,
 		RecursiveReadOnly: node.recursiveReadOnly,
 		Wake:              p.wake,
-		Started:           p.rotator.Changed,
 		HostIPs:           node.hostIPs,
 		LogLinks:          cfg.Paths.ContainerLogs,
 		MaxBackoff:        maxBackoff(cfg),

@@ -61,7 +61,7 @@ func (v *view) measure(p *local.Pod, node *criconfig.Node) {
 		if id == "" {
 			continue
 		}
-		c := local.Container{Name: status.Name, ID: id, LogPath: v.logPath(p.Pod, node, status)}
+		c := local.Container{Name: status.Name, ID: id, LogPath: v.logPath(p.Pod, node, status.Name, int(status.RestartCount))}
 		if cgroup != "" && status.State.Running != nil {
 			c.MemoryBytes = v.memory(criconfig.ContainerCgroup(cgroup, id, node))
 		}
@@ -83,9 +83,9 @@ func (v *view) memory(cgroup string) uint64 {
 	return m.WorkingSet
 }
 
-func (v *view) logPath(p *v1.Pod, node *criconfig.Node, c *v1.ContainerStatus) string {
+func (v *view) logPath(p *v1.Pod, node *criconfig.Node, container string, restarts int) string {
 	if node == nil {
 		return ""
 	}
-	return criconfig.LogDirectory(p, node) + "/" + criconfig.LogPath(c.Name, int(c.RestartCount))
+	return criconfig.LogDirectory(p, node) + "/" + criconfig.LogPath(container, restarts)
 }

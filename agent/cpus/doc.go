@@ -11,7 +11,7 @@
 // that fails, in its cgroup itself. On a kernel that does not count swap the
 // cgroup is written at once: crun refuses there to update a container with a
 // memory limit, and would before that undo a resize that was written past it.
-// Who has started is moved before its pod's status tells of it (Started). Those
+// Who has started is moved before its pod's status tells of it (Pod.Running). Those
 // that share are moved first.
 // A container that is alone does not wait for that: it takes as long as the
 // runtime takes for them, where a kubelet looks each ten seconds

@@ -134,7 +134,7 @@ func (b *board) wants(name string, cpus ...string) *v1.Pod {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pods = append(b.pods, Pod{p, &v1.PodStatus{Phase: v1.PodPending}})
+	b.pods = append(b.pods, Pod{Pod: p, Status: &v1.PodStatus{Phase: v1.PodPending}})
 	return p
 }
 
@@ -142,17 +142,31 @@ func (b *board) wants(name string, cpus ...string) *v1.Pod {
 func (b *board) runs(m *Manager, p *v1.Pod) {
 	b.mu.Lock()
 	s := &v1.PodStatus{Phase: v1.PodRunning}
+	runs := map[string]string{}
 	for i := range p.Spec.Containers {
 		name := p.Spec.Containers[i].Name
 		id := p.Name + "-" + name
-		b.on[id] = m.For(p.UID, name)
+		b.on[id], runs[name] = m.For(p.UID, name), id
 		s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{
 			Name: name, ContainerID: "containerd://" + id, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 		})
 	}
 	for i := range b.pods {
 		if b.pods[i].Pod == p {
-			b.pods[i].Status = s
+			b.pods[i].Status, b.pods[i].Running = s, runs
+		}
+	}
+	b.mu.Unlock()
+	b.changed()
+}
+
+// started has a container run of which the pod's status does not tell yet.
+func (b *board) started(p *v1.Pod, name, id, on string) {
+	b.mu.Lock()
+	b.on[id] = on
+	for i := range b.pods {
+		if b.pods[i].Pod == p {
+			b.pods[i].Running = map[string]string{name: id}
 		}
 	}
 	b.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -24,6 +23,9 @@ import (
 type Pod struct {
 	Pod    *v1.Pod
 	Status *v1.PodStatus
+	// Running are the IDs of the containers that run, by name, also of those
+	// that the status does not show yet.
+	Running map[string]string
 }
 
 // Config is what a Manager works with. All fields are required but those that
@@ -44,7 +46,7 @@ type Config struct {
 	// Node is criconfig's, and ok false while it is not known.
 	Node func() (n *criconfig.Node, ok bool)
 	// Pods lists the pods of the node, Notify fills a slot when one of them has
-	// changed.
+	// changed or one of their containers was started.
 	Pods   func() []Pod
 	Notify func(slot chan<- struct{}) (cancel func())
 	Events interface {
@@ -69,7 +71,6 @@ type Manager struct {
 	policy    *cpuset.Policy // nil before it is restored
 	saved     string         // what the file has
 	unsaved   bool           // the file lacks something
-	started   map[who]string // the IDs of containers of which no status tells yet
 
 	asked, refused atomic.Uint64 // pods
 
@@ -105,7 +106,7 @@ func New(c Config) (*Manager, error) {
 	gate, set := c.Kubelet.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]
 	return &Manager{
 		cfg: c, settings: s, quota: set && !gate, sign: make(chan struct{}, 1),
-		started: make(map[who]string), on: make(map[string]cpuset.Set), failed: make(map[string]int),
+		on: make(map[string]cpuset.Set), failed: make(map[string]int),
 	}, nil
 }
 
@@ -174,30 +175,12 @@ func (m *Manager) Release(uid types.UID) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.started, func(w who, _ string) bool { return w.uid == uid })
 	if m.policy == nil || m.policy.Release(uid).IsEmpty() {
 		return
 	}
 	if err := m.save(); err != nil {
 		m.cfg.Log.Warn("CPUs of a pod that is gone stay in the file until it is written again", "podUID", uid, "error", err)
 	}
-	m.look()
-}
-
-// Started tells of a container that has begun to run, which Run then moves
-// like those that the pods' statuses tell of. A pod's status may take minutes
-// to do so: while another container's image is pulled, or a hook runs. It does
-// not block.
-func (m *Manager) Started(uid types.UID, container, id string) {
-	if m == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.policy == nil {
-		return
-	}
-	m.started[who{uid, container}] = id
 	m.look()
 }
 

@@ -182,39 +182,17 @@ func TestAMoveTakesNoResizeBack(t *testing.T) {
 	})
 }
 
-// A container that runs, of which no status tells yet, is moved like others,
-// and forgotten with its pod.
+// A container that runs, of which no status tells yet, is moved like others.
 func TestStartedAndNotTold(t *testing.T) {
 	b := newBoard(t)
 	running(t, b, func(t *testing.T, m *Manager) {
 		slow, alone := b.wants("slow", "500m"), b.wants("alone", "1")
-		m.Started(slow.UID, "a", "slow-a") // before anything is known
 		b.allocate(m, slow)
-		b.mu.Lock()
-		b.on["slow-a"] = "0-3"
-		b.mu.Unlock()
-		m.Started(slow.UID, "a", "slow-a")
+		b.started(slow, "a", "slow-a", "0-3")
 		synctest.Wait()
 		b.allocate(m, alone)
 		synctest.Wait()
 		b.want(map[string]string{"slow-a": "0,2-3"})
-		m.mu.Lock()
-		if len(m.started) != 1 {
-			t.Errorf("started and not told: %v", m.started)
-		}
-		m.mu.Unlock()
-		b.runs(m, slow)
-		synctest.Wait()
-		m.Started(alone.UID, "a", "gone-a")
-		synctest.Wait()
-		m.Started(alone.UID, "b", "alone-b")
-		m.Release(alone.UID)
-		synctest.Wait()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if len(m.started) != 0 {
-			t.Errorf("started and not told: %v", m.started)
-		}
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/cpuset"
-	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // When a container that could not be moved is tried again: soon, and later if
@@ -80,7 +78,7 @@ func (m *Manager) move(ctx context.Context) {
 		if !known {
 			var err error
 			if on, err = m.runsOn(ctx, w.uid, id); err != nil {
-				m.fail(w, id, err)
+				m.fail(id, err)
 				continue
 			}
 			m.on[id] = on
@@ -97,7 +95,7 @@ func (m *Manager) move(ctx context.Context) {
 		w := who{c.PodUID, c.Name}
 		id := ids[w]
 		if err := m.put(ctx, c, id); err != nil {
-			m.fail(w, id, err)
+			m.fail(id, err)
 			continue
 		}
 		m.on[id] = c.CPUs
@@ -105,26 +103,14 @@ func (m *Manager) move(ctx context.Context) {
 	}
 }
 
-// running are the IDs of all that runs, by the pods' statuses and by who was
-// told to have started since.
+// running are the IDs of all that runs.
 func (m *Manager) running() map[who]string {
-	pods := m.cfg.Pods()
 	ids := make(map[who]string)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, p := range pods {
-		for c := range pod.Statuses(p.Status) {
-			_, id, _ := strings.Cut(c.ContainerID, "://")
-			w := who{p.Pod.UID, c.Name}
-			if id != "" && m.started[w] == id {
-				delete(m.started, w)
-			}
-			if id != "" && c.State.Running != nil {
-				ids[w] = id
-			}
+	for _, p := range m.cfg.Pods() {
+		for name, id := range p.Running {
+			ids[who{p.Pod.UID, name}] = id
 		}
 	}
-	maps.Copy(ids, m.started)
 	return ids
 }
 
@@ -158,15 +144,10 @@ func (m *Manager) write(uid types.UID, id, list string) (written bool) {
 }
 
 // fail notes that a container was not moved. One that is gone needs not be.
-func (m *Manager) fail(w who, id string, err error) {
+func (m *Manager) fail(id string, err error) {
 	delete(m.on, id)
 	if errors.Is(err, container.ErrNotFound) {
 		delete(m.failed, id)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.started[w] == id {
-			delete(m.started, w)
-		}
 		return
 	}
 	m.failed[id]++

@@ -39,10 +39,13 @@ type Log struct {
 // Config is what a Rotator needs.
 type Config struct {
 	Reopen Reopener
-	// Containers lists the logs of the containers that run. It is called
-	// from Run whenever a log is due and after Changed; it must not block for
-	// long.
+	// Containers lists the logs of the containers that run. It is called from
+	// Run whenever a log is due and after Notify; it must not block for long.
 	Containers func() []Log
+	// Notify fills a slot after each change of what Containers lists, until
+	// cancel is called. nil never does: a container that has started is then
+	// found within five minutes.
+	Notify func(slot chan<- struct{}) (cancel func())
 	// MaxSize in bytes is from when on a log is rotated; negative is never.
 	MaxSize int64
 	// MaxFiles, 2 or more, is how many files of one container there may be.
@@ -95,16 +98,6 @@ func New(c Config) (*Rotator, error) {
 	}, nil
 }
 
-// Changed says that a container has started, so that its log is looked at
-// from now on. It never blocks. A container that nobody tells of is found
-// within five minutes.
-func (r *Rotator) Changed() {
-	select {
-	case r.changed <- struct{}{}:
-	default: // one is under way
-	}
-}
-
 // Run rotates what grows too large until ctx ends, then returns nil when all
 // that it started is done. What goes wrong is logged and tried again, less
 // and less often.
@@ -119,6 +112,9 @@ func (r *Rotator) Run(ctx context.Context) error {
 		events = blind{}
 	}
 	defer events.close()
+	if r.cfg.Notify != nil {
+		defer r.cfg.Notify(r.changed)()
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

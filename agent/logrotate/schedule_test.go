@@ -149,6 +149,16 @@ func TestNewContainerIsTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := newContainer(t), newKernel()
 		r := c.rotator(5)
+		changed := func() {}
+		r.cfg.Notify = func(slot chan<- struct{}) func() {
+			changed = func() {
+				select {
+				case slot <- struct{}{}:
+				default:
+				}
+			}
+			return func() {}
+		}
 		var mu sync.Mutex
 		var logs []Log
 		r.cfg.Containers = func() []Log {
@@ -162,8 +172,8 @@ func TestNewContainerIsTakenIn(t *testing.T) {
 		mu.Lock()
 		logs = []Log{{ID: "id", Path: c.path}}
 		mu.Unlock()
-		r.Changed()
-		r.Changed()
+		changed()
+		changed()
 		synctest.Wait()
 		if c.reopened() != 1 {
 			t.Errorf("reopened %d times", c.reopened())
@@ -172,7 +182,7 @@ func TestNewContainerIsTakenIn(t *testing.T) {
 		mu.Lock()
 		logs = nil
 		mu.Unlock()
-		r.Changed()
+		changed()
 		synctest.Wait()
 		if k.watches(c.path) != 0 || len(r.logs) != 0 {
 			t.Errorf("a container that ended is still watched")

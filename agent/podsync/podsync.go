@@ -109,10 +109,8 @@ type Config struct {
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
 	// RecursiveReadOnly says whether a handler of the runtime mounts so.
 	RecursiveReadOnly func(handler string) bool
-	// Wake has the pod's worker look again; Started tells that a container
-	// was started. Neither may block.
+	// Wake has the pod's worker look again. It must not block.
 	Wake    func(types.UID)
-	Started func()
 	HostIPs func() []string
 	// LogLinks is the folder of links that log collectors follow.
 	LogLinks   string

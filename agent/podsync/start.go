@@ -225,12 +225,11 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id str
 	if err := st.Runtime.StartContainer(ctx, id); err != nil {
 		return "", st.failed(ctx, name, reasonRunError, inContainer(name, err))
 	}
-	st.CPUs.Started(st.ref.UID, name, id)
+	st.Statuses.Started(st.ref.UID, status.Running{Name: name, ID: id, Restarts: count})
 	st.Events.Normal(st.ref, reasonStarted, "Started container "+name)
 	if err := st.logs.link(name, id, count); err != nil {
 		st.Log.Warn("log link not made, the container runs", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
 	}
-	st.Started()
 	return id, st.postStart(ctx, what.Container, id)
 }
 

@@ -2,13 +2,17 @@ package status
 
 import (
 	"cmp"
+	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 // Entry is a pod and its newest status. Both are shared: nobody changes what
@@ -21,6 +25,57 @@ type Entry struct {
 	Observed bool
 	// Sandbox is the pod's sandbox that is ready; the zero Sandbox is none.
 	Sandbox Sandbox
+	// started are the containers that were started after the status was
+	// observed. It is never changed in place.
+	started []Running
+}
+
+// Running is a container that runs.
+type Running struct {
+	Name string
+	// ID is the runtime's.
+	ID string
+	// Restarts is which attempt it is, the first being 0.
+	Restarts int
+}
+
+// Running are the containers of the pod that run: by the status, and those that
+// were started since. A status may come minutes after a start, while a hook
+// runs or the next container's image is pulled.
+func (e *Entry) Running() iter.Seq[Running] {
+	return func(yield func(Running) bool) {
+		for _, r := range e.started {
+			if !yield(r) {
+				return
+			}
+		}
+		if e.Status == nil {
+			return
+		}
+		for c := range pod.Statuses(e.Status) {
+			_, id, _ := strings.Cut(c.ContainerID, "://")
+			if id == "" || c.State.Running == nil || e.startedSince(c.Name) {
+				continue
+			}
+			if !yield(Running{Name: c.Name, ID: id, Restarts: int(c.RestartCount)}) {
+				return
+			}
+		}
+	}
+}
+
+// RunningOf is the running container of that name; ok is false if there is none.
+func (e *Entry) RunningOf(name string) (found Running, ok bool) {
+	for r := range e.Running() {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return Running{}, false
+}
+
+func (e *Entry) startedSince(name string) bool {
+	return slices.ContainsFunc(e.started, func(r Running) bool { return r.Name == name })
 }
 
 // Sandbox is what is known of a pod's sandbox that is ready.
@@ -55,7 +110,7 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bo
 	s.mu.Lock()
 	old, known := s.entries[p.UID]
 	changed = !known || !equality.Semantic.DeepEqual(old.Status, &status)
-	e := Entry{Pod: p, Status: old.Status, Observed: true, Sandbox: sandbox}
+	e := Entry{Pod: p, Status: old.Status, Observed: true, Sandbox: sandbox} // observed after all starts
 	if changed {
 		e.Status = &status
 	}
@@ -63,8 +118,26 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bo
 	s.mu.Unlock()
 	if changed || !old.Observed {
 		s.wake()
+	} else if len(old.started) > 0 {
+		s.notify()
 	}
 	return changed
+}
+
+// Started notes that a container was started, and notifies those that list what
+// runs (Entry.Running): they cannot come too early. The next Set must be of what
+// was observed after that. A pod that is not known has no containers.
+func (s *Store) Started(uid types.UID, r Running) {
+	s.mu.Lock()
+	e, known := s.entries[uid]
+	if known {
+		e.started = append(slices.DeleteFunc(slices.Clone(e.started), func(old Running) bool { return old.Name == r.Name }), r)
+		s.entries[uid] = e
+	}
+	s.mu.Unlock()
+	if known {
+		s.notify()
+	}
 }
 
 // Submit keeps the pod. Of one that is known the status stays as it is; that
@@ -130,7 +203,8 @@ func (s *Store) Delete(uid types.UID) {
 // is for one reader, who lists again; others are notified.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Notify fills slot, which has room for one, after each change from now on,
+// Notify fills slot, which has room for one, after each change from now on, and
+// after each start of a container,
 // unless it is full. Who is woken lists again; a slow one holds up nobody and
 // misses none but the steps between. cancel ends it. One slot may be given to
 // several that notify, but to each only once at a time.
@@ -151,6 +225,11 @@ func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
 // wake is called without the lock.
 func (s *Store) wake() {
 	nudge(s.changed)
+	s.notify()
+}
+
+// notify is called without the lock.
+func (s *Store) notify() {
 	s.mu.RLock()
 	for slot := range s.notified {
 		nudge(slot)

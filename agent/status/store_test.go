@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -167,5 +168,54 @@ func TestStoreNotify(t *testing.T) {
 	s.Delete("x/b")
 	if woken(first) || !woken(second) {
 		t.Error("the end of one does not leave the other alone")
+	}
+}
+
+// TestStoreStarted checks that a container that was started is listed as running
+// before any status tells of it, and that who is notified of the start sees it.
+func TestStoreStarted(t *testing.T) {
+	s, p := NewStore(), named("a", "web")
+	running := func() (out []Running) {
+		e, _ := s.Entry(p.UID)
+		return slices.Collect(e.Running())
+	}
+	status := func(id string, restarts int32) v1.PodStatus {
+		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+			{Name: "ended", ContainerID: "c://e", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}},
+			{Name: "runs", ContainerID: "c://" + id, RestartCount: restarts, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
+		}}
+	}
+	slot := make(chan struct{}, 1)
+	defer s.Notify(slot)()
+	s.Started(p.UID, Running{Name: "runs", ID: "0"}) // nobody knows the pod
+	if len(slot) != 0 || running() != nil {
+		t.Errorf("of an unknown pod: %v", running())
+	}
+	s.Submit(p, v1.PodStatus{})
+	<-slot
+	<-s.Changed()
+	steps := []struct {
+		name string
+		do   func()
+		want []Running
+	}{
+		{"started", func() { s.Started(p.UID, Running{"runs", "1", 0}) }, []Running{{"runs", "1", 0}}},
+		{"another one", func() { s.Started(p.UID, Running{"more", "m", 0}) }, []Running{{"runs", "1", 0}, {"more", "m", 0}}},
+		{"observed", func() { s.Set(p, status("1", 0), Sandbox{}) }, []Running{{"runs", "1", 0}}},
+		{"started again", func() { s.Started(p.UID, Running{"runs", "2", 1}) }, []Running{{"runs", "2", 1}}},
+		{"a newer pod", func() { s.Submit(p, v1.PodStatus{}); s.Started(p.UID, Running{"runs", "3", 2}) }, []Running{{"runs", "3", 2}}},
+		{"observed as before", func() { s.Set(p, status("1", 0), Sandbox{}) }, []Running{{"runs", "1", 0}}},
+		{"gone", func() { s.Delete(p.UID) }, nil},
+	}
+	for _, step := range steps {
+		step.do()
+		if got := running(); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v, want %v", step.name, got, step.want)
+		}
+		select {
+		case <-slot:
+		default:
+			t.Errorf("%s: nobody was notified", step.name)
+		}
 	}
 }
