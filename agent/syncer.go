@@ -26,7 +26,7 @@ import (
 // assembleSyncer builds what does the work on a pod.
 func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, below *below, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) *podsync.Syncer {
 	volumes := volume.New(cfg.Paths.Root)
-	volumes.MemoryLimit = func(p *v1.Pod) int64 { return criconfig.PodResources(p, &criconfig.Node{}).MemoryMax }
+	volumes.MemoryLimit = func(p *v1.Pod) int64 { return memoryLimit(p, node.allocatable) }
 	p.volumes = volumes
 	c := podsync.Config{
 		Runtime:     runtime,
@@ -71,6 +71,17 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		c.Services, c.ConfirmNode = p.cluster.services, p.cluster.registrar.Refresh
 	}
 	return podsync.New(c)
+}
+
+// memoryLimit is how much memory in bytes a pod can use: its own limit where
+// that is less than what all pods may use of the node (calculateEmptyDirMemorySize
+// in pkg/volume/emptydir).
+func memoryLimit(p *v1.Pod, allocatable v1.ResourceList) int64 {
+	own, all := criconfig.PodResources(p, &criconfig.Node{}).MemoryMax, allocatable.Memory().Value()
+	if own <= 0 || all > 0 && all < own {
+		return all
+	}
+	return own
 }
 
 // oomWatcher knows what the kernel killed for want of memory; nil without

@@ -241,11 +241,11 @@ func (s *Syncer) Submitted(p *v1.Pod) {
 	p, before := s.resizes.submit(p)
 	s.countRequested(before, asked)
 	s.admission.submit(p, s.AdmitNode())
-	if s.Arrived != nil {
-		s.Arrived(p)
-	}
 	s.submit(p.UID)
 	s.Statuses.Submit(p, s.first(p))
+	if s.Arrived != nil {
+		s.Arrived(p) // who is told lists the pods
+	}
 }
 
 // first is a pod's status until somebody has looked at it: what the API server

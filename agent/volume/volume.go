@@ -53,9 +53,9 @@ const (
 // disk. Calls for different pods may run at once; those for one pod belong
 // to its worker.
 type Volumes struct {
-	// MemoryLimit bounds the emptyDir volumes in memory of a pod, in bytes
-	// each, such as the pod's memory limit; nil, or 0 for a pod, leaves the
-	// kernel's own bound of half the memory. Set it before the first call.
+	// MemoryLimit is how much memory in bytes a pod can use, which bounds each of
+	// its emptyDir volumes in memory; nil, or 0 for a pod, leaves the kernel's own
+	// bound of half the memory. Set it before the first call.
 	MemoryLimit func(p *v1.Pod) int64
 
 	root      string
