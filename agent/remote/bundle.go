@@ -86,7 +86,7 @@ func (o *Objects) fetchBundle(ctx context.Context, k bundleKey) (string, validit
 		err = o.config.API.Get(ctx, apiclient.TrustBundles, "", k.name, &list.Items[0])
 	} else {
 		err = o.config.API.List(ctx, apiclient.TrustBundles, "", metav1.ListOptions{
-			ResourceVersion: anyVersion, LabelSelector: k.labels,
+			LabelSelector: k.labels,
 			FieldSelector: fields.OneTermEqualSelector("spec.signerName", k.signer).String(),
 		}, &list)
 	}

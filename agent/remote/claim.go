@@ -13,8 +13,9 @@ import (
 	"github.com/tinylet/tinylet/agent/object"
 )
 
-// How long fetched objects count. A node may not watch claims and volumes,
-// and the kubelet asks for them at each look at a pod's volumes.
+// How long fetched objects count, unless a pod comes that refers to them (see
+// Refer). A node may not watch claims and volumes, and the kubelet asks for
+// them at each look at a pod's volumes.
 const (
 	claimAge   = time.Minute
 	classAge   = 5 * time.Minute
@@ -47,7 +48,8 @@ func (o *Objects) RuntimeClass(ctx context.Context, name string) (*nodev1.Runtim
 }
 
 // Services answers the services of a namespace as they were a minute ago at
-// most, if the server can be reached. Nobody changes them.
+// most, and not before a pod of it was first referred to, if the server can be
+// reached. Nobody changes them.
 func (o *Objects) Services(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	return o.services.read(ctx, namespace)
 }
@@ -82,12 +84,13 @@ func (o *Objects) fetchClass(ctx context.Context, k key) (*nodev1.RuntimeClass, 
 	return class, validFor(classAge), nil
 }
 
-// anyVersion has the server answer from its memory, however old.
-const anyVersion = "0"
-
+// fetchServices asks for the most recent list: one from a server's memory may be
+// older than the pod that it is for. The pod's own resource version does not
+// help, which says nothing of services where the server keeps them in another
+// etcd.
 func (o *Objects) fetchServices(ctx context.Context, namespace string) ([]*v1.Service, validity, error) {
 	var list v1.ServiceList
-	if err := o.config.API.List(ctx, apiclient.Services, namespace, metav1.ListOptions{ResourceVersion: anyVersion}, &list); err != nil {
+	if err := o.config.API.List(ctx, apiclient.Services, namespace, metav1.ListOptions{}, &list); err != nil {
 		return nil, validity{}, fmt.Errorf("services of namespace %s: %w", namespace, err)
 	}
 	out := make([]*v1.Service, len(list.Items))

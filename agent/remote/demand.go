@@ -56,6 +56,10 @@ type slot[V any] struct {
 	flight  chan struct{}
 	backoff apiclient.Backoff
 	out     bool // counted in the outage: an old value stands in for a failure
+	// renewals counts the calls of renew: what was asked for before the last one
+	// is not new enough.
+	renewals int
+	tried    int // the renewals that an attempt was made for
 }
 
 func newDemand[K comparable, V any](o *Objects, fetch func(context.Context, K) (V, validity, error), patience, missing time.Duration) *demand[K, V] {
@@ -106,10 +110,10 @@ func (d *demand[K, V]) read(ctx context.Context, k K) (V, error) {
 		s.flight = make(chan struct{})
 		d.o.start(func(ctx context.Context) { d.fly(ctx, k, s) })
 	}
-	flight, usable := s.flight, s.usable(now)
+	flight, usable, tried := s.flight, s.usable(now), s.tried == s.renewals
 	value, err := s.answer(now)
 	d.mu.Unlock()
-	if flight == nil || usable && (d.patience == 0 || d.o.outage.on()) {
+	if flight == nil || usable && (d.patience == 0 || tried && d.o.outage.on()) {
 		return value, err
 	}
 	return d.wait(ctx, k, s, flight, usable)
@@ -150,12 +154,23 @@ func (d *demand[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan st
 
 // fly makes one attempt.
 func (d *demand[K, V]) fly(ctx context.Context, k K, s *slot[V]) {
-	value, valid, err := d.fetch(ctx, k)
-	err = genuine(err)
+	var value V
+	var valid validity
+	var err error
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for renewals := -1; renewals != s.renewals; {
+		renewals = s.renewals
+		d.mu.Unlock()
+		value, valid, err = d.fetch(ctx, k)
+		d.mu.Lock()
+		if err != nil {
+			break
+		}
+	}
+	err = genuine(err)
 	close(s.flight)
-	s.flight, s.err = nil, err
+	s.flight, s.err, s.tried = nil, err, s.renewals
 	was := s.out
 	switch {
 	case err == nil:
@@ -176,6 +191,19 @@ func (d *demand[K, V]) fly(ctx context.Context, k K, s *slot[V]) {
 		d.o.outage.begins(err)
 	case was && !s.out:
 		d.o.outage.ends()
+	}
+}
+
+// renew has what is read from now on fetched anew, before it is answered. What
+// cannot be fetched stays as it is.
+func (d *demand[K, V]) renew(stale func(K) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k, s := range d.slots {
+		if stale(k) {
+			s.renewals++
+			s.next = time.Time{}
+		}
 	}
 }
 

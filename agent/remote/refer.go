@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ type wants struct {
 	locals     map[key]struct{} // static pods alone refer to them
 	pods       map[types.UID]struct{}
 	namespaces map[string]struct{}
+	linked     map[string]struct{} // namespaces whose services pods are told of
 	bundles    map[bundleKey]struct{}
 	claims     bool // there are any
 }
@@ -25,7 +27,7 @@ type wants struct {
 func wantsOf(pods []*v1.Pod) *wants {
 	w := &wants{
 		objects: make(map[key]struct{}), locals: make(map[key]struct{}), pods: make(map[types.UID]struct{}),
-		namespaces: make(map[string]struct{}), bundles: make(map[bundleKey]struct{}),
+		namespaces: make(map[string]struct{}), linked: make(map[string]struct{}), bundles: make(map[bundleKey]struct{}),
 	}
 	for _, p := range pods {
 		if phase := p.Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed {
@@ -43,6 +45,9 @@ func (w *wants) add(p *v1.Pod) {
 	w.namespaces[p.Namespace] = struct{}{}
 	w.namespaces[metav1.NamespaceDefault] = struct{}{} // where every pod's service kubernetes is
 	static := pod.IsStatic(p) || pod.IsMirror(p)
+	if links := p.Spec.EnableServiceLinks; !static && (links == nil || *links) {
+		w.linked[p.Namespace] = struct{}{}
+	}
 	for kind, name := range object.References(p) {
 		k := key{kind, p.Namespace, name}
 		switch {
@@ -73,10 +78,15 @@ func (w *wants) add(p *v1.Pod) {
 
 // Refer sets the pods whose objects are to be had: the whole set, whenever one
 // comes, changes or goes. What is new is watched, what nobody refers to any
-// more is forgotten. It does not block, and must not be called twice at once.
+// more is forgotten. What a pod refers to that was not in the set before is at
+// least as new as this call when it is read next: who creates a Service and
+// then a pod wants the pod to know the Service. It does not block, and must not
+// be called twice at once.
 func (o *Objects) Refer(pods []*v1.Pod) {
 	w := wantsOf(pods)
 	o.mu.Lock()
+	fresh := wantsOf(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { _, known := o.pods[p.UID]; return known }))
+	o.pods = w.pods
 	for k, e := range o.entries {
 		if _, wanted := w.objects[k]; !wanted {
 			delete(o.entries, k)
@@ -104,4 +114,18 @@ func (o *Objects) Refer(pods []*v1.Pod) {
 	o.services.keep(func(namespace string) bool { _, is := w.namespaces[namespace]; return is })
 	o.tokens.keep(func(k tokenKey) bool { _, is := w.pods[k.podUID]; return is })
 	o.bundles.keep(func(k bundleKey) bool { _, is := w.bundles[k]; return is })
+	o.renew(fresh)
+}
+
+// renew has what new pods refer to read anew.
+func (o *Objects) renew(fresh *wants) {
+	if len(fresh.pods) == 0 {
+		return
+	}
+	in := func(k key) bool { _, is := fresh.objects[k]; return is }
+	o.claims.renew(in)
+	o.classes.renew(in)
+	o.volumes.renew(func(key) bool { return fresh.claims }) // only the claims tell which
+	o.services.renew(func(namespace string) bool { _, is := fresh.linked[namespace]; return is })
+	o.bundles.renew(func(k bundleKey) bool { _, is := fresh.bundles[k]; return is })
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiclient"
@@ -71,6 +72,7 @@ type Objects struct {
 	entries map[key]*entry
 	locals  map[key]struct{} // what static pods alone refer to
 	strayed map[key]struct{} // what was read before any pod referred to it
+	pods    map[types.UID]struct{}
 
 	strays   *demand[key, runtime.Object]
 	claims   *demand[key, *v1.PersistentVolumeClaim]
