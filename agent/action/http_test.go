@@ -89,6 +89,7 @@ func pages() http.Handler {
 		w.Header().Set("Content-Length", "100")
 		_, _ = io.WriteString(w, "short")
 	})
+	mux.Handle("/to-agent", http.RedirectHandler("/agent", http.StatusFound))
 	mux.HandleFunc("/agent", func(w http.ResponseWriter, r *http.Request) {
 		if r.UserAgent() != "kube-probe/1.36" || r.Host != "web.test" || !r.Close && r.ProtoMajor == 1 {
 			w.WriteHeader(http.StatusTeapot)
@@ -121,6 +122,7 @@ func TestProbeHTTP(t *testing.T) {
 		{"/big-away", Warning, away},
 		{"/big-header", Failure, "server response headers exceeded"},
 		{"/agent", Success, ""},
+		{"/to-agent", Success, ""}, // the Host header goes along
 	}
 	for scheme, start := range map[string]func(http.Handler) *httptest.Server{"HTTP": httptest.NewServer, "HTTPS": httptest.NewTLSServer} {
 		host, port := serve(t, pages(), start)

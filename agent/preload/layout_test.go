@@ -98,6 +98,11 @@ func TestPlans(t *testing.T) {
 		on(c.descriptor(), other), on(a.descriptor(), board), on(seven.descriptor(), v7),
 	}})
 	list := describe(typeIndex, nested)
+	attestation := makeImage(t, Platform{OS: "unknown", Architecture: "unknown"}, "attestation")
+	attested := asJSON(t, document{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{
+		on(c.descriptor(), other), on(a.descriptor(), board),
+		on(attestation.descriptor(), Platform{OS: "unknown", Architecture: "unknown"}),
+	}})
 	ref := func(d descriptor, name string) descriptor {
 		d.Annotations = map[string]string{annotationRef: name}
 		return d
@@ -130,6 +135,12 @@ func TestPlans(t *testing.T) {
 			map[string]string{"docker.io/library/a:1": digestOf(nested)}, 5},
 		{"index, and only our platform's content", pack(t, append(a.items(), blobItem(nested), indexItem(t, named(list, "a:1")))),
 			map[string]string{"docker.io/library/a:1": digestOf(nested)}, 5},
+		{"index with attestations, and only our platform's content",
+			pack(t, append(a.items(), blobItem(attested), indexItem(t, named(describe(typeIndex, attested), "a:1")))),
+			map[string]string{"docker.io/library/a:1": digestOf(attested)}, 5},
+		{"index with attestations, and their content, too",
+			pack(t, slices.Concat(a.items(), attestation.items(), []item{blobItem(attested), indexItem(t, named(describe(typeIndex, attested), "a:1"))})),
+			map[string]string{"docker.io/library/a:1": digestOf(attested)}, 5},
 		{"index, and only a lesser platform's content", pack(t, append(seven.items(), blobItem(nested), indexItem(t, named(list, "a:1")))),
 			map[string]string{"docker.io/library/a:1": digestOf(seven.manifest)}, 4},
 		{"platforms side by side under one name", pack(t, slices.Concat(a.items(), c.items(), []item{indexItem(t, named(on(c.descriptor(), other), "a:1"), named(on(a.descriptor(), board), "a:1"))})),

@@ -114,6 +114,30 @@ func TestPodsThatNeedNoServices(t *testing.T) {
 	})
 }
 
+// TestImmutableMadeAnew checks that an immutable object which was deleted and
+// made anew has its new content once no pod refers to the old one.
+func TestImmutableMadeAnew(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		make := func(value string) {
+			m, yes := configMap("a", value), true
+			m.Immutable = &yes
+			l.put("configmaps", m)
+		}
+		make("1")
+		l.Refer([]*v1.Pod{podWith("first", "a")})
+		if got := l.text("a"); got != "1" {
+			t.Errorf("read %q", got)
+		}
+		l.remove(pathOf("configmaps", "ns", "a"))
+		make("2")
+		l.Refer(nil)
+		l.Refer([]*v1.Pod{podWith("second", "a")})
+		if got := l.text("a"); got != "2" {
+			t.Errorf("the next pod reads %q, want 2", got)
+		}
+	})
+}
+
 // TestNewPodWithoutALink checks that a new pod gets what was last known while
 // the server cannot be reached, and the newest when it can.
 func TestNewPodWithoutALink(t *testing.T) {

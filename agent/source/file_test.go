@@ -587,6 +587,27 @@ func TestFileWithTwoOfOneName(t *testing.T) {
 	r.warned("DuplicatePod", "DuplicatePod: "+in("b.yaml"))
 }
 
+// TestFileWithABackup checks that the manifest counts that is edited, not the
+// copies of it that editors and people leave beside it.
+func TestFileWithABackup(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"web.yaml.bak", "web.yaml~", "web.yaml.orig", ".web.yaml.swp"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			write(t, filepath.Join(folder, name), manifestText("web", "1"))
+			write(t, filepath.Join(folder, "web.yaml"), manifestText("web", "2"))
+			r := start(t, folder)
+			r.want("web=2")
+			r.write("web.yaml", manifestText("web", "3"))
+			r.want("web=3")
+			r.write(name, manifestText("web", "2"))
+			r.write("web.yaml", manifestText("web", "4"))
+			r.want("web=4")
+		})
+	}
+}
+
 func TestFileOfAnUnreadableFolder(t *testing.T) {
 	t.Parallel()
 	t.Run("at start", func(t *testing.T) {
