@@ -44,7 +44,7 @@ func (t *Table) allPorts() ([]Port, error) {
 
 func (t *Table) portsIn(m portMap) (all []Port, err error) {
 	var b netlink.Builder
-	request(&b, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP)
+	t.request(&b, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP)
 	b.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
 	b.String(unix.NFTA_SET_ELEM_LIST_SET, m.name)
 	err = t.conn.Dump(&b, func() { all = all[:0] }, func(_ uint16, payload []byte) error {
@@ -70,7 +70,7 @@ func (m portMap) read(payload []byte, all []Port) []Port {
 func (t *Table) port(p Port) (*Port, error) {
 	m := mapOf(p)
 	var b netlink.Builder
-	request(&b, unix.NFT_MSG_GETSETELEM, 0)
+	t.request(&b, unix.NFT_MSG_GETSETELEM, 0)
 	b.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
 	b.String(unix.NFTA_SET_ELEM_LIST_SET, m.name)
 	list := b.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)

@@ -15,7 +15,7 @@ import (
 // given is its own.
 func (t *Table) list(kind, flags, of uint16, chain string, each func(attributes []byte)) error {
 	var b netlink.Builder
-	request(&b, kind, flags)
+	t.request(&b, kind, flags)
 	b.String(of, tableName)
 	if chain != "" {
 		b.String(unix.NFTA_RULE_CHAIN, chain)

@@ -12,6 +12,9 @@ const (
 	hostOrder   = 1
 )
 
+// keyOrder is the user data of a set whose keys are in the host's order of bytes.
+func keyOrder() []byte { return append([]byte{0, 4}, native(hostOrder)...) }
+
 // anonymous takes the number in the first register to what a map of this
 // transaction has for it.
 func (r *rule) anonymous(id, into uint32) *rule {
@@ -43,7 +46,7 @@ func (t *Table) newNumbered(p pick) (id uint32) {
 	desc := t.batch.Nest(unix.NFTA_SET_DESC)
 	t.batch.Net32(unix.NFTA_SET_DESC_SIZE, uint32(len(p.endpoints)))
 	t.batch.End(desc)
-	t.batch.Bytes(setUserdata, append([]byte{0, 4}, native(hostOrder)...))
+	t.batch.Bytes(setUserdata, keyOrder())
 	t.putNumbered(p)
 	return t.sets
 }

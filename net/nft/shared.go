@@ -8,10 +8,10 @@ import (
 
 // Shared says whether a notification of nftables (group NFNLGRP_NFTABLES) is
 // of what all pods share: the table itself, its own chains and their rules, and
-// those that stand before all services. What comes and goes with pods and
+// those that stand before all services, and the table of Senders. What comes and goes with pods and
 // services is not.
 func Shared(kind uint16, payload []byte) bool {
-	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < headerLen || payload[0] != unix.NFPROTO_INET {
+	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < headerLen || payload[0] != unix.NFPROTO_INET && payload[0] != unix.NFPROTO_BRIDGE {
 		return false
 	}
 	name, attributes := uint16(0), payload[headerLen:]
@@ -30,6 +30,9 @@ func Shared(kind uint16, payload []byte) bool {
 	}
 	if name == 0 {
 		return true
+	}
+	if payload[0] == unix.NFPROTO_BRIDGE {
+		return true // there is no chain of a single pod
 	}
 	switch netlink.Text(netlink.Attribute(attributes, name)) {
 	case chainGuard, chainPrerouting, chainOutput, chainHostPorts, chainPostrouting, chainLeaving,

@@ -25,6 +25,7 @@ var ErrNoTable = errors.New("nftables table inet " + tableName + " is not there"
 // several processes too.
 type Table struct {
 	conn     *netlink.Conn
+	family   uint8 // NFPROTO_INET or NFPROTO_BRIDGE
 	batch    netlink.Builder
 	commands []command
 	sets     uint32    // made in the transaction, each with its number
@@ -49,7 +50,7 @@ func opened(conn *netlink.Conn, err error) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
-	return &Table{conn: conn}, nil
+	return &Table{conn: conn, family: unix.NFPROTO_INET}, nil
 }
 
 // Close closes the socket. The table stays as it is.

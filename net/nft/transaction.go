@@ -50,13 +50,13 @@ func (t *Table) begin(generation uint32) {
 // command starts one change of the transaction; its attributes follow.
 func (t *Table) command(kind, flags uint16) {
 	t.commands = append(t.commands, command{kind: kind})
-	request(&t.batch, kind, flags)
+	t.request(&t.batch, kind, flags)
 }
 
-// request starts a message of nftables for the family inet.
-func request(b *netlink.Builder, kind, flags uint16) {
+// request starts a message of nftables for the table's family.
+func (t *Table) request(b *netlink.Builder, kind, flags uint16) {
 	b.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags)
-	b.Raw(header(unix.NFPROTO_INET, 0))
+	b.Raw(header(t.family, 0))
 }
 
 // commit sends the transaction. The last command's acknowledgement is the

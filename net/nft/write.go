@@ -116,11 +116,14 @@ func (t *Table) dropOthers() error {
 	return err
 }
 
-func (t *Table) newTable() {
+func (t *Table) newTable() { t.newTableWith(tableComment) }
+
+// newTableWith makes the table with a comment for people.
+func (t *Table) newTableWith(comment string) {
 	t.command(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
 	t.batch.String(unix.NFTA_TABLE_NAME, tableName)
 	t.batch.Net32(unix.NFTA_TABLE_FLAGS, 0)
-	t.batch.Bytes(tableUserdata, userdata(commentOfTable, tableComment))
+	t.batch.Bytes(tableUserdata, userdata(commentOfTable, comment))
 }
 
 func (t *Table) deleteTable() {
@@ -153,7 +156,11 @@ func (t *Table) newSet(s set) {
 		t.batch.Net32(unix.NFTA_SET_DESC_SIZE, s.size)
 		t.batch.End(desc)
 	}
-	t.batch.Bytes(setUserdata, userdata(commentOfSet, s.comment))
+	data := userdata(commentOfSet, s.comment)
+	if s.keyType == typeName { // names are listed as text only so
+		data = append(data, keyOrder()...)
+	}
+	t.batch.Bytes(setUserdata, data)
 }
 
 func (t *Table) newChains(chains []chain) {
