@@ -43,7 +43,7 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 			return sandboxes(ctx, rt)
 		},
 		Dismantle: dismantle,
-		Watches:   []func(ctx context.Context, told func()) error{watchLinks, podnet.Watch},
+		Watches:   []func(ctx context.Context, told func()) error{watchLinks, watchRules(cfg.Tinylet.Network.Bridge)},
 		Events:    p.events, Log: log,
 	}
 	if p.cluster != nil {
@@ -154,13 +154,11 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 	return nil
 }
 
-func clearServices() error { return clearRules((*nft.Table).ClearServices) }
-
-// clearRules needs nothing of a kernel without nftables.
-func clearRules(clear func(*nft.Table) error) error {
+// clearServices needs nothing of a kernel without nftables.
+func clearServices() error {
 	table, err := nft.Open()
 	if err == nil {
-		err = errors.Join(clear(table), table.Close())
+		err = errors.Join(table.ClearServices(), table.Close())
 	}
 	var missing *nft.Unsupported
 	if errors.As(err, &missing) {
@@ -169,10 +167,10 @@ func clearRules(clear func(*nft.Table) error) error {
 	return err
 }
 
-// dismantle takes away the table of rules, and the bridge unless somebody else
+// dismantle takes away the tables of rules, and the bridge unless somebody else
 // has made it or uses it.
 func dismantle(bridge string) error {
-	if err := clearRules((*nft.Table).Delete); err != nil {
+	if err := podnet.Dismantle(bridge); err != nil {
 		return err
 	}
 	h, err := link.Open()
@@ -244,6 +242,11 @@ func watchLinks(ctx context.Context, told func()) error {
 		return err
 	}
 	return m.Run(ctx, func(l link.Link) bool { return strings.HasPrefix(l.Name, "veth") }, told)
+}
+
+// watchRules hears of the rules that pods share.
+func watchRules(bridge string) func(ctx context.Context, told func()) error {
+	return func(ctx context.Context, told func()) error { return podnet.Watch(ctx, bridge, told) }
 }
 
 // moved says that the node's addresses may be others.

@@ -186,6 +186,22 @@ func (s *Senders) Verify() error {
 	return s.failed("compare nftables table bridge "+tableName, err)
 }
 
+// Has reports whether a sender has all its elements.
+func (s *Senders) Has(sender Sender) (bool, error) {
+	if err := sender.check(); err != nil {
+		return false, s.failed("look what a pod sends from", err)
+	}
+	wanted := sender.keys()
+	for _, set := range senderSets() {
+		have, err := s.table.keysIn(set)
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return false, s.failed("look what a pod sends from", err)
+		}
+		wanted = slices.DeleteFunc(wanted, func(k senderKey) bool { return slices.Contains(have, k) })
+	}
+	return len(wanted) == 0, nil
+}
+
 // Delete removes the table. It is nil if there is none.
 func (s *Senders) Delete() error {
 	err := s.table.Delete()

@@ -49,6 +49,14 @@ func (t *Table) Verify(b Base) error {
 	return fmt.Errorf("compare nftables table inet %s: %w", tableName, err)
 }
 
+// ignoreDifference is nil for what Edited and ErrNoTable say.
+func ignoreDifference(err error) error {
+	if errors.Is(err, ErrNoTable) || errors.As(err, new(*Edited)) {
+		return nil
+	}
+	return err
+}
+
 func (t *Table) verify(chains []chain) error {
 	for _, compare := range []func([]chain) error{t.verifyTable, t.verifySets, t.verifyChains, t.verifyRules} {
 		if err := compare(chains); err != nil {

@@ -55,7 +55,31 @@ func (n *Network) check(p *Pod) error {
 		return err
 	}
 	d, _ := detailOf(lease)
-	return n.checkRules(d.Ports)
+	if err := n.checkRules(d.Ports); err != nil {
+		return err
+	}
+	return n.checkSender(senderOf(lease))
+}
+
+// checkSender sees that the pod sends from its own addresses alone.
+func (n *Network) checkSender(s nft.Sender) error {
+	return n.withSenders(func(table *nft.Senders) error {
+		if err := table.Supported(); err != nil {
+			return err
+		}
+		err := table.Verify()
+		if errors.As(err, new(*nft.Edited)) || errors.Is(err, nft.ErrNoTable) {
+			return fmt.Errorf("%w: what pods may send from: %w", ErrChanged, err)
+		}
+		if err != nil {
+			return err
+		}
+		has, err := table.Has(s)
+		if err == nil && !has {
+			err = fmt.Errorf("%w: what the pod may send from", ErrChanged)
+		}
+		return err
+	})
 }
 
 func (n *Network) checkRules(ports []nft.Port) error {

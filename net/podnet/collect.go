@@ -78,5 +78,5 @@ func (n *Network) sweep() error {
 	if len(left) > 0 {
 		errs = append(errs, table.RemovePorts(left))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, n.restrictAll())...)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tinylet/tinylet/net/ipam"
+	"github.com/tinylet/tinylet/net/nft"
 )
 
 // Network is the network of one node's pods, in the network namespace that its
@@ -11,8 +12,9 @@ import (
 // and are safe for concurrent use, also by several processes, for different
 // IDs.
 type Network struct {
-	cfg    Config
-	leases *ipam.Store
+	cfg         Config
+	leases      *ipam.Store
+	openSenders func() (*nft.Senders, error)
 
 	// step is told of every step that is done; tests die in it.
 	step func(name string)
@@ -28,7 +30,7 @@ func New(c Config) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pods' network: %w", err)
 	}
-	return &Network{cfg: c, leases: leases}, nil
+	return &Network{cfg: c, leases: leases, openSenders: nft.OpenSenders}, nil
 }
 
 // Close lets go of the leases' folder. What was made stays.

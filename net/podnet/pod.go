@@ -51,6 +51,8 @@ func (p *Pod) label() string {
 type detail struct {
 	NetNS string     `json:"netns,omitempty"`
 	Ports []nft.Port `json:"ports,omitempty"`
+	// MAC is the pod's, if just this one was asked for.
+	MAC net.HardwareAddr `json:"mac,omitempty"`
 	// Leaving says that the ports are being taken away, so that nobody puts
 	// them back.
 	Leaving bool `json:"leaving,omitempty"`

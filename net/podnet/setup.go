@@ -56,6 +56,10 @@ func (n *Network) setup(p Pod) (Result, error) {
 		return Result{}, err
 	}
 	n.did("bridge")
+	if err := n.restrict(senderOf(lease)); err != nil {
+		return Result{}, err
+	}
+	n.did("restricted")
 	r, err := n.attach(host, ns, bridge, &p, lease)
 	if err != nil {
 		return Result{}, err
@@ -74,10 +78,11 @@ func (n *Network) lease(p *Pod) (ipam.Lease, []nft.Port, error) {
 	if err != nil {
 		return l, nil, err
 	}
-	data, err := detail{NetNS: p.NetNS, Ports: ports}.encode()
+	data, err := detail{NetNS: p.NetNS, Ports: ports, MAC: p.MAC}.encode()
 	if err != nil {
 		return l, nil, err
 	}
+	l.Detail = data
 	return l, ports, n.leases.Amend(p.Owner(), data)
 }
 
@@ -86,7 +91,7 @@ func (n *Network) ready(host *link.Handle) (link.Link, error) {
 	if l, ok := n.isReady(host); ok {
 		return l, nil
 	}
-	if err := n.ensureHost(host); err != nil {
+	if err := n.ensureHost(host, n.ensureRules); err != nil {
 		return link.Link{}, err
 	}
 	return host.Link(n.cfg.Bridge)
@@ -115,10 +120,8 @@ func (n *Network) isReady(host *link.Handle) (link.Link, bool) {
 
 // attach makes the pair of interfaces and what the pod's end needs.
 func (n *Network) attach(host *link.Handle, ns *os.File, bridge link.Link, p *Pod, lease ipam.Lease) (Result, error) {
-	name, mac := hostName(p.Owner()), p.MAC
-	if mac == nil {
-		mac = macOf(lease.Addresses[0])
-	}
+	sender := senderOf(lease)
+	name, mac := sender.Port, sender.MAC
 	veth := link.Veth{
 		Name: name, MTU: n.mtu(host), Bridge: bridge.Index, Hairpin: n.cfg.Hairpin,
 		Alias: alias + p.name(), Peer: link.Peer{Name: p.Interface, NS: ns, MAC: mac},
@@ -177,8 +180,10 @@ func (n *Network) furnish(ns *os.File, p *Pod, lease ipam.Lease, mac net.Hardwar
 		r.Gateways = append(r.Gateways, in.Gateway)
 	}
 	// Other pods on the bridge must not tell this one where the world is.
+	// Its link-local address has to be the one that it may send from.
 	if err := netlink.In(ns, func() error {
-		return ignoreAbsent(link.SetSysctl(conf6+"/"+p.Interface+"/accept_ra", "0"))
+		return errors.Join(ignoreAbsent(link.SetSysctl(conf6+"/"+p.Interface+"/accept_ra", "0")),
+			ignoreAbsent(link.SetSysctl(conf6+"/"+p.Interface+"/addr_gen_mode", "0")))
 	}); err != nil {
 		return r, err
 	}
@@ -216,9 +221,12 @@ func (n *Network) publish(ports []nft.Port) error {
 	}
 	defer table.Close()
 	if err := n.ensureRules(table); err != nil {
-		return err
+		return errors.Join(err, closeUnguarded(table, n.cfg.Bridge))
 	}
 	n.did("table")
+	if err := n.openLocalhost(); err != nil {
+		return err
+	}
 	if len(ports) == 0 {
 		return nil
 	}

@@ -22,22 +22,20 @@ func (n *Network) Ensure() error {
 		return err
 	}
 	defer host.Close()
-	if err := n.ensureHost(host); err != nil {
-		return err
-	}
-	table, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	return n.ensureTable(table)
+	return n.ensureHost(host, func(table *nft.Table) error {
+		return errors.Join(n.ensureTable(table), n.restrictAll())
+	})
 }
 
-// ensureHost makes the bridge and the kernel's settings. The bridge's addresses
-// come last: where they are, a later call looks no further (isReady).
-func (n *Network) ensureHost(host *link.Handle) error {
+// ensureHost makes the bridge, the rules and the kernel's settings. The rules
+// come before the settings that they make harmless. The bridge's addresses come
+// last: where they are, a later call looks no further (isReady).
+func (n *Network) ensureHost(host *link.Handle, rules func(*nft.Table) error) error {
 	bridge := n.cfg.bridge()
 	if err := host.CreateBridge(bridge); err != nil {
+		return err
+	}
+	if err := n.ensureGuarded(rules); err != nil {
 		return err
 	}
 	if err := n.settings(); err != nil {
@@ -45,6 +43,32 @@ func (n *Network) ensureHost(host *link.Handle) error {
 	}
 	_, err := host.EnsureBridge(bridge)
 	return err
+}
+
+// ensureGuarded makes the rules. Until they are there, and where they cannot be
+// made, nothing is routed to the addresses that they guard.
+func (n *Network) ensureGuarded(rules func(*nft.Table) error) error {
+	table, err := nft.Open()
+	if err != nil {
+		return errors.Join(err, closeLocalhost(n.cfg.Bridge))
+	}
+	defer table.Close()
+	if err := closeUnguarded(table, n.cfg.Bridge); err != nil {
+		return err
+	}
+	if err := rules(table); err != nil {
+		return errors.Join(err, closeUnguarded(table, n.cfg.Bridge))
+	}
+	return nil
+}
+
+// closeUnguarded has nothing routed to 127.0.0.0/8 where the rules do not guard
+// it, or where that cannot be told.
+func closeUnguarded(table *nft.Table, bridge string) error {
+	if guarded, err := table.Guarded(); err == nil && guarded {
+		return nil
+	}
+	return closeLocalhost(bridge)
 }
 
 func (n *Network) ensureTable(table *nft.Table) error {
@@ -72,11 +96,10 @@ func (n *Network) settings() error {
 	v4, v6 := n.cfg.families()
 	var all []setting
 	if v4 {
-		all = append(all,
-			setting{"net/ipv4/ip_forward", "1"},
-			// For ports of the host on 127.0.0.1; the table drops what others
-			// send there.
-			setting{"net/ipv4/conf/" + n.cfg.Bridge + "/route_localnet", "1"})
+		all = append(all, setting{"net/ipv4/ip_forward", "1"})
+	}
+	if err := n.openLocalhost(); err != nil {
+		return err
 	}
 	if v6 {
 		if err := n.forwardIPv6(); err != nil {
@@ -95,6 +118,24 @@ func (n *Network) settings() error {
 		}
 	}
 	return nil
+}
+
+// routeLocalnet is the setting that has the kernel route what comes in by the
+// bridge to 127.0.0.0/8.
+func routeLocalnet(bridge string) string { return "net/ipv4/conf/" + bridge + "/route_localnet" }
+
+// openLocalhost is for ports of the host on 127.0.0.1. It is called behind the
+// rules that drop what others send there (CVE-2020-8558).
+func (n *Network) openLocalhost() error {
+	if v4, _ := n.cfg.families(); !v4 {
+		return nil
+	}
+	return link.SetSysctl(routeLocalnet(n.cfg.Bridge), "1")
+}
+
+// closeLocalhost takes that back.
+func closeLocalhost(bridge string) error {
+	return ignoreAbsent(link.SetSysctl(routeLocalnet(bridge), "0"))
 }
 
 const conf6 = "net/ipv6/conf"

@@ -60,7 +60,10 @@ func (n *Network) dismantle(lease ipam.Lease) error {
 		return err
 	}
 	defer host.Close()
-	return host.DeleteLink(hostName(lease.Owner))
+	if err := host.DeleteLink(hostName(lease.Owner)); err != nil {
+		return err
+	}
+	return n.forget(lease)
 }
 
 // unpublish takes the lease's ports away. What a lease that cannot be read had

@@ -16,7 +16,7 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told, ended := make(chan struct{}, 1024), make(chan error, 1)
 	go func() {
-		ended <- netlink.In(l.host, func() error { return Watch(ctx, func() { told <- struct{}{} }) })
+		ended <- netlink.In(l.host, func() error { return Watch(ctx, "pods0", func() { told <- struct{}{} }) })
 	}()
 	heard := func(limit time.Duration) bool {
 		select {
