@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -200,6 +201,19 @@ func (s *Senders) Has(sender Sender) (bool, error) {
 		wanted = slices.DeleteFunc(wanted, func(k senderKey) bool { return slices.Contains(have, k) })
 	}
 	return len(wanted) == 0, nil
+}
+
+// Ports are the interfaces of all senders, none if there is no table.
+func (s *Senders) Ports() ([]string, error) {
+	keys, err := s.table.keysIn(senderSets()[0])
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, s.failed("list what pods send from", err)
+	}
+	names := make([]string, 0, len(keys))
+	for _, k := range keys {
+		names = append(names, strings.TrimRight(k.key, "\x00"))
+	}
+	return names, nil
 }
 
 // Delete removes the table. It is nil if there is none.

@@ -44,7 +44,7 @@ func TestKilled(t *testing.T) {
 	ports := func(p *Pod) {
 		p.Ports = []nft.Port{{Protocol: nft.TCP, Host: 8080, Target: 80}}
 	}
-	for _, step := range []string{"lease", "bridge", "veth", "attached", "table"} {
+	for _, step := range []string{"lease", "bridge", "restricted", "veth", "attached", "table"} {
 		t.Run(step, func(t *testing.T) {
 			l := newLab(t, nil)
 			p := l.newPod()
@@ -112,6 +112,8 @@ func TestMended(t *testing.T) {
 		{"all rules flushed", []string{"nft", "flush", "ruleset"}, true},
 		{"our table deleted", []string{"nft", "delete", "table", "inet", "tinylet"}, true},
 		{"a rule more", []string{"nft", "insert", "rule", "inet", "tinylet", "prerouting", "accept"}, true},
+		{"what pods send from flushed", []string{"nft", "flush", "table", "bridge", "tinylet"}, true},
+		{"what a pod sends from deleted", []string{"nft", "flush", "set", "bridge", "tinylet", "addresses4"}, true},
 		{"a port deleted", []string{"nft", "flush", "map", "inet", "tinylet", "ports4"}, true},
 		{"the bridge down", []string{"ip", "link", "set", "pods0", "down"}, true},
 		{"the bridge's address gone", []string{"ip", "addr", "flush", "dev", "pods0"}, true},

@@ -259,6 +259,20 @@ func (l *lab) state() string {
 		for _, p := range ports {
 			fmt.Fprintf(&b, "port %v of %s\n", p, p.Owner)
 		}
+		senders, err := nft.OpenSenders()
+		if err != nil {
+			return err
+		}
+		defer senders.Close()
+		names, err := senders.Ports()
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if _, err := host.Link(name); errors.Is(err, link.ErrNotFound) {
+				fmt.Fprintf(&b, "sender %s without a link\n", name)
+			}
+		}
 		entries, err := l.net.List()
 		for _, e := range entries {
 			fmt.Fprintf(&b, "lease %v of %s\n", e.Addresses, e.Pod)

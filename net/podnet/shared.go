@@ -38,6 +38,7 @@ func (n *Network) ensureHost(host *link.Handle, rules func(*nft.Table) error) er
 	if err := n.ensureGuarded(rules); err != nil {
 		return err
 	}
+	n.did("guarded")
 	if err := n.settings(); err != nil {
 		return err
 	}
