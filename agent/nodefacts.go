@@ -84,6 +84,7 @@ func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree
 		Arch:                 goruntime.GOARCH,
 		Allocatable:          f.allocatable,
 		MaxPods:              int(k.MaxPods),
+		OwnPorts:             cfg.OwnPorts(),
 		Kernel:               kernelRelease(),
 		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls,
 		AppArmor:             appArmor(),

@@ -108,11 +108,14 @@ func checkOS(p *v1.Pod, node *Node) *Rejection {
 
 // checkPlace sees whether this is a node for the pod, whatever room it has.
 func checkPlace(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
+	own := checkOwnPorts(p, node)
 	switch {
 	case !matchesNode(p, node) && (pod.IsStatic(p) || !node.Unconfirmed):
 		return predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
 	case p.Spec.NodeName != "" && p.Spec.NodeName != node.Name:
 		return predicate(ReasonNodeName, "node(s) didn't match the requested node name")
+	case own != nil:
+		return own
 	case !portsFree(p, others):
 		return predicate(ReasonNodePorts, "node(s) didn't have free ports for the requested pod ports")
 	case !pod.IsStatic(p) && !node.Unconfirmed && !toleratesNode(p, node):

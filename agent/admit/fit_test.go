@@ -51,6 +51,9 @@ func requests(list string) string {
 	return "{containers: [{resources: {requests: {" + list + "}}}]}"
 }
 
+// ownPorts gives the node those of an agent.
+func ownPorts(n *Node) { n.OwnPorts = []uint16{10248, 10250} }
+
 func TestFit(t *testing.T) {
 	const noRoom = "Node didn't have enough resource: "
 	for _, tt := range []struct {
@@ -99,6 +102,14 @@ func TestFit(t *testing.T) {
 		{name: "ports of two addresses", spec: `{containers: [{ports: [{hostPort: 80, hostIP: 192.0.2.2}]}]}`, others: []string{`{containers: [{ports: [{hostPort: 80, hostIP: 192.0.2.1}]}]}`}},
 		{name: "port of a sidecar", spec: `{initContainers: [{restartPolicy: Always, ports: [{hostPort: 80}]}]}`, others: []string{`{containers: [{ports: [{hostPort: 80}]}]}`}, reason: "NodePorts"},
 		{name: "port of an init container", spec: `{initContainers: [{ports: [{hostPort: 80}]}]}`, others: []string{`{containers: [{ports: [{hostPort: 80}]}]}`}},
+
+		{name: "a port of the agent", node: ownPorts, spec: `{containers: [{ports: [{hostPort: 80}, {hostPort: 10250}]}]}`,
+			reason: "NodePorts", message: "Predicate NodePorts failed: host port 10250 is one that the node's agent listens on: give the pod another hostPort"},
+		{name: "a port of the agent, on one address", node: ownPorts, spec: `{containers: [{ports: [{hostPort: 10248, hostIP: 127.0.0.1, protocol: TCP}]}]}`, reason: "NodePorts"},
+		{name: "a port of the agent, of a sidecar", node: ownPorts, spec: `{initContainers: [{restartPolicy: Always, ports: [{hostPort: 10250}]}]}`, reason: "NodePorts"},
+		{name: "a port of the agent, of another protocol", node: ownPorts, spec: `{containers: [{ports: [{hostPort: 10250, protocol: UDP}]}]}`},
+		{name: "a port of the agent in the pod alone", node: ownPorts, spec: `{containers: [{ports: [{containerPort: 10250}]}]}`},
+		{name: "a port of the agent on the host's network", node: ownPorts, spec: `{hostNetwork: true, containers: [{ports: [{hostPort: 10250, containerPort: 10250}]}]}`},
 
 		{name: "taint", node: taint("k", "v", v1.TaintEffectNoExecute), spec: `{tolerations: [{key: k, value: x}, {key: j, operator: Exists}, {key: k, operator: Gt, value: "1"}]}`,
 			reason: "TaintToleration", message: "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"},

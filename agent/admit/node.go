@@ -22,6 +22,9 @@ type Node struct {
 	Allocatable v1.ResourceList
 	// MaxPods is how many pods may run at one time.
 	MaxPods int
+	// OwnPorts are the ports of TCP that the agent listens on: no pod of a network
+	// of its own has them of the host.
+	OwnPorts []uint16
 	// Kernel is the kernel's release, such as 6.12.41-v8+. It decides which
 	// sysctls are safe.
 	Kernel string

@@ -1,6 +1,9 @@
 package admit
 
 import (
+	"fmt"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/pod"
@@ -39,6 +42,23 @@ func anyHostPort(p *v1.Pod, f func(*v1.ContainerPort) bool) bool {
 		}
 	}
 	return false
+}
+
+// checkOwnPorts keeps the agent's own ports from pods: the rule that leads a
+// host port to a pod comes before who listens. On the host's network the
+// kernel says that the port is in use, as with a kubelet.
+func checkOwnPorts(p *v1.Pod, node *Node) *Rejection {
+	if p.Spec.HostNetwork {
+		return nil
+	}
+	var own int32
+	if !anyHostPort(p, func(port *v1.ContainerPort) bool {
+		own = port.HostPort
+		return protocol(port) == v1.ProtocolTCP && own <= 65535 && slices.Contains(node.OwnPorts, uint16(own))
+	}) {
+		return nil
+	}
+	return predicate(ReasonNodePorts, fmt.Sprintf("host port %d is one that the node's agent listens on: give the pod another hostPort", own))
 }
 
 func anyPort(c *v1.Container, f func(*v1.ContainerPort) bool) bool {

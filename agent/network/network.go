@@ -46,6 +46,9 @@ type Config struct {
 	// World are the node's own addresses on the way to the world, and the
 	// routers there: pods' networks must not have them. It may be nil.
 	World func() ([]netip.Addr, error)
+	// Ports are those of TCP that the agent listens on: no pod has them of the
+	// host.
+	Ports []uint16
 	// Binary is what the runtime is to call: the path of this program.
 	Binary string
 	// Info is what the runtime says of its configuration: where it looks for
@@ -268,6 +271,7 @@ func (n *Network) look(ctx context.Context) error {
 		return doubt
 	}
 	wanted := wanted(n.cfg.Settings, own, n.directly(was))
+	wanted.Reserved = n.cfg.Ports
 	if err := n.share(ctx, &wanted, was); err != nil {
 		return err
 	}

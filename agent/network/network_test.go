@@ -172,6 +172,29 @@ func TestConfigured(t *testing.T) {
 	})
 }
 
+// TestReservedPorts has the plugin know which ports of the host no pod has.
+func TestReservedPorts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, func(c *Config) {
+			c.Networks, c.Ports = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, []uint16{10248, 10250}
+		})
+		l.run(t, func() {
+			data, err := os.ReadFile(filepath.Join(l.folder, FileName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := cni.ParseConflist(data)
+			if err != nil || !slices.Equal(c.Reserved, []uint16{10248, 10250}) || !slices.Equal(l.shelf.made[0].Reserved, c.Reserved) {
+				t.Errorf("reserved are %v: %v", c.Reserved, err)
+			}
+			l.look()
+			if len(l.shelf.made) != 1 {
+				t.Errorf("what was written is not what is wanted: %+v", l.shelf.made)
+			}
+		})
+	})
+}
+
 // TestAssigned is a node to which a controller gives its network a while after
 // it was made, later another one, and which then starts without any server.
 func TestAssigned(t *testing.T) {

@@ -17,10 +17,13 @@ const (
 const (
 	maxRanges = 8
 	maxDirect = 1024
-	minMTU    = 68 // RFC 791
-	maxMTU    = 65535
-	maxPath   = 4095 // PATH_MAX, without the zero byte
-	maxRefuse = 512
+
+	maxReserved = 64
+	maxPort     = 65535
+	minMTU      = 68 // RFC 791
+	maxMTU      = 65535
+	maxPath     = 4095 // PATH_MAX, without the zero byte
+	maxRefuse   = 512
 )
 
 // Config is the configuration of a network, without what is of one attachment.
@@ -55,6 +58,8 @@ type Config struct {
 	Hairpin bool
 	// Promiscuous has the bridge take all packets, in place of Hairpin.
 	Promiscuous bool
+	// Reserved are ports of TCP of the host that no container has.
+	Reserved []uint16
 	// StateDir is the folder for what has to be remembered, an absolute path.
 	StateDir string
 }
@@ -110,6 +115,17 @@ func (c *Config) field(d *decoder, at *place, value []byte) {
 		d.list(at, value, maxDirect, func(at *place, value []byte) {
 			if p := d.subnet(at, value); p.IsValid() {
 				c.Direct = append(c.Direct, p)
+			}
+		})
+	case "reserved":
+		c.Reserved = nil
+		d.list(at, value, maxReserved, func(at *place, value []byte) {
+			switch port := d.number(at, value, maxPort); {
+			case d.fault != nil:
+			case port == 0:
+				d.fail(at, CodeConfig, "0 is no port: write 1 to %d", maxPort)
+			default:
+				c.Reserved = append(c.Reserved, uint16(port))
 			}
 		})
 	case "hairpin":

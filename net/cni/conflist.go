@@ -65,6 +65,13 @@ func (c *Config) appendFields(out []byte) []byte {
 		out = append(p.AppendTo(append(spaced(out, i), '"')), '"')
 	}
 	out = append(out, "],\n"...)
+	if len(c.Reserved) > 0 {
+		out = append(out, `      "reserved": [`...)
+		for i, port := range c.Reserved {
+			out = strconv.AppendUint(spaced(out, i), uint64(port), 10)
+		}
+		out = append(out, "],\n"...)
+	}
 	out = appendFlag(out, "masquerade", c.Masquerade)
 	out = appendFlag(out, "hairpin", c.Hairpin)
 	out = appendFlag(out, "promiscuous", c.Promiscuous)

@@ -20,7 +20,8 @@ func conflists() map[string]Config {
 			{Subnet: netip.MustParsePrefix("10.42.3.0/24"), Gateway: netip.MustParseAddr("10.42.3.1")},
 			{Subnet: netip.MustParsePrefix("fd00:3::/64")},
 		},
-		Direct: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00::/16")},
+		Reserved: []uint16{10248, 10250},
+		Direct:   []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 	}
 	moved := Default()
 	moved.Ranges, moved.Kept = small.Ranges, []Range{{Subnet: netip.MustParsePrefix("10.42.0.0/16")}, {Subnet: netip.MustParsePrefix("10.7.0.0/24"), Gateway: netip.MustParseAddr("10.7.0.9")}}
@@ -95,6 +96,15 @@ func TestConflistOfWhatIsWrong(t *testing.T) {
 		_, err := Conflist(test.config, test.name, test.version)
 		if e, ok := errors.AsType[*Error](err); !ok || !strings.HasPrefix(e.Details, test.want) {
 			t.Errorf("got %v, want %s", err, test.want)
+		}
+	}
+}
+
+func TestReserved(t *testing.T) {
+	for _, list := range []string{"[0]", "[65536]", "[-1]", `["80"]`, "80", "[1.5]"} {
+		text := `{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "tinylet-cni", "ranges": [{"subnet": "10.1.0.0/24"}], "reserved": ` + list + `}]}`
+		if c, err := ParseConflist([]byte(text)); err == nil {
+			t.Errorf("%s was read as %v", list, c.Reserved)
 		}
 	}
 }

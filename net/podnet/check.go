@@ -55,7 +55,8 @@ func (n *Network) check(p *Pod) error {
 		return err
 	}
 	d, _ := detailOf(lease)
-	if err := n.checkRules(d.Ports); err != nil {
+	ports, _ := n.cfg.allowed(d.Ports)
+	if err := n.checkRules(ports); err != nil {
 		return err
 	}
 	return n.checkSender(senderOf(lease))

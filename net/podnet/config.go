@@ -31,6 +31,9 @@ type Config struct {
 	Hairpin bool
 	// Promiscuous has the bridge itself do that.
 	Promiscuous bool
+	// Reserved are ports of TCP of the host that no pod has: others listen there,
+	// or will.
+	Reserved []uint16
 	// StateDir holds the leases. They do not outlive the boot, so it may be in
 	// a tmpfs.
 	StateDir string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,31 @@ type PortInUse struct{ Port nft.Port }
 // Error names the port.
 func (e *PortInUse) Error() string {
 	return fmt.Sprintf("port %d/%v of the host is in use by a process of the host", e.Port.Host, e.Port.Protocol)
+}
+
+// PortReserved says that a pod wants a port of the host that no pod may have.
+type PortReserved struct{ Port nft.Port }
+
+// Error names the port.
+func (e *PortReserved) Error() string {
+	return fmt.Sprintf("port %d/%v of the host is the node's own: give the pod another hostPort", e.Port.Host, e.Port.Protocol)
+}
+
+func (c *Config) reserved(p nft.Port) bool {
+	return p.Protocol == nft.TCP && slices.Contains(c.Reserved, p.Host)
+}
+
+// allowed divides ports into those that pods may have, and those that an
+// earlier configuration has given them.
+func (c *Config) allowed(ports []nft.Port) (may, not []nft.Port) {
+	for _, p := range ports {
+		if c.reserved(p) {
+			not = append(not, p)
+		} else {
+			may = append(may, p)
+		}
+	}
+	return may, not
 }
 
 // checkFree looks whether processes of the host leave ports alone, in the

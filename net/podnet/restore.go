@@ -9,10 +9,11 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// holder is a lease with ports that are not being taken away.
+// holder is a lease with ports that are not being taken away. Not are those that
+// it has of an earlier configuration and may not have.
 type holder struct {
-	owner string
-	ports []nft.Port
+	owner      string
+	ports, not []nft.Port
 }
 
 // holders are all, those first that were first: where two want one port, it was
@@ -26,7 +27,8 @@ func (n *Network) holders() ([]holder, error) {
 	var all []holder
 	for _, l := range leases {
 		if d, _ := detailOf(l); len(d.Ports) > 0 && !d.Leaving {
-			all = append(all, holder{l.Owner, d.Ports})
+			may, not := n.cfg.allowed(d.Ports)
+			all = append(all, holder{l.Owner, may, not})
 		}
 	}
 	n.did("leases listed")
@@ -69,8 +71,8 @@ func (n *Network) withPorts(table *nft.Table, write func(ports func() ([]nft.Por
 	return table.RemovePorts(slices.DeleteFunc(put, func(p nft.Port) bool { return stay[p.Owner] }))
 }
 
-// restorePorts puts the ports of all leases back that are not there, and tells
-// which cannot be.
+// restorePorts puts the ports of all leases back that are not there, takes those
+// away that no pod may have, and tells which cannot be.
 func (n *Network) restorePorts(table *nft.Table) error {
 	holders, err := n.holders()
 	if err != nil {
@@ -78,7 +80,7 @@ func (n *Network) restorePorts(table *nft.Table) error {
 	}
 	var errs []error
 	for _, h := range holders {
-		errs = append(errs, n.restore(table, h))
+		errs = append(errs, n.restore(table, h), table.RemovePorts(h.not))
 	}
 	return errors.Join(errs...)
 }

@@ -70,6 +70,9 @@ func (n *Network) setup(p Pod) (Result, error) {
 
 // lease takes the pod's addresses, and writes down what is going to be made.
 func (n *Network) lease(p *Pod) (ipam.Lease, []nft.Port, error) {
+	if _, not := n.cfg.allowed(p.Ports); not != nil {
+		return ipam.Lease{}, nil, &PortReserved{Port: not[0]}
+	}
 	l, err := n.leases.Take(ipam.Request{Owner: p.Owner(), Key: p.key(), Pod: p.label(), Ranges: n.cfg.Ranges, Wanted: p.Wanted})
 	if err != nil {
 		return l, nil, err

@@ -36,7 +36,7 @@ func open(c cni.Config) (cni.Network, error) {
 func Pods(c cni.Config) podnet.Config {
 	return podnet.Config{
 		Bridge: c.Bridge, MTU: c.MTU, Ranges: ranges(c.Ranges), Kept: ranges(c.Kept),
-		Masquerade: c.Masquerade, Direct: c.Direct, Hairpin: c.Hairpin, Promiscuous: c.Promiscuous, StateDir: c.StateDir,
+		Masquerade: c.Masquerade, Direct: c.Direct, Hairpin: c.Hairpin, Promiscuous: c.Promiscuous, StateDir: c.StateDir, Reserved: c.Reserved,
 	}
 }
 

@@ -1,0 +1,20 @@
+package config
+
+import "slices"
+
+// OwnPorts are the ports of TCP that the agent itself listens on: those of
+// the server, and of /healthz with the status page.
+func (c *Config) OwnPorts() []uint16 {
+	var ports []uint16
+	add := func(port int32) {
+		if port > 0 && port <= 65535 && !slices.Contains(ports, uint16(port)) {
+			ports = append(ports, uint16(port))
+		}
+	}
+	add(c.Kubelet.Port)
+	if c.Kubelet.HealthzPort != nil {
+		add(*c.Kubelet.HealthzPort)
+	}
+	slices.Sort(ports)
+	return ports
+}
