@@ -36,7 +36,7 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 		return fmt.Errorf("find out what the runtime has to call for the pods' network: %w", err)
 	}
 	c := network.Config{
-		Settings: cfg.Tinylet.Network, Networks: cfg.PodNetworks(), World: world, Binary: binary,
+		Settings: cfg.Tinylet.Network, Networks: cfg.PodNetworks(), World: world, Binary: binary, Ports: cfg.OwnPorts(),
 		Info: rt.Info,
 		Pods: func(c cni.Config) (network.Pods, error) { return podnet.New(plugin.Pods(c)) },
 		Containers: func(ctx context.Context) ([]string, bool) {
@@ -104,13 +104,8 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 	}
 	router, err := routes.New(routes.Config{
 		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
-		Direct: func(networks []netip.Prefix) { p.network.Direct(networks) },
-		Server: func() []netip.Addr {
-			if client := p.cluster.identity.Current(); client != nil {
-				return client.Addresses()
-			}
-			return nil
-		},
+		Direct:    func(networks []netip.Prefix) { p.network.Direct(networks) },
+		Server:    p.cluster.serverAddresses,
 		File:      filepath.Join(cfg.Paths.State, "nodes.json"),
 		Recovered: p.cluster.recovered, Events: p.events, Log: log,
 	})
@@ -142,13 +137,19 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 	}
 	proxy, err := services.New(services.Config{
 		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
+		Server: p.cluster.serverAddresses, Host: hostAddresses, Ports: cfg.OwnPorts(),
 		Open:      func() (services.Table, error) { return nft.Open() },
 		Recovered: p.cluster.recovered, Events: p.events, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	c.Beside = append(c.Beside, proxy.Run)
+	c.Beside = append(c.Beside, proxy.Run, func(ctx context.Context) error {
+		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
+		proxy.Moved()
+		return err
+	})
+	c.Moved = afterwards(c.Moved, proxy.Moved)
 	c.Problems = append(c.Problems, proxy.Problem)
 	c.Ensured = afterwards(c.Ensured, proxy.Look)
 	return nil
@@ -247,6 +248,35 @@ func watchLinks(ctx context.Context, told func()) error {
 // watchRules hears of the rules that pods share.
 func watchRules(bridge string) func(ctx context.Context, told func()) error {
 	return func(ctx context.Context, told func()) error { return podnet.Watch(ctx, bridge, told) }
+}
+
+// serverAddresses are where the API server is, as far as is known.
+func (c *cluster) serverAddresses() []netip.Addr {
+	if client := c.identity.Current(); client != nil {
+		return client.Addresses()
+	}
+	return nil
+}
+
+// hostAddresses are this machine's addresses, and those of the routers that it
+// reaches the world by. What the kernel does not tell is left out.
+func hostAddresses() (own, routers []netip.Addr) {
+	h, err := link.Open()
+	if err != nil {
+		return nil, nil
+	}
+	defer h.Close()
+	addresses, _ := h.Addresses(0)
+	for _, a := range addresses {
+		own = append(own, a.Prefix.Addr())
+	}
+	up, _ := h.Uplink()
+	for _, a := range []netip.Addr{up.Gateway4, up.Gateway6} {
+		if a.IsValid() && !a.IsLinkLocalUnicast() {
+			routers = append(routers, a)
+		}
+	}
+	return own, routers
 }
 
 // moved says that the node's addresses may be others.

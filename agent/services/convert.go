@@ -15,15 +15,15 @@ func compare(a, b follow.Key) int {
 }
 
 // convert makes what the table needs of all Services and their slices, in
-// order.
-func convert(all map[follow.Key]service, ends map[follow.Key]slice, bridge string) []nft.Service {
+// order. What services may not have is left out, and told.
+func convert(all map[follow.Key]service, ends map[follow.Key]slice, bridge string, apart apart) (out []nft.Service, claims []claim) {
 	of := make(map[follow.Key][]slice, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(ends), compare) {
 		s := ends[key]
 		key.Name = s.service
 		of[key] = append(of[key], s)
 	}
-	out := make([]nft.Service, 0, len(all))
+	out = make([]nft.Service, 0, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(all), compare) {
 		s := all[key]
 		first := len(out)
@@ -36,11 +36,12 @@ func convert(all map[follow.Key]service, ends map[follow.Key]slice, bridge strin
 			if !slices.ContainsFunc(out[first:], same) {
 				r := s.rule(name, p, of[key])
 				r.Bridge = bridge
+				claims = append(claims, apart.strip(key, &r)...)
 				out = append(out, r)
 			}
 		}
 	}
-	return out
+	return out, claims
 }
 
 // rule is one port of a Service.

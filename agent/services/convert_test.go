@@ -91,7 +91,8 @@ func converted(svcs []*v1.Service, slices []*discoveryv1.EndpointSlice) []nft.Se
 			of[follow.Key{Namespace: s.Namespace, Name: s.Name}] = k
 		}
 	}
-	return convert(kept, of, "pods0")
+	out, _ := convert(kept, of, "pods0", apart{})
+	return out
 }
 
 func seconds(n int32) *v1.SessionAffinityConfig {
@@ -253,6 +254,6 @@ func BenchmarkConvert(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		convert(kept, of, "pods0")
+		convert(kept, of, "pods0", apart{})
 	}
 }

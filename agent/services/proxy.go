@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +42,7 @@ const (
 // Table is where services are kept, as *nft.Table does it. It is for one
 // goroutine.
 type Table interface {
-	SyncServices(all []nft.Service) error
+	SyncServices(all []nft.Service, apart nft.Apart) error
 	Close() error
 }
 
@@ -51,6 +52,13 @@ type Config struct {
 	NodeName string
 	// Bridge is the name of the pods' bridge.
 	Bridge string
+	// Server answers where the API server is, as far as is known, and Host which
+	// addresses this machine has and which its routers have: no Service has those
+	// of others, nor Ports (of TCP, which the agent listens on) of its own. They
+	// must not wait for anybody but the kernel, and may be nil.
+	Server func() []netip.Addr
+	Host   func() (own, routers []netip.Addr)
+	Ports  []uint16
 	// Open opens the table, which stays open.
 	Open      func() (Table, error)
 	Recovered apiclient.Recoveries
@@ -74,7 +82,8 @@ type Proxy struct {
 	table   Table
 	outage  *apiclient.Outage
 	backoff apiclient.Backoff
-	count   int // as the log has told
+	count   int            // as the log has told
+	claims  map[claim]bool // as was told
 }
 
 // New makes a Proxy; nothing is asked or changed yet.
@@ -109,6 +118,10 @@ func (p *Proxy) Look() {
 	nudge(p.ready)
 	nudge(p.news)
 }
+
+// Moved says that the addresses of this machine or of the API server may be
+// others.
+func (p *Proxy) Moved() { nudge(p.news) }
 
 func (p *Proxy) changed() { nudge(p.news) }
 
@@ -202,14 +215,21 @@ func pause(ctx context.Context, d time.Duration) bool {
 // sync brings the table up to date. Until the server has told of all Services
 // and endpoints, it stays as it is: connections go on.
 func (p *Proxy) sync() error {
-	var all []nft.Service
-	known := false
+	var (
+		all    []nft.Service
+		claims []claim
+		none   nft.Apart
+		known  = false
+		apart  = p.apart()
+	)
 	p.services.View(func(services map[follow.Key]service) {
-		known = p.slices.View(func(slices map[follow.Key]slice) { all = convert(services, slices, p.cfg.Bridge) })
+		none = apart.table(services)
+		known = p.slices.View(func(slices map[follow.Key]slice) { all, claims = convert(services, slices, p.cfg.Bridge, apart) })
 	})
 	if !known {
 		return nil
 	}
+	p.tell(claims)
 	if p.table == nil {
 		table, err := p.cfg.Open()
 		if err != nil {
@@ -217,7 +237,7 @@ func (p *Proxy) sync() error {
 		}
 		p.table = table
 	}
-	err := p.table.SyncServices(all)
+	err := p.table.SyncServices(all, none)
 	switch {
 	case err == nil && p.count != len(all):
 		p.count = len(all)
@@ -226,6 +246,33 @@ func (p *Proxy) sync() error {
 		p.close() // it is opened anew
 	}
 	return err
+}
+
+// apart is what no Service may have, as of now.
+func (p *Proxy) apart() apart {
+	a := apart{ports: p.cfg.Ports}
+	if p.cfg.Server != nil {
+		a.servers = p.cfg.Server()
+	}
+	if p.cfg.Host != nil {
+		a.own, a.routers = p.cfg.Host()
+	}
+	return a
+}
+
+// tell says once what Services claim and do not get.
+func (p *Proxy) tell(claims []claim) {
+	still := make(map[claim]bool, min(len(claims), maxClaims))
+	for _, c := range claims {
+		if len(still) == maxClaims {
+			break
+		}
+		if still[c] = true; !p.claims[c] {
+			p.cfg.Log.Warn("a Service claims what is the node's", "namespace", c.key.Namespace, "service", c.key.Name, "claim", c.why)
+			p.cfg.Events.Warning(pod.Ref{}, "ServiceAddressLeftOut", c.String())
+		}
+	}
+	p.claims = still
 }
 
 func (p *Proxy) close() {

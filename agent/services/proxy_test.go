@@ -32,15 +32,16 @@ type shelf struct {
 	mu                    sync.Mutex
 	opened, closed, syncs int
 	last                  []nft.Service
+	apart                 nft.Apart
 	fail                  error
 }
 
-func (s *shelf) SyncServices(all []nft.Service) error {
+func (s *shelf) SyncServices(all []nft.Service, apart nft.Apart) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.syncs++
 	if s.fail == nil {
-		s.last = all
+		s.last, s.apart = all, apart
 	}
 	return s.fail
 }
@@ -298,7 +299,7 @@ func TestHeard(t *testing.T) {
 	defer cancel()
 	told := make(chan struct{}, 1)
 	all.Go(func() { _ = p.Run(ctx) })
-	all.Go(func() { _ = netlink.In(ns, func() error { return podnet.Watch(ctx, func() { nudge(told) }) }) })
+	all.Go(func() { _ = netlink.In(ns, func() error { return podnet.Watch(ctx, "pods0", func() { nudge(told) }) }) })
 	all.Go(func() { // as agent/network looks
 		for nudge(told); ; {
 			select {

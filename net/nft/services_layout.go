@@ -40,11 +40,11 @@ func nodePortMap(f family) set {
 
 // serviceChains are those that stand before the services' own. They come
 // behind the host ports', and before what masquerades pods.
-func serviceChains() []chain {
+func serviceChains(apart Apart) []chain {
 	jump := []*rule{when("").jump(chainServices)}
 	return []chain{
 		{name: chainReject, rules: rejecting()},
-		{name: chainServices, rules: choosing()},
+		{name: chainServices, rules: append(apart.rules(), choosing()...)},
 		{name: chainServicesPre, kind: "nat", hook: unix.NF_INET_PRE_ROUTING, priority: -99, rules: jump},
 		{name: chainServicesOutput, kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: -99, rules: jump},
 		{name: chainServicesPosting, kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: 99, rules: []*rule{

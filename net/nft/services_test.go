@@ -49,7 +49,7 @@ func someServices() []Service {
 
 func syncs(t testing.TB, table *Table, all ...Service) {
 	t.Helper()
-	if err := table.SyncServices(all); err != nil {
+	if err := table.SyncServices(all, Apart{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,7 +57,7 @@ func syncs(t testing.TB, table *Table, all ...Service) {
 func TestServicesGolden(t *testing.T) {
 	ns := nstest.New(t)
 	table := open(t, ns)
-	if err := table.SyncServices(nil); !errors.Is(err, ErrNoTable) {
+	if err := table.SyncServices(nil, Apart{}); !errors.Is(err, ErrNoTable) {
 		t.Errorf("no table: %v", err)
 	}
 	ensure(t, table, both, true)
@@ -315,7 +315,7 @@ func TestBadServices(t *testing.T) {
 	} {
 		all := someServices()
 		spoil(&all[0])
-		if err := table.SyncServices(all); err == nil {
+		if err := table.SyncServices(all, Apart{}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -476,5 +476,54 @@ func BenchmarkSyncServices(b *testing.B) {
 				syncs(b, table, all...)
 			}
 		})
+	}
+}
+
+// TestApart has services claim what none may have, as if they had got there
+// before anybody left them out.
+func TestApart(t *testing.T) {
+	n, table := reach(t, both)
+	n.serve(n.outside, ":6443", "API server")
+	n.serve(n.host, ":10250", "node")
+	claims := Service{Name: "evil/api", Protocol: TCP, IPs: addrs("10.96.0.1"), External: addrs("192.0.2.2", "2001:db8::2", "192.0.2.1"), Port: 6443,
+		Endpoints: ends("10.244.1.2:80", "[fd00:244:1::2]:80")}
+	own := Service{Name: "evil/own", Protocol: TCP, IPs: addrs("10.96.0.2"), External: addrs("192.0.2.1", "2001:db8::1"), Port: 10250, NodePort: 10250,
+		Endpoints: ends("10.244.1.2:80", "[fd00:244:1::2]:80")}
+	asks := func(ns *os.File, addr, want string) {
+		t.Helper()
+		if got, _, _ := strings.Cut(n.ask(ns, "tcp", addr, patience), " 1"); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", addr, got, want)
+		}
+	}
+	syncs(t, table, claims, own)
+	asks(n.host, "192.0.2.2:6443", "a") // that is what is at stake
+	asks(n.host, "192.0.2.1:10250", "a")
+	apart := Apart{Hosts: addrs("192.0.2.2", "2001:db8::2", "::ffff:192.0.2.2"), Ports: []uint16{10250, 10248, 10250}}
+	if err := table.SyncServices([]Service{claims, own}, apart); err != nil {
+		t.Fatal(err)
+	}
+	for _, ns := range []*os.File{n.host, n.b} {
+		asks(ns, "192.0.2.2:6443", "API server")
+		asks(ns, "[2001:db8::2]:6443", "API server")
+		asks(ns, "192.0.2.1:10250", "node")
+		asks(ns, "[2001:db8::1]:10250", "node")
+	}
+	asks(n.outside, "192.0.2.1:10250", "node")
+	asks(n.host, "192.0.2.9:10250", "node") // by the port of the node
+	// What they may have they have.
+	asks(n.b, "10.96.0.1:6443", "a")
+	asks(n.host, "192.0.2.1:6443", "a")
+	asks(n.b, "10.96.0.2:10250", "a")
+	if err := table.SyncServices([]Service{claims, own}, apart); err != nil {
+		t.Fatal(err)
+	}
+	// Others come to be known.
+	apart.Hosts = addrs("192.0.2.3")
+	if err := table.SyncServices([]Service{claims, own}, apart); err != nil {
+		t.Fatal(err)
+	}
+	asks(n.host, "192.0.2.2:6443", "a")
+	if err := table.Verify(both); err != nil {
+		t.Error(err)
 	}
 }

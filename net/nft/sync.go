@@ -19,13 +19,15 @@ import (
 // (ErrNoTable). After an error nothing has changed but, if it says so,
 // connections that were not forgotten. Where two services claim the same
 // address and port, one whose cluster IP it is has it, or the first by name; one
-// that makes no sense is an error.
-func (t *Table) SyncServices(all []Service) error {
+// that makes no sense is an error. What is Apart no service has, whatever it
+// claims.
+func (t *Table) SyncServices(all []Service, apart Apart) error {
 	want, err := plan(all)
 	if err != nil {
 		return fmt.Errorf("make services: %w", err)
 	}
-	have, err := t.wrote()
+	apart = apart.checked()
+	have, err := t.wrote(apart)
 	if err == nil && have != nil {
 		err = t.change(have, want)
 		if conflicts(err) {
@@ -33,7 +35,7 @@ func (t *Table) SyncServices(all []Service) error {
 		}
 	}
 	if err == nil && have == nil {
-		err = t.renew(want)
+		err = t.renew(want, apart)
 	}
 	if err != nil {
 		t.services = nil
@@ -48,11 +50,11 @@ func ofServices(name string) bool { return strings.HasPrefix(name, servicePrefix
 
 // wrote is what this Table has written, nil if it is not there any more: what
 // stands before the services' own chains is then gone, or was edited.
-func (t *Table) wrote() (*services, error) {
+func (t *Table) wrote(apart Apart) (*services, error) {
 	if t.services == nil {
 		return nil, nil
 	}
-	for _, c := range serviceChains() {
+	for _, c := range serviceChains(apart) {
 		var have [][]byte
 		err := t.eachRule(c.name, func(_ string, a []byte) { have = append(have, a) })
 		if err != nil || !slices.EqualFunc(c.rules, have, (*rule).is) {
@@ -70,10 +72,10 @@ func conflicts(err error) bool {
 // renew deletes all that is of services, whoever made it, and makes what is
 // wanted. Endpoints keep the clients that they have, unless an older agent noted
 // them in another way.
-func (t *Table) renew(want *services) error {
-	err := t.beginAnew(want, want.ends)
+func (t *Table) renew(want *services, apart Apart) error {
+	err := t.beginAnew(want, want.ends, apart)
 	if errors.Is(err, unix.EEXIST) {
-		err = t.beginAnew(want, nil)
+		err = t.beginAnew(want, nil, apart)
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return ErrNoTable
@@ -82,7 +84,7 @@ func (t *Table) renew(want *services) error {
 }
 
 // beginAnew is renew, but for the sets of clients that are kept.
-func (t *Table) beginAnew(want *services, keep map[string]sticky) error {
+func (t *Table) beginAnew(want *services, keep map[string]sticky, apart Apart) error {
 	return t.retry(func(generation uint32) error {
 		chains, sets, err := t.named(ofServices)
 		if err != nil {
@@ -95,8 +97,8 @@ func (t *Table) beginAnew(want *services, keep map[string]sticky) error {
 			t.newSet(vipMap(f))
 			t.newSet(nodePortMap(f))
 		}
-		t.newChains(serviceChains())
-		t.newRules(serviceChains())
+		t.newChains(serviceChains(apart))
+		t.newRules(serviceChains(apart))
 		t.put(&services{}, want)
 		return t.commit()
 	})

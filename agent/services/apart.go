@@ -1,0 +1,81 @@
+package services
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// maxClaims bounds the claims that are told: whoever may make Services may make
+// any number.
+const maxClaims = 64
+
+// apart is what no Service may have on this node.
+type apart struct {
+	// servers are where the API server is: led elsewhere, the node would not hear
+	// of the Service's end.
+	servers []netip.Addr
+	// routers are the machines that the node reaches the world by.
+	routers []netip.Addr
+	// own are this machine's addresses, of which no Service has these ports.
+	own   []netip.Addr
+	ports []uint16
+}
+
+// claim is one that was left out.
+type claim struct {
+	key follow.Key
+	why string
+}
+
+func (c claim) String() string {
+	return fmt.Sprintf("Service %.63q of namespace %.63q claims %s, which it does not get on this node", c.key.Name, c.key.Namespace, c.why)
+}
+
+// kubernetes is the Service by which pods reach the API server. Its cluster IP
+// may be what this node reaches it by as well.
+var kubernetes = follow.Key{Namespace: "default", Name: "kubernetes"}
+
+// strip takes from a Service's port what it may not have. Endpoints may be
+// anything: those of default/kubernetes are the API server.
+func (a *apart) strip(key follow.Key, s *nft.Service) (claims []claim) {
+	ours := s.Protocol == nft.TCP && slices.Contains(a.ports, s.Port)
+	keep := func(all []netip.Addr, cluster bool) (kept []netip.Addr) {
+		for _, ip := range all {
+			why := ""
+			switch {
+			case slices.Contains(a.servers, ip) && !(cluster && key == kubernetes):
+				why = fmt.Sprintf("%v, the API server's address", ip)
+			case slices.Contains(a.routers, ip):
+				why = fmt.Sprintf("%v, the address of this node's router", ip)
+			case ours && slices.Contains(a.own, ip):
+				why = fmt.Sprintf("%v, the node's own port", netip.AddrPortFrom(ip, s.Port))
+			}
+			if why == "" {
+				kept = append(kept, ip)
+				continue
+			}
+			claims = append(claims, claim{key, why})
+		}
+		return kept
+	}
+	s.IPs, s.External = keep(s.IPs, true), keep(s.External, false)
+	if s.Protocol == nft.TCP && slices.Contains(a.ports, s.NodePort) {
+		claims = append(claims, claim{key, fmt.Sprintf("node port %d, the node's own port", s.NodePort)})
+		s.NodePort = 0
+	}
+	return claims
+}
+
+// table is the same for the table, which holds it against Services that the
+// node has not been told of as they are. Where the API server is reached by the
+// cluster IP of default/kubernetes, that address is a Service's.
+func (a *apart) table(all map[follow.Key]service) nft.Apart {
+	hosts := slices.DeleteFunc(slices.Concat(a.servers, a.routers), func(ip netip.Addr) bool {
+		return slices.Contains(all[kubernetes].ips, ip)
+	})
+	return nft.Apart{Hosts: hosts, Ports: a.ports}
+}
