@@ -39,7 +39,7 @@ var features = []feature{
 var kernelOptions = []string{
 	"CONFIG_CGROUPS", "CONFIG_MEMCG", "CONFIG_CPUSETS", "CONFIG_CGROUP_PIDS", "CONFIG_CGROUP_SCHED",
 	"CONFIG_BLK_CGROUP", "CONFIG_PSI", "CONFIG_PSI_DEFAULT_DISABLED", "CONFIG_USER_NS", "CONFIG_SECCOMP_FILTER",
-	"CONFIG_NF_TABLES_INET",
+	"CONFIG_NF_TABLES_INET", optionBridgeFamily,
 }
 
 func (t tree) kernel() Kernel {

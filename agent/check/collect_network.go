@@ -15,6 +15,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
 )
 
 // ownConfig is the configuration that the agent writes (agent/network), under
@@ -174,7 +175,24 @@ func hostNetwork(bridge string) HostNetwork {
 		n.RulesErr = err.Error()
 	}
 	n.RulesKnown = err == nil
+	n.BridgeFamily = bridgeFamily()
 	return n
+}
+
+// bridgeFamily asks whether what pods send can be judged on their bridge.
+func bridgeFamily() Known {
+	senders, err := nft.OpenSenders()
+	if err == nil {
+		defer senders.Close()
+		err = senders.Supported()
+	}
+	switch {
+	case err == nil:
+		return Yes
+	case errors.Is(err, nft.ErrNoBridgeFamily):
+		return No
+	}
+	return Unknown
 }
 
 func hostUses(bridge string) ([]UsedNetwork, error) {

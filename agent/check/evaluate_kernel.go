@@ -69,11 +69,39 @@ func judgeNetworkFeatures(k *Kernel, n *Network) []Finding {
 	out = append(out, tables)
 	if tables.Level != Fail { // what follows needs it
 		out = append(out, judgeModules(k, "masquerade", natModules, noRules))
+		out = append(out, judgeSpoofing(k, n)...)
 		if n.Services {
 			out = append(out, judgeModules(k, "services", serviceModules, "pods cannot reach Services (network.services)"))
 		}
 	}
 	return append(out, judgeModule(k, "bandwidth", "sch_tbf", Warn, "pods whose annotations limit their bandwidth do not start", "CONFIG_NET_SCH_TBF"))
+}
+
+// optionBridgeFamily has nftables judge what goes over a bridge. It is of no
+// module of its own.
+const optionBridgeFamily = "CONFIG_NF_TABLES_BRIDGE"
+
+// judgeSpoofing: without it pods start all the same. What neither the kernel nor
+// its configuration tells is left out.
+func judgeSpoofing(k *Kernel, n *Network) []Finding {
+	const id = "pod-spoofing"
+	has := n.Host.BridgeFamily
+	if has == Unknown {
+		switch k.Config[optionBridgeFamily] {
+		case "y", "m":
+			has = Yes
+		case "n":
+			has = No
+		}
+	}
+	switch has {
+	case Yes:
+		return []Finding{ok(id, "the kernel's nf_tables has the family bridge: pods send from their own addresses alone")}
+	case No:
+		return []Finding{warn(id, "the kernel's nf_tables has no family bridge: a pod can send with the addresses of other pods and of the gateway", rebuild(optionBridgeFamily))}
+	case Unknown:
+	}
+	return nil
 }
 
 // natModules are what the rules of the pods' network are made of.

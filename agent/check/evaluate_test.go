@@ -33,7 +33,7 @@ func healthy() Facts {
 		Network: Network{
 			Mode: "bridge", Bridge: "tinylet0", Pods: []netip.Prefix{pods4, pods6}, ConfigFolder: "/etc/cni/net.d", Ours: true,
 			Plugin: Plugin{Path: "/opt/cni/bin/tinylet-cni", State: PluginThere, Target: "/usr/bin/tinylet", Writable: true},
-			Host:   HostNetwork{Known: true, RulesKnown: true, Used: []UsedNetwork{address("192.0.2.0/24", "eth0"), address("fd00:1::/64", "eth0"), route("10.99.0.0/16", "tun0")}},
+			Host:   HostNetwork{Known: true, RulesKnown: true, BridgeFamily: Yes, Used: []UsedNetwork{address("192.0.2.0/24", "eth0"), address("fd00:1::/64", "eth0"), route("10.99.0.0/16", "tun0")}},
 		},
 		Config: Config{File: "/etc/tinylet/config.yaml"},
 	}
@@ -195,6 +195,13 @@ func TestEvaluate(t *testing.T) {
 		{name: "no bridge", change: module("bridge", No), id: "bridge", level: Fail, what: "bridge", remedy: "modprobe bridge"},
 		{name: "no nf_tables", change: module("nf_tables", No), id: "nf-tables", level: Fail, what: "nf_tables", remedy: "CONFIG_NF_TABLES=y"},
 		{name: "no nf_tables for another's network", change: all(module("nf_tables", No), network(mode("cni", "10-x.conflist"))), id: "nf-tables", level: Warn, what: "nf_tables", remedy: "modprobe nf_tables"},
+		{name: "no family bridge", change: network(func(n *Network) { n.Host.BridgeFamily = No }), id: "pod-spoofing", level: Warn, what: "addresses of other pods", remedy: "CONFIG_NF_TABLES_BRIDGE=y"},
+		{name: "no family bridge, by the configuration", id: "pod-spoofing", level: Warn, what: "family bridge", remedy: "CONFIG_NF_TABLES_BRIDGE=y", change: func(f *Facts) {
+			f.Network.Host.BridgeFamily, f.Kernel.Config = Unknown, map[string]string{"CONFIG_NF_TABLES_BRIDGE": "n"}
+		}},
+		{name: "the family bridge, by the configuration", id: "pod-spoofing", level: OK, what: "their own addresses", change: func(f *Facts) {
+			f.Network.Host.BridgeFamily, f.Kernel.Config = Unknown, map[string]string{"CONFIG_NF_TABLES_BRIDGE": "y"}
+		}},
 		{name: "no family inet", change: func(f *Facts) { f.Kernel.Config = map[string]string{"CONFIG_NF_TABLES_INET": "n"} }, id: "nf-tables", level: Fail, what: "inet", remedy: "CONFIG_NF_TABLES_INET"},
 		{name: "no conntrack", change: module("nf_conntrack", No), id: "masquerade", level: Fail, what: "no nf_conntrack:", remedy: "CONFIG_NF_CONNTRACK=y"},
 		{name: "no translation", change: module("nft_chain_nat", No), id: "masquerade", level: Fail, what: "nft_chain_nat", remedy: "modprobe -a nft_chain_nat), or build the kernel with CONFIG_NFT_NAT=y,"},
@@ -443,8 +450,8 @@ func drops(chains ...DroppingChain) func(*Facts) {
 // What is judged of the pods' network goes by who makes it.
 func TestNetworkIsJudgedByItsMode(t *testing.T) {
 	for name, want := range map[string]string{
-		"bridge": "veth bridge nf-tables masquerade bandwidth pod-network network-plugin network-overlap second-bridge forward-drop",
-		"routed": "veth bridge nf-tables masquerade bandwidth pod-network network-plugin network-overlap second-bridge forward-drop",
+		"bridge": "veth bridge nf-tables masquerade pod-spoofing bandwidth pod-network network-plugin network-overlap second-bridge forward-drop",
+		"routed": "veth bridge nf-tables masquerade pod-spoofing bandwidth pod-network network-plugin network-overlap second-bridge forward-drop",
 		"host":   "pod-network network-plugin",
 		"cni":    "veth bridge nf-tables pod-network",
 	} {

@@ -63,9 +63,11 @@ type HostNetwork struct {
 	// Dropping are chains of others that drop what is forwarded and have no
 	// rule for the pods' bridge; RulesKnown says that nftables has told, and
 	// RulesErr why it has not.
-	RulesKnown bool
-	RulesErr   string
-	Dropping   []DroppingChain
+	// BridgeFamily says whether nftables can have tables of the family bridge.
+	BridgeFamily Known
+	RulesKnown   bool
+	RulesErr     string
+	Dropping     []DroppingChain
 }
 
 // UsedNetwork is a network that is reached over an interface.

@@ -132,6 +132,7 @@ func netHead(doc *NetDocument) *table {
 		t.add("BRIDGE", bridgeText(doc))
 		t.add("MASQUERADE", masqueradeText(doc))
 		t.add("RULES", rulesText(doc))
+		t.add("SPOOFING", cmp.Or(doc.SpoofingProblem, "none: pods send from their own addresses alone"))
 	}
 	t.add("UPLINK", uplinkText(doc.Uplink))
 	return &t

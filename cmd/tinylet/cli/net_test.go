@@ -81,10 +81,12 @@ func TestNetTable(t *testing.T) {
 	damaged.Networks = damaged.Networks[:1]
 	damaged.Bridge = &BridgeDocument{Name: "tinylet0"}
 	damaged.RulesProblem = (&nft.Edited{What: "rules of chain guard"}).Error()
+	damaged.SpoofingProblem = nft.ErrNoBridgeFamily.Error()
 	behind := sampleNet()
 	behind.RulesProblem, behind.Pods = damaged.RulesProblem, nil
 	down := damaged
 	down.Bridge, down.Masquerade, down.RulesProblem = &BridgeDocument{Name: "tinylet0", Exists: true}, false, ""
+	down.SpoofingProblem = ""
 	for name, doc := range map[string]NetDocument{
 		"net.txt": full, "net-none.txt": fresh, "net-torn.txt": torn, "net-host.txt": host, "net-foreign.txt": foreign,
 		"net-shadowed.txt": shadowed, "net-damaged.txt": damaged, "net-down.txt": down, "net-behind.txt": behind,
@@ -273,6 +275,14 @@ func TestNetOfTheKernel(t *testing.T) {
 			return err
 		}
 		defer table.Close()
+		senders, err := nft.OpenSenders()
+		if err != nil {
+			return err
+		}
+		defer senders.Close()
+		if err := senders.Delete(); err != nil {
+			return err
+		}
 		h, err := link.Open()
 		if err != nil {
 			return err
@@ -283,7 +293,7 @@ func TestNetOfTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = show()
-	if p := got.Pods[0]; !p.InterfaceMissing || !p.Ports[0].Missing || got.Bridge.Exists || !strings.Contains(got.RulesProblem, "not there") {
+	if p := got.Pods[0]; !p.InterfaceMissing || !p.Ports[0].Missing || got.Bridge.Exists || !strings.Contains(got.RulesProblem, "not there") || got.SpoofingProblem == "" {
 		t.Errorf("what was taken away is not missed: %+v", got)
 	}
 }

@@ -34,9 +34,11 @@ type NetDocument struct {
 	Masquerade bool                  `json:"masquerade"`
 	Direct     []netip.Prefix        `json:"direct,omitempty"` // reached without masquerade
 	// RulesProblem is how the rules differ from what they should be.
-	RulesProblem string           `json:"rulesProblem,omitempty"`
-	Uplink       *UplinkDocument  `json:"uplink,omitempty"`
-	Pods         []PodNetDocument `json:"pods"`
+	RulesProblem string `json:"rulesProblem,omitempty"`
+	// SpoofingProblem is why pods can send with the addresses of others.
+	SpoofingProblem string           `json:"spoofingProblem,omitempty"`
+	Uplink          *UplinkDocument  `json:"uplink,omitempty"`
+	Pods            []PodNetDocument `json:"pods"`
 }
 
 // PodsNetworkDocument is a network that pods have addresses of.

@@ -163,6 +163,9 @@ func (d *NetDocument) kernel(c cni.Config, host *link.Handle, table *nft.Table) 
 		if err := d.rules(c, table); err != nil {
 			return err
 		}
+		if err := d.spoofing(table != nil); err != nil {
+			return err
+		}
 	}
 	return d.pods(c, links, table)
 }
@@ -206,6 +209,37 @@ func (d *NetDocument) rules(c cni.Config, table *nft.Table) error {
 		return nil
 	}
 	return err
+}
+
+// spoofing says why pods can send with the addresses of others. Without any
+// rules that is said already.
+func (d *NetDocument) spoofing(nftables bool) error {
+	if !nftables {
+		return nil
+	}
+	senders, err := nft.OpenSenders()
+	if err != nil {
+		return err
+	}
+	defer senders.Close()
+	err = senders.Verify()
+	if errors.Is(err, nft.ErrNoTable) {
+		if lacks := senders.Supported(); lacks != nil {
+			err = lacks
+		}
+	}
+	var edited *nft.Edited
+	switch {
+	case errors.Is(err, nft.ErrNoBridgeFamily):
+		d.SpoofingProblem = nft.ErrNoBridgeFamily.Error()
+	case errors.Is(err, nft.ErrNoTable):
+		d.SpoofingProblem = "nftables table bridge tinylet is not there: the agent makes it, or the next pod does"
+	case errors.As(err, &edited):
+		d.SpoofingProblem = "nftables table bridge tinylet was changed by somebody else (" + edited.What + "): the agent mends it"
+	default:
+		return err
+	}
+	return nil
 }
 
 // pods are those that have a lease.
