@@ -69,6 +69,14 @@ func (j *jobs) forget(waiter *job) {
 	delete(j.waiting, waiter)
 }
 
+// jobPath reads the answer to a call that begins a job.
+func jobPath(body []any) (path dbus.ObjectPath, err error) {
+	if err := dbus.Store(body, &path); err != nil {
+		return "", fmt.Errorf("read the job's path: %w", err)
+	}
+	return path, nil
+}
+
 // run calls a method of the manager that begins a job for a unit, the first of
 // its arguments, and waits for the job's end. Any result but done is an error.
 func (l *link) run(method, unit string, args ...any) error {
@@ -78,9 +86,9 @@ func (l *link) run(method, unit string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	var path dbus.ObjectPath
-	if err := dbus.Store(body, &path); err != nil {
-		return fmt.Errorf("read the job's path: %w", err)
+	path, err := jobPath(body)
+	if err != nil {
+		return err
 	}
 	timer := time.NewTimer(l.of.jobTime)
 	defer timer.Stop()

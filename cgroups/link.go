@@ -95,12 +95,17 @@ func (l *link) introduce(bus bool) error {
 	if err != nil {
 		return err
 	}
+	l.version, err = readVersion(body)
+	return err
+}
+
+// readVersion reads the answer to askVersion.
+func readVersion(body []any) (int, error) {
 	var version dbus.Variant
 	if err := dbus.Store(body, &version); err != nil {
-		return fmt.Errorf("read systemd's version: %w", err)
+		return 0, fmt.Errorf("read systemd's version: %w", err)
 	}
-	l.version = versionOf(version.Value())
-	return nil
+	return versionOf(version.Value()), nil
 }
 
 // askVersion asks systemd for its version, and again while it does not answer:

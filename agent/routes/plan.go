@@ -181,6 +181,10 @@ func (w *wanted) claim(h host, network netip.Prefix) string {
 	if i := slices.IndexFunc(h.server, network.Contains); i >= 0 {
 		return fmt.Sprintf("the API server is at %v", h.server[i])
 	}
+	leads := func(r link.Route) bool { return foreign(r) && r.Gateway.IsValid() && network.Contains(r.Gateway) }
+	if i := slices.IndexFunc(h.routes, leads); i >= 0 {
+		return fmt.Sprintf("this node's router is at %v", h.routes[i].Gateway)
+	}
 	i, _ := slices.BinarySearchFunc(w.claimed, network, compare)
 	for _, p := range w.claimed[max(i-1, 0):min(i+1, len(w.claimed))] {
 		if overlaps(p) {

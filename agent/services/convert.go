@@ -24,16 +24,21 @@ func convert(all map[follow.Key]service, ends map[follow.Key]slice, bridge strin
 		of[key] = append(of[key], s)
 	}
 	out = make([]nft.Service, 0, len(all))
+	type id struct {
+		name     string
+		protocol nft.Protocol
+	}
+	// The names of Services have no colon, but that is the API server's to say.
+	seen := make(map[id]bool, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(all), compare) {
 		s := all[key]
-		first := len(out)
 		for _, p := range s.ports {
 			name := key.Namespace + "/" + key.Name
 			if p.name != "" {
 				name += ":" + p.name
 			}
-			same := func(other nft.Service) bool { return other.Name == name && other.Protocol == p.protocol }
-			if !slices.ContainsFunc(out[first:], same) {
+			if this := (id{name, p.protocol}); !seen[this] {
+				seen[this] = true
 				r := s.rule(name, p, of[key])
 				r.Bridge = bridge
 				claims = append(claims, apart.strip(key, &r)...)

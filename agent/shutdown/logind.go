@@ -97,7 +97,12 @@ func (l *logind) Delay(ctx context.Context) (time.Duration, error) {
 	if err := l.property(ctx, "InhibitDelayMaxUSec", &micros); err != nil {
 		return 0, err
 	}
-	return time.Duration(min(micros, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond, nil
+	return delayOf(micros), nil
+}
+
+// delayOf is a time of logind's in microseconds.
+func delayOf(micros uint64) time.Duration {
+	return time.Duration(min(micros, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond
 }
 
 // Preparing implements login.
@@ -111,16 +116,21 @@ func (l *logind) Preparing(ctx context.Context) (preparing bool, err error) {
 func (l *logind) property(ctx context.Context, name string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var value dbus.Variant
-	err := l.conn.Object(loginService, loginObject).
-		CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, loginManager, name).Store(&value)
-	if err == nil {
-		err = value.Store(to)
-	}
-	if err != nil {
+	call := l.conn.Object(loginService, loginObject).
+		CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, loginManager, name)
+	if err := readProperty(call, to); err != nil {
 		return fmt.Errorf("read logind's %s: %w", name, err)
 	}
 	return nil
+}
+
+// readProperty reads the answer to a call for a property.
+func readProperty(call *dbus.Call, to any) error {
+	var value dbus.Variant
+	if err := call.Store(&value); err != nil {
+		return err
+	}
+	return value.Store(to)
 }
 
 // Inhibit implements login.

@@ -42,7 +42,8 @@ type Service struct {
 // maxAffinity is Kubernetes' own bound, a day.
 const maxAffinity = 24 * time.Hour
 
-func (s *Service) check() error {
+// Check is why SyncServices does not take the service.
+func (s *Service) Check() error {
 	switch {
 	case s.Name == "":
 		return fmt.Errorf("a service of port %d has no name", s.Port)

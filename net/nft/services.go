@@ -48,7 +48,7 @@ func plan(all []Service) (*services, error) {
 	slices.SortStableFunc(sorted, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
 	for i := range sorted {
 		s := &sorted[i]
-		if err := s.check(); err != nil {
+		if err := s.Check(); err != nil {
 			return nil, err
 		}
 		if seen[id{s.Name, s.Protocol}] {

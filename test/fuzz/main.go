@@ -24,7 +24,7 @@ func main() {
 }
 
 func run(each time.Duration) error {
-	list := exec.Command("go", "list", "-f", "{{if .TestGoFiles}}{{.ImportPath}}{{end}}", "./...")
+	list := exec.Command("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...")
 	list.Stderr = os.Stderr
 	packages, err := list.Output()
 	if err != nil {
