@@ -4,16 +4,16 @@ import "slices"
 
 // OwnPorts are the ports of TCP that the agent itself listens on: those of
 // the server, and of /healthz with the status page.
-func (c *Config) OwnPorts() []uint16 {
+func (cfg *Config) OwnPorts() []uint16 {
 	var ports []uint16
 	add := func(port int32) {
 		if port > 0 && port <= 65535 && !slices.Contains(ports, uint16(port)) {
 			ports = append(ports, uint16(port))
 		}
 	}
-	add(c.Kubelet.Port)
-	if c.Kubelet.HealthzPort != nil {
-		add(*c.Kubelet.HealthzPort)
+	add(cfg.Kubelet.Port)
+	if cfg.Kubelet.HealthzPort != nil {
+		add(*cfg.Kubelet.HealthzPort)
 	}
 	slices.Sort(ports)
 	return ports

@@ -42,7 +42,9 @@ func run(each time.Duration) error {
 				continue
 			}
 			fmt.Printf("==> %s %s for %s\n", pkg, name, each)
-			cmd := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+name+"$", "-fuzztime", each.String(), pkg)
+			// An input that finds new code is made smaller for a minute unless told
+			// otherwise, and nothing else is tried meanwhile.
+			cmd := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+name+"$", "-fuzztime", each.String(), "-fuzzminimizetime", "1s", pkg)
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			ran++
 			if err := cmd.Run(); err != nil {
