@@ -30,7 +30,7 @@ func (r *reader) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch %q: %w", dir, err)
 	}
-	if err := r.begin(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := r.begin(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	woken := wakeup{names: true}

@@ -79,7 +79,7 @@ func (r *reader) run(ctx context.Context) error {
 	if r.o.Follow {
 		return r.follow(ctx)
 	}
-	if err := r.begin(); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
 	if err := r.drain(ctx); err != nil {
@@ -89,7 +89,7 @@ func (r *reader) run(ctx context.Context) error {
 }
 
 // begin opens the first file, at its last lines if only those are wanted.
-func (r *reader) begin() error {
+func (r *reader) begin(ctx context.Context) error {
 	f, err := open(r.src.Path)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (r *reader) begin() error {
 	if err != nil {
 		return fmt.Errorf("size: %w", err)
 	}
-	b, err := tail(f, info.Size(), *r.o.Tail, r.wanted)
+	b, err := tail(ctx, f, info.Size(), *r.o.Tail, r.wanted)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (r *reader) use(f *os.File) {
 // drain prints all whole lines up to the end of the file.
 func (r *reader) drain(ctx context.Context) error {
 	for n := 0; ; n++ {
-		if n%1024 == 0 && ctx.Err() != nil {
+		if n%lookEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		f, err := r.lines.next()

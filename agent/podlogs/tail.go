@@ -2,6 +2,7 @@ package podlogs
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +22,14 @@ type beginning struct {
 // middle.
 const extraWalk = 1 << 20
 
+// lookEvery is how many lines are read between two looks at the context.
+const lookEvery = 1024
+
 // tail finds where the last n lines begin, walking from the end in constant
 // memory. Pieces of one line count as one; only counts the streams in only.
-func tail(f io.ReaderAt, size, n int64, only [streams]bool) (beginning, error) {
+// It fails with ctx's cause when ctx ends: the lines can be any number of
+// bytes.
+func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool) (beginning, error) {
 	b := beginning{offset: size}
 	var inLine, settled [streams]bool
 	for s := range b.from {
@@ -32,7 +38,10 @@ func tail(f io.ReaderAt, size, n int64, only [streams]bool) (beginning, error) {
 	}
 	w := backward{f: f, end: size}
 	count, enough := int64(0), size
-	for w.end > 0 {
+	for looked := 0; w.end > 0; looked++ {
+		if looked%lookEvery == 0 && ctx.Err() != nil {
+			return b, context.Cause(ctx)
+		}
 		if count >= n {
 			if resolved(inLine, settled) || enough-w.end > extraWalk {
 				break

@@ -35,7 +35,7 @@ func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed,
 		}
 		return worker.Result{}, false, err
 	case len(o.Containers) == 0 && !o.Running():
-		return s.reject(p, o, f, &admit.Rejection{Reason: r.Reason, Message: r.Message}), true, nil
+		return s.reject(ctx, p, o, f, &admit.Rejection{Reason: r.Reason, Message: r.Message}), true, nil
 	}
 	s.Events.Warning(pod.RefOf(p), r.Reason, "it goes on with CPUs that it shares: "+r.Message)
 	return worker.Result{}, false, nil

@@ -32,7 +32,7 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 	}
 	if p != nil {
 		s.evicted(p, f) // it may stop before a sync has seen that
-		s.report(p, o, f)
+		s.report(ctx, p, o, f)
 	}
 	stopper, end := s.stopper(ref, p, o, f, grace), plan.Terminate(p, o)
 	if err := stopper.containers(ctx, end); err != nil {
@@ -45,7 +45,7 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 		return fmt.Errorf("terminate pod %s: %w", ref, errStillRuns)
 	}
 	if p != nil {
-		s.report(p, o, f)
+		s.report(ctx, p, o, f)
 	}
 	f.seen = o
 	return nil
@@ -122,7 +122,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	s.report(p, o, f)
+	s.report(ctx, p, o, f)
 	return nil
 }
 

@@ -18,26 +18,26 @@ import (
 // judge says whether the pod may not run here, or not yet. A pod that runs is
 // never refused: what another agent started, or this one before its restart,
 // stays, and is only watched if it has parts that are not built.
-func (s *Syncer) judge(p *v1.Pod, o *container.Observed, f *facts) (result worker.Result, refused bool) {
+func (s *Syncer) judge(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts) (result worker.Result, refused bool) {
 	unsupported, r, wanted := s.admission.verdict(p.UID)
 	switch {
 	case !wanted: // its termination is on the way
 		return worker.Result{}, true
 	case unsupported != "" && o.Running():
 		s.Events.Warning(pod.RefOf(p), admit.ReasonFeature, "left running as another agent started it: "+unsupported)
-		s.report(p, o, f)
+		s.report(ctx, p, o, f)
 		return worker.Result{}, true
 	case unsupported != "":
-		return s.reject(p, o, f, &admit.Rejection{Reason: admit.ReasonFeature, Message: unsupported}), true
+		return s.reject(ctx, p, o, f, &admit.Rejection{Reason: admit.ReasonFeature, Message: unsupported}), true
 	case s.ShuttingDown != nil && s.ShuttingDown() && len(o.Containers) == 0 && !o.Running():
-		return s.reject(p, o, f, &admit.Rejection{Reason: shutdown.ReasonRejected, Message: shutdown.MessageRejected}), true
+		return s.reject(ctx, p, o, f, &admit.Rejection{Reason: shutdown.ReasonRejected, Message: shutdown.MessageRejected}), true
 	case r == nil:
 		return worker.Result{}, false
 	case o.Running(), s.ended(p, o, f):
 		s.admission.claim(p.UID)
 		return worker.Result{}, false
 	case len(r.Preempt) == 0:
-		return s.reject(p, o, f, r), true
+		return s.reject(ctx, p, o, f, r), true
 	}
 	for _, victim := range r.Preempt {
 		s.Evict(victim, status.Reason{Reason: admit.ReasonPreempted, Message: admit.MessagePreempted})
@@ -45,7 +45,7 @@ func (s *Syncer) judge(p *v1.Pod, o *container.Observed, f *facts) (result worke
 	if !s.admission.retry(p.UID, s.AdmitNode()) {
 		return worker.Result{}, true // woken when the last of them has ended
 	}
-	return s.judge(p, o, f)
+	return s.judge(ctx, p, o, f)
 }
 
 // confirm judges a pod anew that the node's labels or taints speak against,
@@ -77,11 +77,11 @@ func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *facts) bool {
 }
 
 // reject ends a pod that never ran, for good.
-func (s *Syncer) reject(p *v1.Pod, o *container.Observed, f *facts, r *admit.Rejection) worker.Result {
+func (s *Syncer) reject(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts, r *admit.Rejection) worker.Result {
 	f.rejected = &status.Reason{Reason: r.Reason, Message: r.Message}
 	s.Events.Warning(pod.RefOf(p), r.Reason, r.Message)
 	s.placeFree(s.admission.end(p.UID), podTerminated)
-	s.report(p, o, f)
+	s.report(ctx, p, o, f)
 	return worker.Result{Done: true}
 }
 

@@ -1,13 +1,12 @@
 package podsync
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -21,30 +20,52 @@ import (
 // (pkg/kubelet/container/runtime.go, MaxContainerTerminationMessageLength).
 const maxMessage = 4096
 
-// messagesOf reads the termination messages of the exited containers, by
-// container ID. What cannot be read is left out: a message is a courtesy.
-func messagesOf(p *v1.Pod, o *container.Observed) map[string]string {
-	var out map[string]string
+// messagesOf returns the termination messages of the exited containers, by
+// container ID. Each is read once: neither the file nor the log of a container
+// that has exited changes. Messages that cannot be read are left out; those
+// that may be readable later are tried again at the next report.
+func (f *facts) messagesOf(ctx context.Context, p *v1.Pod, o *container.Observed) map[string]string {
+	var known, out map[string]string
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		if c.State != container.StateExited {
 			continue
 		}
-		text := ""
-		if c.TerminationMessagePath != "" {
-			text = readMessage(c.TerminationMessagePath)
-		}
-		if text == "" && c.ExitCode != 0 && fallsBackToLogs(p, c.Name) {
-			text = lastLines(c.LogPath)
-		}
-		if text != "" {
-			if out == nil {
-				out = make(map[string]string)
+		text, ok := f.messages[c.ID]
+		if !ok {
+			var err error
+			if text, err = messageOf(ctx, p, c); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				continue
 			}
-			out[c.ID] = text
+		}
+		known = with(known, c.ID, text)
+		if text != "" {
+			out = with(out, c.ID, text)
 		}
 	}
+	f.messages = known
 	return out
+}
+
+func with(m map[string]string, id, text string) map[string]string {
+	if m == nil {
+		m = make(map[string]string)
+	}
+	m[id] = text
+	return m
+}
+
+// messageOf reads the termination message of an exited container.
+func messageOf(ctx context.Context, p *v1.Pod, c *container.Container) (text string, err error) {
+	if c.TerminationMessagePath != "" {
+		if text, err = readMessage(c.TerminationMessagePath); err != nil {
+			return "", err
+		}
+	}
+	if text == "" && c.ExitCode != 0 && fallsBackToLogs(p, c.Name) && c.LogPath != "" {
+		return podlogs.Last(ctx, c.LogPath, maxFallbackLines, maxFallbackBytes)
+	}
+	return text, nil
 }
 
 // How much of the log stands in for a message
@@ -52,7 +73,6 @@ func messagesOf(p *v1.Pod, o *container.Observed) map[string]string {
 const (
 	maxFallbackLines = 80
 	maxFallbackBytes = 2048
-	fallbackLimit    = 5 * time.Second
 )
 
 func fallsBackToLogs(p *v1.Pod, name string) bool {
@@ -60,40 +80,34 @@ func fallsBackToLogs(p *v1.Pod, name string) bool {
 	return c != nil && c.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError
 }
 
-// lastLines is the end of a container's log.
-func lastLines(path string) string {
-	if path == "" {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), fallbackLimit)
-	defer cancel()
-	lines := int64(maxFallbackLines)
-	var out bytes.Buffer
-	if _, err := podlogs.Read(ctx, podlogs.Source{Path: path}, podlogs.Options{Tail: &lines}, podlogs.Output{Stdout: &out, Stderr: &out}); err != nil {
-		return ""
-	}
-	text := out.Bytes()
-	return strings.ToValidUTF8(string(text[max(0, len(text)-maxFallbackBytes):]), "\uFFFD")
-}
-
 // readMessage reads a file that a container could write to: it may be
-// anything by now, so links are not followed and nothing blocks.
-func readMessage(path string) string {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// anything by now, so links are not followed and nothing blocks. What lies
+// beyond maxMessage is never read, so it is cut off: the disk gets it back.
+func readMessage(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
+		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	}
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) {
+		return "", nil
+	}
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", nil
+	}
+	if info.Size() > maxMessage {
+		_ = f.Truncate(maxMessage) // a message can be read without it
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxMessage))
 	if err != nil {
-		return ""
+		return "", err
 	}
-	text := string(data)
-	if !utf8.ValidString(text) {
-		text = strings.ToValidUTF8(text, "\uFFFD")
-	}
-	return text
+	return strings.ToValidUTF8(string(data), "\uFFFD"), nil
 }

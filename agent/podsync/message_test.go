@@ -1,8 +1,14 @@
 package podsync
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +47,9 @@ func TestReadMessage(t *testing.T) {
 		{"a folder", dir, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := readMessage(tc.path); got != tc.want {
-				t.Errorf("got %.40q, want %.40q", got, tc.want)
+			got, err := readMessage(tc.path)
+			if got != tc.want || err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("got %.40q, %v, want %.40q", got, err, tc.want)
 			}
 		})
 	}
@@ -55,16 +62,107 @@ func TestMessageFallsBackToTheLog(t *testing.T) {
 	}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	o := &container.Observed{Containers: []container.Container{{ID: "1", Name: "c", State: container.StateExited, ExitCode: 1, LogPath: log}}}
-	if got := messagesOf(p, o); got["1"] != "" {
+	if got := new(facts).messagesOf(t.Context(), p, o); got["1"] != "" {
 		t.Errorf("without the policy: %q", got)
 	}
 	p.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
-	if got := messagesOf(p, o); got["1"] != "no coffee\n" {
+	if got := new(facts).messagesOf(t.Context(), p, o); got["1"] != "no coffee\n" {
 		t.Errorf("with the policy: %q", got)
 	}
 	o.Containers[0].ExitCode = 0
-	if got := messagesOf(p, o); got["1"] != "" {
+	if got := new(facts).messagesOf(t.Context(), p, o); got["1"] != "" {
 		t.Errorf("of a success: %q", got)
+	}
+}
+
+// A container that wrote without newlines leaves a log of one line, of any
+// size: only its end is read, and only once.
+func TestFallbackReadsTheEndOfALog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	log, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	piece := "2026-01-02T03:04:05.000000000Z stdout P " + strings.Repeat("x", 16<<10) + "\n"
+	w := bufio.NewWriterSize(log, 1<<20)
+	for n := 0; n < 64<<20; n += len(piece) {
+		_, _ = w.WriteString(piece)
+	}
+	_, _ = w.WriteString("2026-01-02T03:04:05.000000000Z stdout F the end\n")
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError}}}}
+	o := &container.Observed{Containers: []container.Container{{ID: "1", Name: "c", State: container.StateExited, ExitCode: 1, LogPath: path}}}
+	f := new(facts)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	text := f.messagesOf(t.Context(), p, o)["1"]
+	runtime.ReadMemStats(&after)
+	if len(text) != maxFallbackBytes || !strings.HasSuffix(text, "xxxthe end\n") {
+		t.Errorf("%d bytes that end in %q", len(text), text[max(0, len(text)-20):])
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
+		t.Errorf("a message of %d bytes took %d KiB of memory", len(text), grown>>10)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if again := f.messagesOf(t.Context(), p, o)["1"]; again != text {
+		t.Errorf("the log of a container that has exited was read again: %.40q", again)
+	}
+	o.Containers = nil
+	if f.messagesOf(t.Context(), p, o); len(f.messages) != 0 {
+		t.Errorf("kept for a container that is gone: %d messages", len(f.messages))
+	}
+}
+
+// What cannot be read now is tried again, and a message is never kept of a
+// read that was broken off.
+func TestFallbackIsBrokenOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	if err := os.WriteFile(path, []byte("2026-01-02T03:04:05Z stdout F x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError}}}}
+	o := &container.Observed{Containers: []container.Container{{ID: "1", Name: "c", State: container.StateExited, ExitCode: 1, LogPath: path}}}
+	f := new(facts)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := f.messagesOf(ended, p, o); len(got) != 0 {
+		t.Errorf("after its context ended: %q", got)
+	}
+	if got := f.messagesOf(t.Context(), p, o)["1"]; got != "x\n" {
+		t.Errorf("then: %q", got)
+	}
+}
+
+// The disk has what a container wrote to its termination message beyond what
+// is read of it only while the container runs.
+func TestTerminationMessageIsCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "message")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := &container.Observed{Containers: []container.Container{{ID: "1", Name: "c", State: container.StateRunning, TerminationMessagePath: path}}}
+	f := new(facts)
+	size := func() int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	if f.messagesOf(t.Context(), &v1.Pod{}, o); size() != 1<<20 {
+		t.Errorf("%d bytes while the container runs", size())
+	}
+	o.Containers[0].State = container.StateExited
+	if got := f.messagesOf(t.Context(), &v1.Pod{}, o)["1"]; len(got) != maxMessage {
+		t.Errorf("a message of %d bytes", len(got))
+	}
+	if size() != maxMessage {
+		t.Errorf("the file has %d bytes after the end of its container", size())
 	}
 }
 

@@ -184,6 +184,8 @@ type facts struct {
 	// slipped says that the pod had processes which the runtime had lost, and
 	// how often its other leftovers are still tried to be taken away.
 	slipped int
+	// messages are the termination messages of exited containers, by ID.
+	messages map[string]string
 
 	// evicted is why the node has the pod fail. The Syncer's lock guards it.
 	evicted *Eviction
@@ -296,12 +298,12 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		if err := s.confirm(ctx, p, f); err != nil {
 			return worker.Result{}, err
 		}
-		if result, refused := s.judge(p, o, f); refused {
+		if result, refused := s.judge(ctx, p, o, f); refused {
 			return result, nil
 		}
 		s.Probes.Observe(p, o)
 		if s.evicted(p, f) {
-			s.report(p, o, f)
+			s.report(ctx, p, o, f)
 			return worker.Result{Done: true}, nil
 		}
 		if err := resized.look(ctx, s, p, o, f); err != nil {
@@ -313,7 +315,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 		}
 		f.learn(&actions)
 		s.tellBackoffs(p, &actions, f)
-		s.report(p, o, f)
+		s.report(ctx, p, o, f)
 		if actions.Done {
 			return worker.Result{Done: true}, nil
 		}
@@ -325,7 +327,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
 				o = nil
 				continue
 			}
-			s.report(p, o, f)
+			s.report(ctx, p, o, f)
 		}
 		if actions.Idle() {
 			return s.idle(ctx, p, o, f, &resized, actions.Next)
@@ -376,7 +378,7 @@ func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Action
 func (s *Syncer) leave(ctx context.Context, p *v1.Pod, f *facts, retry time.Time, err error) (worker.Result, error) {
 	o, observeErr := container.Observe(ctx, s.Runtime, p.UID)
 	if observeErr == nil {
-		s.report(p, o, f)
+		s.report(ctx, p, o, f)
 	}
 	return worker.Result{Next: retry}, err
 }
@@ -410,10 +412,10 @@ func (f *facts) wait(name, reason, message string) {
 }
 
 // report generates the status and stores it.
-func (s *Syncer) report(p *v1.Pod, o *container.Observed, f *facts) {
+func (s *Syncer) report(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts) {
 	in := status.Input{
 		Pod: p, Observed: s.OOM.Judge(p, o), Now: s.now(), Waiting: f.waiting, Rejected: f.rejected, Failed: f.failed,
-		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: messagesOf(p, o),
+		Terminating: f.terminating, Terminated: f.terminated, HostIPs: s.HostIPs(), Messages: f.messagesOf(ctx, p, o),
 		Probes: s.findings(p.UID), RecursiveReadOnly: s.RecursiveReadOnly(f.handler), Disruption: f.disruption,
 		Actual: f.actual, PodActual: s.podActual(p), Resize: s.resizes.conditions(p.UID),
 	}

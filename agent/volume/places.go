@@ -53,7 +53,10 @@ func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (v
 		volume.Place = disk.Place{Root: root, Path: filepath.Join(uid, dirVolumes, plugin, name)}
 		volumes = append(volumes, volume)
 	}
-	return volumes, []disk.Place{{Root: root, Path: filepath.Join(uid, fileHosts)}}
+	return volumes, []disk.Place{
+		{Root: root, Path: filepath.Join(uid, fileHosts)},
+		{Root: root, Path: filepath.Join(uid, dirContainers)}, // the termination messages
+	}
 }
 
 // claimDirs are the claims of a pod, and the local volumes that it has.

@@ -2,6 +2,8 @@ package volume
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,7 +81,7 @@ func TestPlaces(t *testing.T) {
 			if diff := cmp.Diff(tc.want, volumes); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff([]disk.Place{{Root: root + "/pods", Path: "u/etc-hosts"}}, other); diff != "" {
+			if diff := cmp.Diff([]disk.Place{{Root: root + "/pods", Path: "u/etc-hosts"}, {Root: root + "/pods", Path: "u/containers"}}, other); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -106,4 +108,23 @@ func TestPlacesAreMeasured(t *testing.T) {
 			t.Errorf("%+v: %v, %v, %+v", place, done, err, w.Usage())
 		}
 	}
+}
+
+// A container can write as much to its termination message as the disk holds:
+// that counts for its pod.
+func TestTerminationMessageCounts(t *testing.T) {
+	v := New(t.TempDir())
+	path, err := v.TerminationMessage("u", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &v1.Pod{}
+	p.UID = "u"
+	_, other := v.Places(p, nil)
+	for _, place := range other {
+		if strings.HasPrefix(path, filepath.Join(place.Root, place.Path)+"/") {
+			return
+		}
+	}
+	t.Errorf("%s is in none of the places that count: %v", path, other)
 }

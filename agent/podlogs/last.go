@@ -1,0 +1,88 @@
+package podlogs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// lastWindow is how many bytes at the end of a file Last reads. It holds three
+// pieces of the longest line that a CRI runtime writes as one.
+const lastWindow = 64 << 10
+
+// Last returns the end of a log: at most the given number of lines and bytes,
+// of both streams. It reads the last 64 KiB of the file at most, whatever a
+// container wrote: where these hold fewer lines, fewer are returned, and where
+// they lie within one line, the end of that line. What is no valid UTF-8 is
+// replaced by U+FFFD. It fails with ctx's cause when ctx ends.
+func Last(ctx context.Context, path string, lines int64, limit int) (string, error) {
+	text, err := last(ctx, path, lines, limit)
+	if err != nil {
+		return "", fmt.Errorf("read the end of log %q: %w", path, err)
+	}
+	return strings.ToValidUTF8(string(text), "\uFFFD"), nil
+}
+
+func last(ctx context.Context, path string, lines int64, limit int) ([]byte, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("size: %w", err)
+	}
+	size := min(info.Size(), lastWindow)
+	window := io.NewSectionReader(f, info.Size()-size, size)
+
+	out := &ending{limit: limit}
+	o := Options{Tail: &lines}
+	r := &reader{o: o, wanted: o.wanted(), print: newPrinter(&o, Output{Stdout: out})}
+	b, err := tail(ctx, window, size, lines, r.wanted)
+	if err != nil {
+		return nil, err
+	}
+	r.lines, r.from = newFragments(io.NewSectionReader(window, b.offset, size-b.offset), b.offset), b.from
+	if err := r.drain(ctx); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(r.finish(), r.print.flush()); err != nil {
+		return nil, err
+	}
+	if len(out.kept) > 0 || size == info.Size() {
+		return out.kept, nil
+	}
+	return withinLine(window, size, limit)
+}
+
+// withinLine returns the last bytes of a window that holds no start of a line.
+// Zero bytes, as a power cut leaves them, are left out.
+func withinLine(window io.ReaderAt, size int64, limit int) ([]byte, error) {
+	n := min(size, int64(limit))
+	end := make([]byte, n)
+	got, err := window.ReadAt(end, size-n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return bytes.TrimLeft(end[:got], "\x00"), nil
+}
+
+// ending keeps the last bytes that are written to it.
+type ending struct {
+	limit int
+	kept  []byte
+}
+
+func (e *ending) Write(b []byte) (int, error) {
+	n := len(b)
+	b = b[max(0, n-e.limit):]
+	if over := len(e.kept) + len(b) - e.limit; over > 0 {
+		e.kept = append(e.kept[:0], e.kept[over:]...)
+	}
+	e.kept = append(e.kept, b...)
+	return n, nil
+}
