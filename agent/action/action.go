@@ -88,11 +88,12 @@ type Runner struct {
 	exec      Exec
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	transport *http.Transport
+	commands  gate // of probes
 }
 
 // New makes a Runner.
 func New(cfg Config) *Runner {
-	r := &Runner{exec: cfg.Exec, dial: cfg.Dial}
+	r := &Runner{exec: cfg.Exec, dial: cfg.Dial, commands: newGate()}
 	if r.dial == nil {
 		d := &net.Dialer{KeepAlive: -1, Control: linger}
 		r.dial = d.DialContext

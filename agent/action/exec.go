@@ -37,8 +37,15 @@ func (r *Runner) run(ctx context.Context, id string, cmd []string, timeout time.
 	return output, err
 }
 
-// probeExec succeeds when the command ends in time with exit code 0.
+// probeExec succeeds when the command ends in time with exit code 0. Its time
+// begins when it starts: a few commands of probes run at a time. Hooks do not
+// wait for them: each container runs one at a time, and a grace period counts.
 func (r *Runner) probeExec(ctx context.Context, a *v1.ExecAction, t *Target, timeout time.Duration) (Result, error) {
+	leave, err := r.commands.enter(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer leave()
 	limited, cancel := context.WithTimeout(ctx, timeout+execSlack)
 	defer cancel()
 	cmd := expandAll(a.Command, t.Container.Env)

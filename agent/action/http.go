@@ -75,7 +75,9 @@ func sameHost(req *http.Request, via []*http.Request) error {
 }
 
 // probeHTTP succeeds when the answer's status is from 200 to 399. A body that
-// breaks off gives no result.
+// breaks off gives no result. The body of a redirect is told only where the
+// pod itself answered: with host set, the probe's author could read what other
+// servers say to the node.
 func (r *Runner) probeHTTP(ctx context.Context, a *v1.HTTPGetAction, t *Target, timeout time.Duration) (Result, error) {
 	req, err := request(ctx, a, t, "probe")
 	if err != nil {
@@ -93,6 +95,9 @@ func (r *Runner) probeHTTP(ctx context.Context, a *v1.HTTPGetAction, t *Target, 
 	}
 	switch code := resp.StatusCode; {
 	case code >= http.StatusMultipleChoices && code < http.StatusBadRequest:
+		if a.Host != "" {
+			return Result{Status: Warning, Output: "Probe terminated redirects"}, nil
+		}
 		return Result{Status: Warning, Output: "Probe terminated redirects, Response body: " + string(body)}, nil
 	case code >= http.StatusOK && code < http.StatusBadRequest:
 		return Result{Status: Success}, nil

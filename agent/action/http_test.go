@@ -152,6 +152,26 @@ func TestProbeHTTP(t *testing.T) {
 	})
 }
 
+// The body of a redirect is told where the pod answered, and not where the
+// manifest names another host: an event would show what that says to the node.
+func TestRedirectBodyOfAnotherHost(t *testing.T) {
+	const secret = "of the node's loopback"
+	host, port := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "http://example.test/")
+		w.WriteHeader(http.StatusFound)
+		_, _ = io.WriteString(w, secret)
+	}), httptest.NewServer)
+	r := New(Config{})
+	h := get(port, "/")
+	for _, named := range []string{"", host} {
+		h.HTTPGet.Host = named
+		got, err := r.Probe(t.Context(), h, Target{IP: host, Container: &v1.Container{}}, 10*time.Second)
+		if err != nil || got.Status != Warning || strings.Contains(got.Output, secret) != (named == "") {
+			t.Errorf("host %q: got %v %q, %v", named, got.Status, got.Output, err)
+		}
+	}
+}
+
 // TestProbeHTTPHung checks the time limit, in virtual time.
 func TestProbeHTTPHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 var errNoHandler = errors.New("no handler that can be run here")
 
 // Probe runs a probe's action once. It blocks for timeout at most, a command
-// for two seconds more if the runtime does not end it. An error says that
+// for two seconds more if the runtime does not end it, and before that until
+// it may start: a few commands do at a time. An error says that
 // there is no result, of which nothing may follow; it is ctx's cause when ctx
 // has ended.
 func (r *Runner) Probe(ctx context.Context, h *v1.ProbeHandler, t Target, timeout time.Duration) (Result, error) {

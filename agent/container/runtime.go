@@ -48,6 +48,9 @@ type Sandboxes interface {
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 }
 
+// MaxExecOutput is how many bytes of each output of a command ExecSync returns.
+const MaxExecOutput = 64 << 10
+
 // Containers is CRI's RuntimeService for containers, with the same promises
 // as Sandboxes.
 type Containers interface {
@@ -74,8 +77,8 @@ type Containers interface {
 	// ExecSync runs a command in a running container and waits for its end.
 	// An exit code other than 0 is no error. A command that takes longer than
 	// timeout is killed, with ErrTimeout; CRI counts whole seconds, so a part
-	// of one is rounded up. A timeout of 0 leaves the time to ctx. The
-	// runtime cuts off outputs of more than 16 MiB.
+	// of one is rounded up. A timeout of 0 leaves the time to ctx. What is
+	// beyond the first MaxExecOutput bytes of an output is dropped.
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
 	// ReopenContainerLog makes the runtime write on to a new file at the
 	// container's log path: the old one was renamed. The container must run.

@@ -315,9 +315,10 @@ func (h *Handler) prepare(ctx context.Context, asked request, found Found) (stri
 	}
 }
 
-// run answers /run as the kubelet does: stdout, then stderr, as text; what
-// ends with a code other than 0 is an error that tells the code and stderr.
-// The command has the time until the client leaves.
+// run answers /run as the kubelet does: stdout, then stderr, as text, of each
+// the first container.MaxExecOutput bytes; what ends with a code other than 0
+// is an error that tells the code and stderr. The command has the time until
+// the client leaves.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, containerID string, cmd []string) error {
 	stdout, stderr, code, err := h.c.Runtime.ExecSync(ctx, containerID, cmd, 0)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/container"
@@ -30,6 +31,7 @@ func testExec(w *world) {
 		{"code", shell("echo half; exit 42"), "half\n", "", 42},
 		{"some time", shell("sleep 1; echo late"), "late\n", "", 0},
 		{"largest code", shell("exit 255"), "", "", 255},
+		{"more than is kept", shell("echo " + strings.Repeat("x", container.MaxExecOutput+1000)), strings.Repeat("x", container.MaxExecOutput), "", 0},
 	} {
 		stdout, stderr, code, err := w.Runtime.ExecSync(w.Context(), id, tt.cmd, limit)
 		if err != nil {

@@ -55,6 +55,7 @@ type Driver struct {
 	arrive  []*arrival
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
+	execs   *execCalls
 }
 
 var _ container.Runtime = (*Driver)(nil)
@@ -84,7 +85,7 @@ func New(c Config) (*Driver, error) {
 		return nil, fmt.Errorf("image service endpoint: %w", err)
 	}
 
-	d := &Driver{timeout: c.Timeout, log: c.Log, took: metric.NewTimings(callBounds)}
+	d := &Driver{timeout: c.Timeout, log: c.Log, took: metric.NewTimings(callBounds), execs: newExecCalls(runtimePath)}
 	conn, err := d.connect(runtimePath)
 	if err != nil {
 		return nil, err
@@ -173,6 +174,7 @@ func (d *Driver) dial(ctx context.Context, path string) (net.Conn, error) {
 
 // Close breaks the connection; calls under way end with ErrUnavailable.
 func (d *Driver) Close() error {
+	d.execs.stop()
 	var errs []error
 	for i, conn := range d.conns {
 		d.arrive[i].close()

@@ -16,11 +16,15 @@ func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string,
 		limited, cancel = context.WithTimeout(ctx, plus(d.timeout, timeout))
 	}
 	defer cancel()
-	r, err := d.runtime.ExecSync(limited, &runtimeapi.ExecSyncRequest{
+	r := new(runtimeapi.ExecSyncResponse)
+	d.calls.Add(1)
+	begun := time.Now()
+	err = d.execs.call(limited, &runtimeapi.ExecSyncRequest{
 		ContainerId: containerID,
 		Cmd:         cmd,
 		Timeout:     wholeSeconds(timeout),
-	})
+	}, r)
+	d.observe(runtimeapi.RuntimeService_ExecSync_FullMethodName, r, time.Since(begun), err)
 	if err != nil {
 		return nil, nil, 0, wrap(ctx, err, "run a command in container %q", containerID)
 	}

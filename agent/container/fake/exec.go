@@ -87,13 +87,19 @@ func (r *Runtime) ExecSync(ctx context.Context, containerID string, cmd []string
 		if err := run.argv(ctx, cmd, done); err != nil {
 			return err
 		}
-		stdout, stderr, exitCode = []byte(run.stdout.String()), []byte(run.stderr.String()), run.code
+		stdout, stderr, exitCode = kept(&run.stdout), kept(&run.stderr), run.code
 		return nil
 	})
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	return stdout, stderr, exitCode, nil
+}
+
+// kept returns what ExecSync keeps of an output.
+func kept(output *strings.Builder) []byte {
+	text := output.String()
+	return []byte(text[:min(len(text), container.MaxExecOutput)])
 }
 
 // execution is one command that runs in a container.
