@@ -2,7 +2,6 @@ package volume
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -122,24 +121,22 @@ func kindIn(dir int, name string) byte {
 // entries calls do with each name in an open directory and its type, as
 // getdents64(2) has them. The name is valid during the call.
 func (w *writer) entries(dir int, do func(name []byte, kind byte) error) error {
-	const header = 19 // inode, offset, length of the record, type
 	for {
 		n, err := unix.Getdents(dir, w.buffer)
 		if err != nil || n <= 0 {
 			return err
 		}
-		for rest := w.buffer[:n]; len(rest) > header; {
-			length := int(binary.NativeEndian.Uint16(rest[16:]))
-			if length <= header || length > len(rest) {
-				return errors.New("a directory entry of no known form")
+		for rest := w.buffer[:n]; len(rest) > 0; {
+			name, _, next, ok := nextName(rest)
+			if !ok {
+				return errEntry
 			}
-			name, _, _ := bytes.Cut(rest[header:length], []byte{0})
 			if s := string(name); s != "." && s != ".." {
 				if err := do(name, rest[18]); err != nil {
 					return err
 				}
 			}
-			rest = rest[length:]
+			rest = next
 		}
 	}
 }

@@ -15,8 +15,9 @@ const (
 	// maxDepth bounds the directories that are open at once. What lies deeper
 	// is moved up first: a container can nest directories without end.
 	maxDepth = 32
-	// batch bounds the names in memory: a directory can hold millions.
-	batch = 512
+	// batch bounds the names in memory, for each directory that is open: it
+	// can hold millions, of 255 bytes each.
+	batch = 64
 )
 
 // errMounted says that a directory to be deleted is a mount point.
