@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,7 +60,7 @@ func (t *Tasks) endIfShim(pid int, sandboxID string) (bool, error) {
 		return false, fmt.Errorf("open process %d: %w", pid, err)
 	}
 	defer process.Release() //nolint:errcheck // nothing was waited for
-	line, err := commandLine(filepath.Join(t.proc, strconv.Itoa(pid), "cmdline"))
+	line, err := t.commandLine(pid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !isShim(line, sandboxID) {
 		return false, nil
 	}
@@ -71,7 +73,53 @@ func (t *Tasks) endIfShim(pid int, sandboxID string) (bool, error) {
 	return true, nil
 }
 
-func commandLine(file string) ([]byte, error) {
+// maxReaders bounds the command lines that are read at a time: each that hangs
+// holds a thread.
+const maxReaders = 8
+
+// commandLine returns a process's command line, or fs.ErrNotExist where it has
+// none or cannot be a shim.
+//
+// The kernel reads a command line from the memory of its process. A container
+// with a file system of its own (FUSE) can have that hang for ever, so only
+// processes whose program has a shim's name are read, beside the caller, and
+// one that does not answer is no shim.
+func (t *Tasks) commandLine(pid int) ([]byte, error) {
+	dir := filepath.Join(t.proc, strconv.Itoa(pid))
+	program, err := os.Readlink(filepath.Join(dir, "exe"))
+	if errors.Is(err, unix.ESRCH) || err == nil && path.Base(strings.TrimSuffix(program, " (deleted)")) != shimProgram {
+		return nil, fs.ErrNotExist
+	}
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // without CAP_SYS_PTRACE only the line can be read
+		return nil, err
+	}
+	if t.readers.Add(1) > maxReaders {
+		t.readers.Add(-1)
+		return nil, fmt.Errorf("read the command line of process %d: %w", pid, errReaders)
+	}
+	type answer struct {
+		line []byte
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		defer t.readers.Add(-1)
+		line, err := readLine(filepath.Join(dir, "cmdline"))
+		got <- answer{line, err}
+	}()
+	timer := time.NewTimer(t.patience)
+	defer timer.Stop()
+	select {
+	case a := <-got:
+		return a.line, a.err
+	case <-timer.C:
+		return nil, fs.ErrNotExist
+	}
+}
+
+var errReaders = errors.New("earlier reads of others hang; end the processes that have a shim's name and are none")
+
+func readLine(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err

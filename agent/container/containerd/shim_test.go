@@ -1,13 +1,16 @@
 package containerd
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestMain is also the shims of the tests: processes that wait for the end of
@@ -28,7 +31,17 @@ func start(t *testing.T, words ...string) (end func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self)
+	program := filepath.Join(t.TempDir(), filepath.Base(words[0]))
+	if err := os.Link(self, program); err != nil { // on another file system
+		text, err := os.ReadFile(self)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(program, text, 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Args = words
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -100,11 +113,14 @@ func TestIsShim(t *testing.T) {
 // TestEndShimReads: what is in the list of processes is hostile.
 func TestEndShimReads(t *testing.T) {
 	proc := t.TempDir()
-	tasks := &Tasks{proc: proc}
+	tasks := &Tasks{proc: proc, patience: time.Minute}
 	for _, dir := range []string{"1x", "self", "-1", "4194305"} {
 		if err := os.Mkdir(filepath.Join(proc, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.Symlink("/usr/bin/"+shimProgram+" (deleted)", filepath.Join(proc, "4194305", "exe")); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(proc, "4194305", "cmdline"), []byte(strings.Repeat("a", 3*maxCommandLine)), 0o600); err != nil {
 		t.Fatal(err)
@@ -115,5 +131,37 @@ func TestEndShimReads(t *testing.T) {
 	tasks.proc = filepath.Join(proc, "none")
 	if _, err := tasks.EndShim("a"); err == nil {
 		t.Error("no list of processes, and no error")
+	}
+}
+
+// TestEndShimOfHangingProcesses: processes whose command line never comes, as
+// on a file system that a container serves, delay the search and do not end it.
+func TestEndShimOfHangingProcesses(t *testing.T) {
+	proc := t.TempDir()
+	tasks := &Tasks{proc: proc, patience: time.Millisecond}
+	var pipes []string
+	for i := range maxReaders + 1 {
+		dir := filepath.Join(proc, strconv.Itoa(4194305+i))
+		pipe := filepath.Join(dir, "cmdline")
+		pipes = append(pipes, pipe)
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.Symlink("/usr/bin/"+shimProgram, filepath.Join(dir, "exe")), syscall.Mkfifo(pipe, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := tasks.EndShim("a"); found || !errors.Is(err, errReaders) {
+		t.Errorf("%v, %v", found, err)
+	}
+	if n := tasks.readers.Load(); n != maxReaders {
+		t.Errorf("%d readers hang", n)
+	}
+	for _, pipe := range pipes[:maxReaders] {
+		f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	for tasks.readers.Load() > 0 {
+		time.Sleep(time.Millisecond)
 	}
 }

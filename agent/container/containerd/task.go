@@ -3,6 +3,8 @@ package containerd
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,12 +19,16 @@ const taskStopped = 3
 type Tasks struct {
 	path string
 	proc string // the kernel's list of processes
+	// patience is how long a process's command line is waited for, and readers
+	// how many are read.
+	patience time.Duration
+	readers  atomic.Int32
 }
 
 // NewTasks takes the socket as New does, and connects to nothing.
 func NewTasks(endpoint string) (*Tasks, error) {
 	path, err := socketPath(endpoint)
-	return &Tasks{path: path, proc: "/proc"}, err
+	return &Tasks{path: path, proc: "/proc", patience: 2 * time.Second}, err
 }
 
 // Ended says whether a container's task has stopped, or is gone. It blocks
