@@ -88,6 +88,10 @@ test-stock: host build-arm64 control-plane-servers ## pods, and a node of a real
 	  BOARD_ARCH=arm64 BOARD_STOCK=$$s go test -tags board -count=1 -timeout 30m -v -run '^TestStock$$' ./test/e2e || exit 1; \
 	  BOARD_ARCH=arm64 BOARD_STOCK=$$s EVICTION_ROUNDS=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestNode|TestOffline|TestServices|TestMemoryPressure)$$' ./test/node || exit 1; \
 	done
+.PHONY: test-hostile test-hostile-arm64 test-hostile-armv7
+test-hostile: test-hostile-arm64 test-hostile-armv7 ## containers that put all they can into what the agent reads of them, on a simulated arm64 and armv7 board of 256 MB (slow, not in test)
+test-hostile-arm64 test-hostile-armv7: test-hostile-%: host build-%
+	BOARD_ARCH=$* BOARD_HOSTILE=1 go test -tags board -count=1 -timeout 60m -v -run '^TestHostile$$' ./test/e2e
 e2e-power: host build-arm64 ## ten power cuts in the phases of a pod with every kind of volume (slow, not in test)
 	BOARD_ARCH=arm64 BOARD_POWER=1 go test -tags board -count=1 -timeout 45m -v -run TestPodPowerCut ./test/e2e
 
