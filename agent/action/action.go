@@ -34,6 +34,10 @@ const maxOutput = 10 << 10
 // fill the agent's memory.
 const maxResponseHeader = 64 << 10
 
+// maxReceive bounds what a server may send over HTTP/2 before it is read, in
+// bytes; by default that is 4 MiB.
+const maxReceive = 64 << 10
+
 // Status says how a probe's action ended.
 type Status uint8
 
@@ -104,6 +108,7 @@ func New(cfg Config) *Runner {
 		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // certificates of probed containers are not verified (API contract)
 		TLSHandshakeTimeout:    10 * time.Second,
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: maxReceive, MaxReceiveBufferPerConnection: maxReceive},
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxResponseHeader,

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,4 +214,50 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("path %q leads to %q", path, req.URL.Host)
 		}
 	})
+}
+
+// A server may send little over HTTP/2 before the probe has read it.
+func TestProbeHTTP2SendsLittleAhead(t *testing.T) {
+	var sent atomic.Int64
+	ended := make(chan struct{})
+	host, port := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		block := make([]byte, 4<<10)
+		for r.Context().Err() == nil {
+			if _, err := w.Write(block); err != nil || http.NewResponseController(w).Flush() != nil {
+				return
+			}
+			sent.Add(int64(len(block)))
+		}
+	}), func(h http.Handler) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		s.EnableHTTP2 = true
+		s.StartTLS()
+		return s
+	})
+	r := New(Config{})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://%s:%d/", host, port), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A reader that reads nothing is the slowest there is.
+	resp, err := r.transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.ProtoMajor != 2 {
+		t.Fatalf("the server speaks %s", resp.Proto)
+	}
+	for before, same := int64(-1), 0; same < 20; same++ { // until nothing more comes
+		time.Sleep(5 * time.Millisecond)
+		if now := sent.Load(); now != before {
+			before, same = now, 0
+		}
+	}
+	total := sent.Load()
+	_ = resp.Body.Close()
+	<-ended
+	if total > 4*maxReceive {
+		t.Errorf("%d KiB were sent to a reader that took nothing", total>>10)
+	}
 }
