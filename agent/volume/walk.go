@@ -43,14 +43,14 @@ func walk(ctx context.Context, dir int, do visit) error {
 	if err != nil {
 		return err
 	}
-	w := &walker{ctx: ctx, do: do}
+	w := &walker{do: do}
 	defer w.close()
 	// The copy shares its position with dir.
 	if err := w.push(own, 0); err != nil {
 		return err
 	}
 	for len(w.open) > 0 {
-		if err := w.step(); err != nil {
+		if err := w.step(ctx); err != nil {
 			return err
 		}
 	}
@@ -60,7 +60,6 @@ func walk(ctx context.Context, dir int, do visit) error {
 // walker is the state of a walk: the directories from the tree's own to the one
 // that is read. The deepest are open; the way back to the others leads by "..".
 type walker struct {
-	ctx    context.Context
 	do     visit
 	closed []closedLevel // the upper ones
 	open   []openLevel   // the deepest ones
@@ -110,9 +109,9 @@ func (w *walker) push(fd int, at int64) error {
 
 // step visits the entries that were read of the deepest directory, up to one
 // that is a directory itself, or reads more of them.
-func (w *walker) step() error {
-	if w.ctx.Err() != nil {
-		return context.Cause(w.ctx)
+func (w *walker) step(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	top := &w.open[len(w.open)-1]
 	if len(top.rest) == 0 {

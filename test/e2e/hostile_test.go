@@ -64,7 +64,7 @@ spec:
   - name: c
     image: busybox
     command: [sleep, "1000000"]
-    readinessProbe: {exec: {command: [head, -c, "16000000", /dev/zero]}, periodSeconds: 1, timeoutSeconds: 60}
+    readinessProbe: {exec: {command: [head, -c, "16000000", /dev/zero]}, periodSeconds: 5, timeoutSeconds: 60}
 `,
 	// A command of a probe that leaves a child with its output.
 	"child": `
@@ -156,6 +156,7 @@ func TestHostile(t *testing.T) {
 
 	t.Run("100,000 files and 600 levels", w.step(manyFilesAgain))
 	t.Run("output without end", w.step(outputWithoutEnd))
+	t.Run("output of commands", w.step(outputOfCommands))
 
 	now := n.tasks()
 	for id, pid := range kept {
@@ -252,57 +253,84 @@ func manyFilesAgain(w *watched) {
 	w.sh("rm -r %s/many", sharedDir)
 }
 
-// outputWithoutEnd has all other hostile pods run at a time.
+// start starts hostile pods and returns what removes them.
+func (w *watched) start(names ...string) (end func()) {
+	w.Helper()
+	for _, name := range names {
+		w.put(name+".yaml", manifest(hostilePods[name]))
+	}
+	return func() {
+		for range 10 { // while all of it goes on
+			w.look()
+			w.sh("sleep 3")
+		}
+		w.Log(w.sh("tinylet ps; df -h / | tail -1; free; grep -E 'RssAnon|VmHWM' /proc/$(pidof containerd)/status"))
+		for _, name := range names {
+			w.pod(name).remove()
+		}
+		for _, name := range names {
+			w.pod(name).gone()
+		}
+		w.look()
+	}
+}
+
+func allReady(d *cli.DescriptionDocument) string {
+	if d.Ready != d.Total {
+		return fmt.Sprintf("%s, %d ready", d.Status, d.Ready)
+	}
+	return ""
+}
+
+// outputWithoutEnd has containers write logs, bodies and messages at a time.
 func outputWithoutEnd(w *watched) {
-	for name, text := range hostilePods {
-		w.put(name+".yaml", manifest(text))
-	}
-	ready := func(d *cli.DescriptionDocument) string {
-		if d.Ready != 1 {
-			return fmt.Sprintf("%s, %d ready", d.Status, d.Ready)
-		}
-		return ""
-	}
-	w.until("body", "ready by answers of 16 MB", 2*patience, ready)
-	w.until("print", "ready by a command that prints 16 MB", 2*patience, ready)
-	restarts := func(container string, least int32, message byte, size int) func(*cli.DescriptionDocument) string {
-		return func(d *cli.DescriptionDocument) string {
-			for _, c := range d.Object.Status.ContainerStatuses {
-				if c.Name != container {
-					continue
-				}
-				end := c.LastTerminationState.Terminated
-				if c.State.Terminated != nil {
-					end = c.State.Terminated
-				}
-				if c.RestartCount < least || end == nil {
-					return fmt.Sprintf("%d restarts, %+v", c.RestartCount, end)
-				}
-				if got := strings.Trim(end.Message, string(message)+"\n."); got != "" || len(end.Message) < size/2 || len(end.Message) > size {
-					return fmt.Sprintf("a message of %d bytes: %.100q", len(end.Message), end.Message)
-				}
-			}
-			return ""
-		}
-	}
-	w.until("line", "its message is the end of its log", 2*patience, restarts("crash", 1, 'y', 2048))
-	w.until("message", "its message is the head of its file", 2*patience, restarts("c", 1, 'm', 4096))
+	defer w.start("line", "body", "message")()
+	w.until("body", "ready by answers of 16 MB", 2*patience, allReady)
+	w.until("line", "its message is the end of its log", 2*patience, ended("crash", 'y', 2048))
+	w.until("message", "its message is the head of its file", 2*patience, ended("c", 'm', 4096))
 	w.until("message", "the file is cut once its container has ended", patience, func(d *cli.DescriptionDocument) string {
 		if d.Status != "CrashLoopBackOff" {
 			return d.Status
 		}
 		return w.sh("find /var/lib/kubelet/pods/*/containers/c -type f -size +8k | head")
 	})
-	for range 20 { // while all of it goes on
-		w.look()
-		w.sh("sleep 3")
+}
+
+// outputOfCommands has commands of probes print 16 MB, beside some that leave
+// their output open. The runtime holds the output in its own memory, several
+// times: it is what this step takes of the board.
+func outputOfCommands(w *watched) {
+	defer w.start("print", "child")()
+	w.until("print", "ready by a command that prints 16 MB", 2*patience, allReady)
+	w.until("child", "its probes end in time", patience, func(d *cli.DescriptionDocument) string {
+		for i := range d.Events {
+			if strings.Contains(d.Events[i].Message, "timed out after 1s") && d.Events[i].Count > 1 {
+				return ""
+			}
+		}
+		return "no probe has timed out twice"
+	})
+}
+
+// ended waits for a message of one character, of a container that has ended.
+func ended(container string, message byte, size int) func(*cli.DescriptionDocument) string {
+	return func(d *cli.DescriptionDocument) string {
+		for _, c := range d.Object.Status.ContainerStatuses {
+			if c.Name != container {
+				continue
+			}
+			end := c.LastTerminationState.Terminated
+			if c.State.Terminated != nil {
+				end = c.State.Terminated
+			}
+			switch {
+			case end == nil:
+				return fmt.Sprintf("%+v", c.State)
+			case strings.Trim(end.Message, string(message)+"\n.") != "", len(end.Message) < size/2, len(end.Message) > size:
+				return fmt.Sprintf("a message of %d bytes: %.100q", len(end.Message), end.Message)
+			}
+			return ""
+		}
+		return "there is no such container"
 	}
-	w.Log(w.sh("tinylet ps; df -h / | tail -1; free"))
-	for name := range hostilePods {
-		w.pod(name).remove()
-	}
-	for name := range hostilePods {
-		w.pod(name).gone()
-	}
-	w.look()
 }

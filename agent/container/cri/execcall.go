@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -34,8 +35,10 @@ import (
 // one, so that a node without exec probes has none.
 type execCalls struct {
 	transport *http.Transport
-	closed    context.Context
-	close     context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	calls  map[*context.CancelFunc]struct{} // under way
 }
 
 const (
@@ -48,8 +51,7 @@ const (
 )
 
 func newExecCalls(socket string) *execCalls {
-	e := &execCalls{}
-	e.closed, e.close = context.WithCancel(context.Background())
+	e := &execCalls{calls: make(map[*context.CancelFunc]struct{})}
 	e.transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var dialer net.Dialer
@@ -69,15 +71,37 @@ func newExecCalls(socket string) *execCalls {
 
 // stop ends the calls under way, which fail as cancelled.
 func (e *execCalls) stop() {
-	e.close()
+	e.mu.Lock()
+	e.closed = true
+	for cancel := range e.calls {
+		(*cancel)()
+	}
+	e.mu.Unlock()
 	e.transport.CloseIdleConnections()
+}
+
+// begin returns the context of a call, which ends with it or with stop. end is
+// to be called after the call.
+func (e *execCalls) begin(ctx context.Context) (limited context.Context, end func()) {
+	limited, cancel := context.WithCancel(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.calls[&cancel] = struct{}{}
+	if e.closed {
+		cancel()
+	}
+	return limited, func() {
+		cancel()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.calls, &cancel)
+	}
 }
 
 // call makes one call. Its errors are those of gRPC.
 func (e *execCalls) call(ctx context.Context, in *runtimeapi.ExecSyncRequest, out *runtimeapi.ExecSyncResponse) error {
-	limited, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(e.closed, cancel)()
+	limited, end := e.begin(ctx)
+	defer end()
 	err := e.exchange(limited, in, out)
 	switch {
 	case err == nil, isStatus(err):
