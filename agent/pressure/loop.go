@@ -215,12 +215,13 @@ func (l *Loop) rehearse(ctx context.Context) {
 	l.rehearsed = true
 	decide := func() {
 		now := l.Observe(ctx)
-		for _, p := range evict.Rank(l.Pods(ctx, evict.MemoryAvailable), evict.MemoryAvailable, l.Layout) {
-			why := evict.Describe(p, l.Thresholds[i:i+1], &now, l.MaxGrace)
-			if l.DryRun != nil {
-				l.DryRun(why)
-			}
+		ranked := evict.Rank(l.Pods(ctx, evict.MemoryAvailable), evict.MemoryAvailable, l.Layout)
+		if len(ranked) == 0 {
 			return
+		}
+		why := evict.Describe(ranked[0], l.Thresholds[i:i+1], &now, l.MaxGrace)
+		if l.DryRun != nil {
+			l.DryRun(why)
 		}
 	}
 	if l.Keep == nil {
