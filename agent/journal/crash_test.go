@@ -65,7 +65,7 @@ func twoTellings(t *testing.T, test func(t *testing.T, s story, seal *sealer)) {
 // tell writes the story and answers how many batches were acknowledged before
 // the first that was not.
 func (s story) tell(m *model, seal *sealer) int {
-	j, err := open(m, "/journal", seal, quiet())
+	j, err := openModel(m, "/journal", seal, quiet())
 	if err != nil {
 		return 0
 	}
@@ -83,7 +83,8 @@ func (s story) tell(m *model, seal *sealer) int {
 func (s story) stands(t *testing.T, what string, m *model, seal *sealer, acked int) {
 	t.Helper()
 	all := s.states
-	j, err := open(m, "/journal", seal, quiet())
+	// A migration that was interrupted is made again.
+	j, err := openOn(m, "/journal", seal, &Config{Log: quiet(), Migrate: true})
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -153,7 +154,7 @@ func TestPowerCutInRecovery(t *testing.T) {
 				for again := range 6 {
 					second := first.after(before)
 					second.fault = func(n int, _ string) fault { return fault{cut: n == again} }
-					if j, err := open(second, "/journal", seal, quiet()); err == nil {
+					if j, err := openModel(second, "/journal", seal, quiet()); err == nil {
 						// What was lost by the cut is not to come back, so the
 						// same write is made again.
 						_ = j.Write(s.batches[min(acked, len(s.batches)-1)]...)
@@ -180,7 +181,7 @@ func TestPowerCutInMigration(t *testing.T) {
 	for cut := 0; ; cut++ {
 		m := plain.after(outages(0)[0])
 		m.fault = func(n int, _ string) fault { return fault{cut: n == cut} }
-		_, err := open(m, "/journal", seal, quiet())
+		_, err := openOn(m, "/journal", seal, &Config{Log: quiet(), Migrate: true})
 		if !m.off {
 			if err != nil || cut < 5 {
 				t.Fatalf("migration took %d operations: %v", cut, err)

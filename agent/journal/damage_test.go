@@ -69,7 +69,7 @@ func survives(t *testing.T, what string, data []byte, seal *sealer, want state, 
 	t.Helper()
 	m := modelWith(data)
 	log, warned := logged()
-	j, err := open(m, "/journal", seal, log)
+	j, err := openModel(m, "/journal", seal, log)
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -81,7 +81,7 @@ func survives(t *testing.T, what string, data []byte, seal *sealer, want state, 
 	}
 	mustWrite(t, j, put("after", what))
 	log, warned = logged()
-	j, err = open(m.after(outages(0)[0]), "/journal", seal, log)
+	j, err = openModel(m.after(outages(0)[0]), "/journal", seal, log)
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -124,7 +124,7 @@ func TestTornTailIsNamedAndCutOff(t *testing.T) {
 	s := newSample(t, nil)
 	m := modelWith(s.data[:len(s.data)-1])
 	log, warned := logged()
-	j, err := open(m, "/journal", nil, log)
+	j, err := openModel(m, "/journal", nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestDamageIsNamed(t *testing.T) {
 			data := slices.Clone(s.data)
 			data[at] ^= 1
 			log, warned := logged()
-			if _, err := open(modelWith(data), "/journal", nil, log); err != nil {
+			if _, err := openModel(modelWith(data), "/journal", nil, log); err != nil {
 				t.Fatal(err)
 			}
 			want := fmt.Sprintf("offset=%d bytes=%d", s.starts[2], size)
@@ -318,7 +318,7 @@ func TestVersion(t *testing.T) {
 		mend(s.data, start)
 	}
 	m := modelWith(s.data)
-	if _, err := open(m, "/journal", nil, quiet()); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 2") {
+	if _, err := openModel(m, "/journal", nil, quiet()); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 2") {
 		t.Errorf("error %v", err)
 	}
 	if len(m.ops) != 0 || !bytes.Equal(m.names[fileName].now, s.data) || !m.closed {
@@ -400,7 +400,7 @@ func TestRewriteLeavesDamageBehind(t *testing.T) {
 	forms(t, func(t *testing.T, seal *sealer) {
 		m := newModel()
 		log, warned := logged()
-		j, err := open(m, "/journal", seal, log)
+		j, err := openModel(m, "/journal", seal, log)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@
 //	1  kind: 1 put, 2 delete, 3 opening
 //	4  length of the value
 //	16 first bytes of the value's SHA-256
-//	n  name, 1 to MaxKey bytes
+//	n  name, 1 to MaxKey bytes; "\x00generation/" begins those of the journal
 //
 // Only a put has a value and so a length and a hash; an opening has no name.
 // A file begins with a batch that has one opening and nothing else. It carries
@@ -79,6 +79,45 @@
 // So the file is then not written to again. The live records go to a new one
 // before anything is appended.
 //
-// What a sealed file does not prevent: whoever can write to the disk can put
-// an older copy of the whole file, or a plain one, in its place.
+// # Freshness
+//
+// With a key, a plain file is refused with ErrPlain unless it holds nothing.
+// With an Anchor, an older copy of a sealed file is refused with ErrStale. The
+// refused file is not changed. Config.Migrate takes it once.
+//
+// An anchor holds a random id and a generation outside of the disk. A sealed
+// file that has an anchor carries both in the name of a put without a value,
+// after the opening batch and once more at the end of the rewrite:
+//
+//	"\x00generation/" id in hex "/" generation "/" id of the file in hex, or 0
+//
+// A file is accepted if its id is the anchor's and its generation is the
+// anchor's or a later one, which nobody without the key can write. A file
+// without a generation, as earlier releases wrote it, is accepted until the
+// anchor is bound for the first time.
+//
+// An open of a file that was written to rewrites it in the next generation and
+// then raises the anchor. All batches of a file are bound to its random id, so
+// a batch of an earlier generation does not fit into a later one. A file that
+// nothing was appended to since that rewrite (the record at its end has the
+// file's own id) has had one content only in its generation: an open leaves it
+// and the anchor as they are. So there is at most one rewrite and one raise for
+// each open, and none for an open that follows no write.
+//
+// The updates are ordered: the anchor is made, the file is written, the anchor
+// is raised. A power cut between two of them leaves a file that is accepted. An
+// anchor that cannot be raised leaves older copies acceptable for so long; it
+// is raised after the next rewrite.
+//
+// Earlier releases read and append to a file with a generation: it is a key
+// that they do not know, and keep.
+//
+// # What is not prevented
+//
+// Whoever can write to the disk can delete the file. They can drop batches of
+// the current generation, in particular cut off its end: damage and a torn tail
+// look the same. A copy that was made since the last rewrite at an open is
+// accepted until the next open of a file that was written to. Whoever can also
+// delete the anchor can put a copy of a release that had no anchors in place of
+// the file. Without an anchor every older copy is accepted.
 package journal

@@ -57,7 +57,7 @@ func (s story) suffer(t *testing.T, what string, at int, f fault, lasting bool, 
 		}
 		return fault{}
 	}
-	j, err := open(m, "/journal", seal, quiet())
+	j, err := openModel(m, "/journal", seal, quiet())
 	if err != nil {
 		if !errors.Is(err, f.err) || !strings.Contains(err.Error(), `open journal "/journal"`) {
 			t.Fatalf("%s: open: %v", what, err)
@@ -118,7 +118,7 @@ func mayHold(t *testing.T, what string, m *model, seal *sealer, allowed ...state
 func TestFullDisk(t *testing.T) {
 	m := newModel()
 	log, warned := logged()
-	j, err := open(m, "/journal", nil, log)
+	j, err := openModel(m, "/journal", nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestUnsureAtOpen(t *testing.T) {
 				return fault{}
 			}
 			log, warned := logged()
-			j, err := open(m, "/journal", nil, log)
+			j, err := openModel(m, "/journal", nil, log)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -312,7 +312,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		m.names[fileName].write([]byte("torn"), int64(len(m.names[fileName].now)))
 		m.readOnly = true
 		log, warned := logged()
-		j, err := open(m, "/journal", seal, log)
+		j, err := openModel(m, "/journal", seal, log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +330,7 @@ func TestReadOnlyDisk(t *testing.T) {
 
 		m = newModel()
 		m.readOnly = true
-		if _, err := open(m, "/journal", seal, quiet()); !errors.Is(err, unix.EROFS) || !m.closed {
+		if _, err := openModel(m, "/journal", seal, quiet()); !errors.Is(err, unix.EROFS) || !m.closed {
 			t.Errorf("open of nothing: %v", err)
 		}
 	})
@@ -350,7 +350,7 @@ func TestUnreadableDisk(t *testing.T) {
 	// To tidy up is not possible, to append is.
 	mustWrite(t, j, put("b", large(40<<10, 9)))
 	ops := len(m.ops)
-	if _, err := open(m, "/journal", nil, quiet()); !errors.Is(err, unix.EIO) || !m.closed {
+	if _, err := openModel(m, "/journal", nil, quiet()); !errors.Is(err, unix.EIO) || !m.closed {
 		t.Errorf("open: %v", err)
 	}
 	if len(m.ops) != ops {

@@ -33,8 +33,8 @@ func FuzzOpen(f *testing.F) {
 			}
 		}
 		m := modelWith(data)
-		j, err := open(m, "/journal", seal, quiet())
-		if errors.Is(err, ErrKey) || errors.Is(err, ErrVersion) {
+		j, err := openModel(m, "/journal", seal, quiet())
+		if errors.Is(err, ErrKey) || errors.Is(err, ErrVersion) || errors.Is(err, ErrPlain) || errors.Is(err, ErrStale) {
 			if !bytes.Equal(m.names[fileName].now, data) {
 				t.Fatal("the file was changed")
 			}

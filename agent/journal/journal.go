@@ -44,10 +44,16 @@ type Config struct {
 	// Dir is the folder that the journal has for itself. It is made with mode
 	// 0700 if it is missing.
 	Dir string
-	// Key seals what is written: 32 bytes. Without one the file is plain. A
-	// plain file is rewritten when there is a key. It may be cleared after
-	// Open.
+	// Key seals what is written: 32 bytes. Without one the file is plain. With
+	// one a plain file is refused, unless it holds nothing. It may be cleared
+	// after Open.
 	Key []byte
+	// Anchor lets an older copy of a sealed file be refused. Nil is none. It
+	// needs a Key.
+	Anchor Anchor
+	// Migrate trusts the file once: a plain one is sealed with the key, and one
+	// that Anchor would refuse is taken.
+	Migrate bool
 	// Log is told of damage and of what failed and is tried again.
 	Log *slog.Logger
 }
@@ -61,6 +67,8 @@ type Journal struct {
 	disk disk
 	seal *sealer // of what is written; what is read has the file's own
 
+	// trust is Config.Migrate.
+	trust bool
 	// writing is held by who writes; it guards these.
 	writing sync.Mutex
 	seq     uint64 // the last one that was used, also for a batch that failed
@@ -69,6 +77,7 @@ type Journal struct {
 	untidy  bool   // there is damage that a rewrite would leave behind
 	retry   int64  // the file's size at which tidying up is tried again
 	told    bool   // that it failed
+	fresh   freshness
 
 	// mu guards these. Who changes them holds writing as well, so who holds
 	// writing may read them; but damaged of an entry is set under mu alone.
@@ -92,7 +101,7 @@ type content struct {
 // has. What a power cut or a worn disk has damaged is left out, with a warning
 // for each place. It blocks on the disk.
 //
-// It fails with ErrKey, ErrVersion or ErrLocked, or if the folder, the file or
+// It fails with ErrKey, ErrPlain, ErrStale, ErrVersion or ErrLocked, or if the folder, the file or
 // Config is not usable; nothing is lost then. On a disk that cannot be written
 // it opens a journal that can be read, with a warning; Write then fails.
 func Open(c Config) (*Journal, error) {
@@ -107,12 +116,15 @@ func Open(c Config) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal in %q: %w", c.Dir, err)
 	}
-	return open(d, filepath.Join(c.Dir, fileName), seal, c.Log)
+	return openOn(d, filepath.Join(c.Dir, fileName), seal, &c)
 }
 
-// open opens the journal on a disk, which it closes if it cannot.
-func open(d disk, path string, seal *sealer, log *slog.Logger) (*Journal, error) {
-	j := &Journal{path: path, log: log.With("journal", path), disk: d, seal: seal, entries: make(map[string]*entry)}
+// openOn opens the journal on a disk, which it closes if it cannot.
+func openOn(d disk, path string, seal *sealer, c *Config) (*Journal, error) {
+	j := &Journal{path: path, log: c.Log.With("journal", path), disk: d, seal: seal, trust: c.Migrate, entries: make(map[string]*entry)}
+	if seal != nil {
+		j.fresh.anchor = c.Anchor
+	}
 	if err := j.load(); err != nil {
 		if j.cur != nil {
 			_ = j.cur.file.Close() // nothing was written to it
@@ -128,7 +140,7 @@ func (j *Journal) load() error {
 	f, err := j.disk.open(fileName, os.O_RDWR)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return j.rewrite()
+		return j.begin()
 	case errors.Is(err, unix.EROFS):
 		// As a kernel leaves a card with errors: pods can still be started.
 		j.log.Warn("journal is on a disk that can only be read")
@@ -143,14 +155,20 @@ func (j *Journal) load() error {
 	if err != nil {
 		return err
 	}
-	r, err := replay(f, size, j.seal, j.log)
+	r, err := replay(f, size, j.seal, j.log, j.trust)
+	if errors.Is(err, ErrPlain) && size == openingSize(nil) {
+		return j.begin() // it holds nothing
+	}
 	if err != nil {
 		return err
 	}
 	if !r.known {
 		// Not one batch: there is nothing to go on from.
 		j.log.Warn("journal holds no whole batch and begins anew", "bytes", size)
-		return j.rewrite()
+		return j.begin()
+	}
+	if err := j.resume(&r, j.trust); err != nil {
+		return err
 	}
 	j.cur.id, j.cur.size = r.file, r.end
 	if r.key != 0 {
@@ -166,12 +184,31 @@ func (j *Journal) load() error {
 	}
 	// A file that has nothing yet may be one whose name could not be synced
 	// when it was made, and a second sync would not tell. It is cheap to make.
-	if j.seal != j.cur.seal || j.cur.size == openingSize(j.cur.seal) {
+	if j.seal != j.cur.seal || j.cur.size == openingSize(j.cur.seal) || j.outdated(&r) {
 		if err := j.rewrite(); err != nil {
 			j.doubt(err)
 		}
+	} else {
+		j.raise() // a power cut may have come before it
 	}
 	return nil
+}
+
+// begin makes a file that holds nothing.
+func (j *Journal) begin() error {
+	if err := j.resume(&replayed{}, true); err != nil {
+		return err
+	}
+	return j.rewrite()
+}
+
+// outdated reports whether the file has to be written in another generation,
+// or in none.
+func (j *Journal) outdated(r *replayed) bool {
+	if j.fresh.anchor == nil {
+		return r.mark.generation > 0
+	}
+	return !j.fresh.intact
 }
 
 // settle makes what was read safe from a power cut: the process before may

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"log/slog"
+	"strings"
 )
 
 // replayed is what a file was found to hold.
@@ -17,6 +18,7 @@ type replayed struct {
 	newest  int64
 	end     int64 // what follows is a torn tail
 	damaged bool  // something before it was lost
+	mark    mark  // of the newest batch that has one
 }
 
 // replayer reads a file once from its beginning to its end.
@@ -24,6 +26,7 @@ type replayer struct {
 	replayed
 	w       window
 	seal    *sealer
+	trust   bool // a plain file, too
 	log     *slog.Logger
 	pending []found
 	scratch []byte
@@ -36,9 +39,10 @@ type found struct {
 }
 
 // replay reads what a file holds. It fails if it cannot be read at all, or
-// with ErrKey or ErrVersion. It takes constant memory beside the names.
-func replay(f io.ReaderAt, size int64, seal *sealer, log *slog.Logger) (replayed, error) {
-	r := replayer{w: window{f: f, size: size, buf: make([]byte, min(windowSize, size))}, seal: seal, log: log}
+// with ErrKey, ErrVersion or, unless it is trusted, ErrPlain. It takes constant
+// memory beside the names.
+func replay(f io.ReaderAt, size int64, seal *sealer, log *slog.Logger, trust bool) (replayed, error) {
+	r := replayer{w: window{f: f, size: size, buf: make([]byte, min(windowSize, size))}, seal: seal, log: log, trust: trust}
 	r.entries = make(map[string]*entry)
 	if err := r.identify(); err != nil {
 		return replayed{}, err
@@ -103,6 +107,9 @@ func (r *replayer) adopt(id identity) error {
 	}
 	if id.key != 0 && id.key != r.seal.keyID() {
 		return ErrKey
+	}
+	if id.key == 0 && r.seal != nil && !r.trust {
+		return ErrPlain
 	}
 	r.identity, r.known = id, true
 	return nil
@@ -246,8 +253,15 @@ func (r *replayer) sealed() *sealer {
 // apply lets the batch that was just read take effect.
 func (r *replayer) apply(h header) {
 	r.newest = h.time
+	r.mark.last = 0 // something follows it
 	for i := range r.pending {
 		p := &r.pending[i]
+		if strings.HasPrefix(p.name, marked) {
+			if m, ok := parseMark(p.name); ok && p.kind == kindPut {
+				r.mark = m
+			}
+			continue
+		}
 		switch p.kind {
 		case kindPut:
 			r.entries[p.name] = &entry{sum: p.sum, at: p.at, seq: h.seq, size: p.size}

@@ -40,6 +40,7 @@ func (j *Journal) rewrite() error {
 		return fmt.Errorf("rewrite journal: %w", err)
 	}
 	j.suspect, j.unsure, j.untidy, j.retry, j.told = false, false, false, 0, false
+	j.raise()
 	return nil
 }
 
@@ -71,6 +72,9 @@ func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 	if _, err := j.copyRecord(&a, next, head{kind: kindOpening}, nil); err != nil {
 		return nil, err
 	}
+	if err := j.copyMark(&a, next, false); err != nil {
+		return nil, err
+	}
 	entries := make(map[string]*entry, len(j.entries))
 	var value []byte
 	for _, name := range j.inFileOrder() {
@@ -90,6 +94,9 @@ func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 			return nil, err
 		}
 		entries[name] = &entry{sum: e.sum, at: at, seq: j.seq, size: e.size}
+	}
+	if err := j.copyMark(&a, next, true); err != nil {
+		return nil, err
 	}
 	if err := a.flush(); err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func TestWrongKey(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			m := modelWith(row.data)
 			m.names[newName] = &inode{now: []byte("left")}
-			j, err := open(m, "/journal", row.seal, quiet())
+			j, err := openModel(m, "/journal", row.seal, quiet())
 			if !errors.Is(err, ErrKey) || j != nil || !strings.Contains(err.Error(), "/journal") {
 				t.Fatalf("error %v", err)
 			}
@@ -94,7 +94,10 @@ func TestMigration(t *testing.T) {
 	m = m.restarted()
 
 	seal := testSeal(t, 1)
-	j = mustOpen(t, m, seal)
+	j, err := openOn(m, "/journal", seal, &Config{Log: quiet(), Migrate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	expect(t, j, want)
 	// It is sealed now, and not with the next Write.
 	if showsSecrets(m.after(outages(0)[0]).names[fileName].now) {
@@ -103,7 +106,7 @@ func TestMigration(t *testing.T) {
 	if !j.Newest().Equal(newest) {
 		t.Errorf("newest went from %v to %v", newest, j.Newest())
 	}
-	if _, err := open(m.restarted(), "/journal", nil, quiet()); !errors.Is(err, ErrKey) {
+	if _, err := openModel(m.restarted(), "/journal", nil, quiet()); !errors.Is(err, ErrKey) {
 		t.Errorf("without the key: %v", err)
 	}
 	mustWrite(t, j, put("a", "1"))
@@ -117,7 +120,7 @@ func TestMigrationOnAFullDisk(t *testing.T) {
 	m = m.restarted()
 	m.limit = int64(len(m.names[fileName].now)) + 200
 	log, warned := logged()
-	j, err := open(m, "/journal", testSeal(t, 1), log)
+	j, err := openOn(m, "/journal", testSeal(t, 1), &Config{Log: log, Migrate: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 )
 
@@ -69,6 +70,9 @@ func (j *Journal) changed(changes []Change) ([]record, error) {
 		c := &changes[i]
 		if len(c.Key) == 0 || len(c.Key) > MaxKey {
 			return nil, fmt.Errorf("a key has %d bytes, not 1 to %d", len(c.Key), MaxKey)
+		}
+		if strings.HasPrefix(c.Key, marked) {
+			return nil, fmt.Errorf("the key %q is the journal's own", c.Key)
 		}
 		if len(c.Value) > MaxBatch {
 			return nil, fmt.Errorf("value of %q has %d bytes, more than %d", c.Key, len(c.Value), MaxBatch)
