@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+
+	"github.com/tinylet/tinylet/agent/secretfile"
 )
 
 // Times of a Folder.
@@ -51,7 +53,8 @@ type Config struct {
 // Every regular file counts whose name does not begin with a dot, also
 // through symbolic links that do not lead out of the folder; sub-folders do
 // not. A file may have several documents. A file that cannot be read or has a
-// bad object leaves what it gave before. Of two files that have the same
+// bad object leaves what it gave before. Secrets of a file that users other
+// than its owner may read are not used. Of two files that have the same
 // object, that of the lower name counts.
 //
 // Nothing is read before the first call. While Run runs, a call costs no
@@ -65,6 +68,9 @@ type Folder struct {
 	files   map[string]*file
 	order   []string // names of files, sorted
 	objects map[key]any
+	// withheld has the files of Secrets that users other than the owner may
+	// read, and that are not used for it.
+	withheld map[key]string
 	looked  bool   // the folder was listed once
 	failed  error  // of listing it, while it fails
 	told    string // about the folder
@@ -150,6 +156,9 @@ func get[T any](f *Folder, k key) (T, error) {
 	var none T
 	if f.failed != nil { // it may be there
 		return none, fmt.Errorf("%s %q: %w", resources[k.kind], k.name, f.failed)
+	}
+	if name, ok := f.withheld[k]; ok {
+		return none, fmt.Errorf("%s %q: %w: chmod 600 %s", resources[k.kind], k.name, secretfile.ErrExposed, filepath.Join(f.config.Path, name))
 	}
 	return none, notFound(k)
 }

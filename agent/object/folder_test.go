@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tinylet/tinylet/agent/secretfile"
 )
 
 // told collects what a Folder says.
@@ -266,21 +268,51 @@ func TestFilesThatDoNotCount(t *testing.T) {
 	}
 }
 
-func TestWorldReadableSecret(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir+"/m.yaml", configMap("a", "x"))
-	put(t, dir+"/s.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n")
-	for _, path := range []string{dir, dir + "/m.yaml", dir + "/s.yaml"} {
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f, said := open(t, dir)
-	for range 3 {
-		_ = valueOf(t, f, "a")
-	}
-	if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], "s.yaml: it has Secrets and every user") {
-		t.Errorf("said %q", lines)
+// TestExposedSecret does not use Secrets that other users may read, and all
+// else of their file; it uses them once the mode of file or folder is right.
+func TestExposedSecret(t *testing.T) {
+	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {a: x}\n---\n"
+	for _, row := range []struct {
+		name         string
+		folder, file os.FileMode
+		mend         string
+		used         bool
+	}{
+		{"all may read it", 0o755, 0o644, "s.yaml", false},
+		{"all may read it, until the folder is closed", 0o755, 0o644, "", false},
+		{"the group may read it", 0o750, 0o640, "s.yaml", false},
+		{"nobody may enter the folder", 0o700, 0o644, "s.yaml", true},
+		{"the owner alone", 0o755, 0o600, "s.yaml", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := t.TempDir()
+			put(t, dir+"/s.yaml", secret+configMap("a", "x"))
+			chmod := func(path string, mode os.FileMode) {
+				t.Helper()
+				if err := os.Chmod(path, mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			chmod(dir+"/s.yaml", row.file)
+			chmod(dir, row.folder)
+			f, said := open(t, dir)
+			for range 3 {
+				if got := valueOf(t, f, "a"); got != "x" {
+					t.Errorf("the ConfigMap has %q", got)
+				}
+				_, err := f.Secret(t.Context(), "default", "s")
+				if row.used && err != nil || !row.used && !errors.Is(err, secretfile.ErrExposed) {
+					t.Errorf("the Secret: %v", err)
+				}
+			}
+			if lines := said.all(); len(lines) != 1 && !row.used || row.used && len(lines) > 0 || !row.used && !strings.Contains(lines[0], "s.yaml: its Secrets are not used") {
+				t.Errorf("said %q", lines)
+			}
+			chmod(filepath.Join(dir, row.mend), 0o700)
+			if _, err := f.Secret(t.Context(), "default", "s"); err != nil {
+				t.Errorf("the Secret after chmod: %v", err)
+			}
+		})
 	}
 }
 

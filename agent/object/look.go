@@ -13,6 +13,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/secretfile"
 )
 
 // maxFiles is how many files a folder may have.
@@ -25,7 +27,7 @@ type file struct {
 	objects map[key]any
 	trouble string    // told last
 	double  string    // told last about objects of other files
-	open    bool      // the warning about its mode was told
+	exposed bool      // it has Secrets and other users may reach it: they are left out
 	missing time.Time // since when it is not found
 	seen    bool      // by the look that runs
 }
@@ -102,7 +104,7 @@ func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettl
 	sig, data, err := f.read(folder, name, e)
 	switch {
 	case errors.Is(err, errUnchanged):
-		return false, false
+		return f.checkMode(folder, name, e), false // the folder's mode may have changed
 	case errors.Is(err, errSkipped):
 		changed = len(e.objects) > 0
 		e.objects, e.done = nil, false
@@ -131,18 +133,21 @@ func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettl
 	return true, false
 }
 
-// checkMode warns once of Secrets that every user of the node can read.
-func (f *Folder) checkMode(folder *os.Root, name string, e *file) {
+// checkMode reports whether the file's Secrets are left out otherwise than
+// before, because users other than the owner may reach them. That is told once.
+func (f *Folder) checkMode(folder *os.Root, name string, e *file) (changed bool) {
 	info, err := folder.Stat(".")
-	readable := err == nil && info.Mode().Perm()&0o001 != 0 && e.sig.mode&0o004 != 0
+	reached := err == nil && secretfile.ExposedIn(info.Mode(), fs.FileMode(e.sig.mode))
 	secret := false
 	for k := range e.objects {
 		secret = secret || k.kind == KindSecret
 	}
-	if readable && secret && !e.open {
-		f.tell(filepath.Join(f.config.Path, name) + ": it has Secrets and every user of the node can read it: chmod o-r")
+	was := e.exposed
+	e.exposed = reached && secret
+	if e.exposed && !was {
+		f.tell(filepath.Join(f.config.Path, name) + ": its Secrets are not used, since users other than its owner may read them: chmod 600 it")
 	}
-	e.open = readable && secret
+	return e.exposed != was
 }
 
 // trouble tells once that a file cannot be used; its objects stay.
@@ -177,9 +182,14 @@ func (f *Folder) forget() (gone, unsettled bool) {
 // merge makes the objects of all files one set.
 func (f *Folder) merge() {
 	all := make(map[key]any)
+	f.withheld = nil
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		e, double := f.files[name], ""
 		for k, o := range e.objects {
+			if e.exposed && k.kind == KindSecret {
+				f.withhold(k, name)
+				continue
+			}
 			if _, taken := all[k]; !taken {
 				all[k] = o
 			} else if text := k.String(); double == "" || text < double {
@@ -192,6 +202,14 @@ func (f *Folder) merge() {
 		e.double = double
 	}
 	f.note(all)
+}
+
+// withhold notes that an object is left out because of its file's mode.
+func (f *Folder) withhold(k key, name string) {
+	if f.withheld == nil {
+		f.withheld = make(map[key]string)
+	}
+	f.withheld[k] = name
 }
 
 // note sets the objects and notes which changed.

@@ -3,10 +3,9 @@ package page
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
-	"syscall"
+
+	"github.com/tinylet/tinylet/agent/secretfile"
 )
 
 // Limits of a token, in characters.
@@ -28,23 +27,7 @@ func TokenFile(path string) func() (string, error) {
 }
 
 func readToken(path string) (string, error) {
-	// A pipe without a writer must not hold up the answer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() {
-		return "", errors.New("it is no regular file")
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return "", fmt.Errorf("others may use the file (mode %04o): chmod 600 it", mode)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxToken+2))
+	text, err := secretfile.Read(path, maxToken+1)
 	if err != nil {
 		return "", err
 	}

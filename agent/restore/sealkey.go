@@ -6,13 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"log/slog"
 	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/secretfile"
 )
 
 // KeyDescription is the description of the key of type "user" that boards
@@ -27,24 +26,11 @@ const (
 )
 
 // KeyFile answers a source of a key for Config.Key: a file of 32 bytes, or of
-// one line that has them in hexadecimal or in base64. Log is told if other
-// users can read it. The source blocks on the disk.
-func KeyFile(path string, log *slog.Logger) func() ([]byte, error) {
+// one line that has them in hexadecimal or in base64. A file that other users
+// may use is refused. The source blocks on the disk.
+func KeyFile(path string) func() ([]byte, error) {
 	return func() ([]byte, error) {
-		// A fifo must not hold the start up.
-		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-		if err != nil {
-			return nil, fmt.Errorf("read the key of the journal: %w", err)
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err == nil && !info.Mode().IsRegular() {
-			err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is not a regular file")}
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the key of the journal: %w", err)
-		}
-		text, err := io.ReadAll(io.LimitReader(f, maxKeyText+1))
+		text, err := secretfile.Read(path, maxKeyText)
 		if err != nil {
 			return nil, fmt.Errorf("read the key of the journal: %w", err)
 		}
@@ -52,9 +38,6 @@ func KeyFile(path string, log *slog.Logger) func() ([]byte, error) {
 		key, err := parseSealKey(text)
 		if err != nil {
 			return nil, fmt.Errorf("read the key of the journal from %q: %w", path, err)
-		}
-		if info.Mode().Perm()&0o077 != 0 {
-			log.Warn("other users can read the key of the journal: chmod 600", "path", path)
 		}
 		return key, nil
 	}

@@ -124,7 +124,7 @@ func Open(c Config) (*Store, error) {
 		c.MaxBytes = DefaultMaxBytes
 	}
 	if c.KeyFile != "" {
-		c.Key = KeyFile(c.KeyFile, c.Log)
+		c.Key = KeyFile(c.KeyFile)
 	}
 	j, err := openJournal(&c)
 	if err != nil {

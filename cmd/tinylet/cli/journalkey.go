@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -121,7 +120,7 @@ func (s *system) makeJournalKey(o *keyOptions) (JournalKeyDocument, error) {
 // key is the key that is to be used, or a new one.
 func (o *keyOptions) key() ([]byte, error) {
 	if o.from != "" {
-		return restore.KeyFile(o.from, slog.New(slog.DiscardHandler))()
+		return restore.KeyFile(o.from)()
 	}
 	key := make([]byte, tpmkey.KeySize)
 	_, _ = rand.Read(key) // it never fails (crypto/rand)

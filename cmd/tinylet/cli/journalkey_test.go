@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -30,7 +29,7 @@ func journalKey(t *testing.T, s *system, args ...string) (string, error) {
 
 func fileKey(t *testing.T, path string) []byte {
 	t.Helper()
-	key, err := restore.KeyFile(path, slog.New(slog.DiscardHandler))()
+	key, err := restore.KeyFile(path)()
 	if err != nil {
 		t.Fatal(err)
 	}
