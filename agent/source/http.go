@@ -179,14 +179,17 @@ func (h *HTTP) take(data []byte, etag string) (changed bool, err error) {
 	return changed, nil
 }
 
-// redirect lets a server move the manifest, but another host not learn what
-// the headers or the URL say.
+// redirect follows redirects, but never from https to http, and to another host
+// only if the request carries no headers and no user for the configured one.
 func (h *HTTP) redirect(request *http.Request, via []*http.Request) error {
 	request.Header.Del("Referer") // the URL with its query
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
 	}
-	elsewhere := request.URL.Host != h.url.Host || (h.url.Scheme == "https" && request.URL.Scheme != "https")
+	if h.url.Scheme == "https" && request.URL.Scheme != "https" {
+		return fmt.Errorf("redirect from https to %s is not followed: the answer would not be authenticated", display(request.URL))
+	}
+	elsewhere := request.URL.Host != h.url.Host
 	secret := len(h.config.Header) > 0 || h.url.User != nil
 	if elsewhere && secret {
 		return fmt.Errorf("redirect to %s is not followed with the headers for %s", display(request.URL), display(h.url))

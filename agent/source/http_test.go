@@ -327,6 +327,55 @@ func TestHTTPServer(t *testing.T) {
 	}
 }
 
+// TestRedirectFromHTTPS does not follow a redirect from https to http, also
+// without headers: whoever is on the way could answer with any pods.
+func TestRedirectFromHTTPS(t *testing.T) {
+	for _, tt := range []struct {
+		name, url, to string
+		followed      bool
+	}{
+		{"the same host", "https://a.example/pods", "http://a.example/pods", false},
+		{"another host", "https://a.example/pods", "http://b.example/pods", false},
+		{"by way of https", "https://a.example/first", "http://a.example/pods", false},
+		{"another host with https", "https://a.example/pods", "https://b.example/pods", true},
+		{"http from the start", "http://a.example/pods", "http://b.example/pods", true},
+		{"http to https", "http://a.example/pods", "https://b.example/pods", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var asked []string
+			sets, rounds := 0, 0
+			events := ask(t, source.HTTPConfig{URL: tt.url, Period: 10 * time.Millisecond},
+				func(r *http.Request, over func()) (*http.Response, error) {
+					if r.Response == nil {
+						if rounds++; rounds > 2 {
+							over()
+							return nil, r.Context().Err()
+						}
+					}
+					asked = append(asked, r.URL.String())
+					w := httptest.NewRecorder()
+					switch {
+					case r.URL.Path == "/first":
+						http.Redirect(w, r, "https://a.example/second", http.StatusFound)
+					case r.URL.String() == tt.url || r.URL.Path == "/second":
+						http.Redirect(w, r, tt.to, http.StatusFound)
+					default:
+						io.WriteString(w, manifestText("a", "1"))
+					}
+					answer := w.Result()
+					answer.Request = r
+					return answer, nil
+				}, func([]string) { sets++ })
+			if got := slices.Contains(asked, tt.to); got != tt.followed || (sets > 0) != tt.followed {
+				t.Errorf("requests %q, %d sets of pods", asked, sets)
+			}
+			if w := strings.Join(events, "\n"); strings.Contains(w, "redirect from https") == tt.followed {
+				t.Errorf("events %q", w)
+			}
+		})
+	}
+}
+
 // withUser is a URL with a user and a password.
 func withUser(url string) string {
 	return strings.Replace(url, "://", "://user:hunter2@", 1)
