@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +41,7 @@ type cluster struct {
 	reporter  *report.Reporter
 	inputs    *nodeInputs
 	events    *sink.Sink
+	keeping   *keeping
 	journal   *restore.Store // nil if it cannot be used
 	journaled *journaled     // nil without a journal
 	reader    restore.Objects
@@ -96,7 +96,8 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	}
 	c.reader = c.objects
 	services := c.objects.Services
-	if c.journal = p.openJournal(cfg, c.met, c.assigned.Load, log); c.journal != nil {
+	c.keeping = p.openJournal(cfg, c.met, c.assigned.Load, log)
+	if c.journal = c.keeping.store; c.journal != nil {
 		c.clock.Raise(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)
 		c.reader, services = reader, reader.Services
@@ -196,11 +197,9 @@ func (c *cluster) met() bool {
 
 // told is how the agent does with the API server.
 func (c *cluster) told() *local.Cluster {
-	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Problem: c.identity.Problem()}
-	if clock := c.clock.Problem(); clock != "" {
-		// It comes first: the rest may follow from it.
-		out.Problem = strings.TrimSuffix(clock+"; "+out.Problem, "; ")
-	}
+	out := &local.Cluster{Metered: c.metered, Registered: c.registrar.UID() != "", Journal: c.keeping.told()}
+	// The clock comes first: the rest may follow from it.
+	out.Problem = joined(c.clock.Problem(), c.identity.Problem(), c.keeping.todo(out.Journal.Aside))
 	certificates := c.identity.Stats()
 	if expires := certificates.ClientExpiry; !expires.IsZero() {
 		out.Expires = &expires

@@ -60,7 +60,11 @@ func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls fu
 		Streaming:      p.streams,
 		Log:            log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	p.local.TellProblem(plainURL(cfg))
+	return nil
 }
 
 // tellCluster is how the agent does with its API server, and what it tells

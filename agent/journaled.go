@@ -3,8 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/restore"
@@ -26,15 +30,45 @@ import (
 // reboot without network.
 const reasonNotJournaled = "FailedJournal"
 
-// openJournal opens the journal of the API server's pods. A journal that
-// cannot be opened stops nobody: nil is none.
-func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.Logger) *restore.Store {
+// keeping is what is kept of the API server's pods on the disk, and what
+// somebody has to do about it.
+type keeping struct {
+	dir   string
+	store *restore.Store // nil where nothing is kept
+	// state is how local.Journal says it.
+	state string
+	// problem is what somebody has to do, "" for nothing.
+	problem string
+}
+
+// Remedies of a journal, for people.
+const (
+	remedyUnsealed = "the Secrets of the cluster's pods are on the disk in clear: set journalKeyTPMFile or another key in TinyletConfiguration and run `tinylet journal-key --migrate`, or set journal: off"
+	remedyNoKey    = "pods of the API server are not kept for a reboot without network: journal is sealed, and no key is configured: set journalKeyTPMFile, journalKeyFile or journalKeyring"
+)
+
+// openJournal opens the journal of the API server's pods as TinyletConfiguration
+// wants it. A journal that cannot be opened stops nobody.
+func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.Logger) *keeping {
+	k := &keeping{dir: filepath.Join(cfg.Paths.State, "journal"), state: local.JournalNone}
+	if cfg.Tinylet.Journal == config.JournalOff {
+		k.state = local.JournalOff
+		k.remove(log)
+		return k
+	}
+	if cfg.Tinylet.Journal == config.JournalSealed && !cfg.Tinylet.JournalKey() {
+		k.problem = remedyNoKey
+		log.Warn("journal has no key, pods are not kept", "remedy", "set journalKeyTPMFile, journalKeyFile or journalKeyring")
+		p.events.Warning(pod.Ref{}, reasonNotJournaled, remedyNoKey)
+		return k
+	}
+	key, anchor := restore.Sources(&cfg.Tinylet, tpmkey.Device)
 	store, err := restore.Open(restore.Config{
-		Dir:     filepath.Join(cfg.Paths.State, "journal"),
-		KeyFile: cfg.Tinylet.JournalKeyFile,
-		Key:     journalKey(&cfg.Tinylet),
-		Met:     met,
-		Ask:     ask,
+		Dir:    k.dir,
+		Key:    key,
+		Anchor: anchor,
+		Met:    met,
+		Ask:    ask,
 		Started: func(uid types.UID) *metav1.Time {
 			if _, s, ok := p.statuses.Get(uid); ok {
 				return s.StartTime
@@ -46,21 +80,54 @@ func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.
 	if err != nil {
 		log.Error("journal of the cluster's pods cannot be used: they will not come back after a reboot without network", "error", err)
 		p.events.Warning(pod.Ref{}, reasonNotJournaled, err.Error())
-		return nil
+		k.problem = "pods of the API server are not kept for a reboot without network: " + err.Error()
+		return k
 	}
-	return store
+	k.store, k.state = store, local.JournalSealed
+	if key == nil {
+		k.state, k.problem = local.JournalPlain, remedyUnsealed
+		log.Warn("journal is not sealed", "remedy", "set journalKeyTPMFile, journalKeyFile or journalKeyring, or journal: off")
+	}
+	if err := store.Refused(); err != nil {
+		k.problem = err.Error()
+		p.events.Warning(pod.Ref{}, reasonNotJournaled, err.Error())
+	}
+	return k
 }
 
-// journalKey is where the key of the journal comes from if not from a file as
-// it is; nil is nowhere.
-func journalKey(tc *config.TinyletConfiguration) func() ([]byte, error) {
-	switch {
-	case tc.JournalKeyTPMFile != "":
-		return tpmkey.Source(tc.JournalKeyTPMFile, tpmkey.Device)
-	case tc.JournalKeyring != "":
-		return restore.Keyring(tc.JournalKeyring)
+// remove removes a journal of before.
+func (k *keeping) remove(log *slog.Logger) {
+	removed, err := restore.Remove(k.dir)
+	if err != nil {
+		k.problem = fmt.Sprintf("journal is off, and a former one could not be removed: %v: remove %s", err, k.dir)
+		log.Error("former journal cannot be removed", "error", err, "remedy", "remove "+k.dir)
+		return
 	}
-	return nil
+	if removed {
+		log.Info("former journal was removed", "dir", k.dir)
+	}
+}
+
+// told is what the local API shows of it.
+func (k *keeping) told() *local.Journal {
+	j := &local.Journal{State: k.state, Aside: restore.Asides(k.dir)}
+	if k.store != nil {
+		j.Secrets = k.store.Secrets()
+	}
+	return j
+}
+
+// todo is what somebody has to do, "" for nothing.
+func (k *keeping) todo(aside []string) string {
+	if len(aside) == 0 || k.store != nil && k.store.Refused() != nil {
+		return k.problem
+	}
+	return joined(k.problem, "journals that were put aside are on the disk, with the Secrets that they had: remove what nobody needs: "+strings.Join(aside, " "))
+}
+
+// joined is problems as one.
+func joined(problems ...string) string {
+	return strings.Join(slices.DeleteFunc(problems, func(p string) bool { return p == "" }), "; ")
 }
 
 // journaled is a Syncer that has the API server's pods on the disk before

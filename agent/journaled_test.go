@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/source"
@@ -188,5 +191,118 @@ func TestJournalWithoutItsKey(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestJournalSettings has a node of a cluster start with each value of journal,
+// beside what an earlier agent has kept.
+func TestJournalSettings(t *testing.T) {
+	const key = "0123456789abcdef0123456789abcdef"
+	for _, row := range []struct {
+		name   string
+		set    func(tc *config.TinyletConfiguration, dir string)
+		former bool // the journal of before is sealed
+		state  string
+		kept   bool   // the former pod comes back
+		left   string // how the file is then: plain, sealed, none or as it was
+		todo   string
+		event  bool
+	}{
+		{"auto, no key", func(*config.TinyletConfiguration, string) {}, false, local.JournalPlain, true, "plain", "in clear", false},
+		{"auto, a key", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/key" }, true, local.JournalSealed, true, "sealed", "", false},
+		{"auto, a new key", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/key" }, false, local.JournalSealed, false, "sealed", "journal-key --migrate", true},
+		{"auto, a key that all can read", func(tc *config.TinyletConfiguration, dir string) { tc.JournalKeyFile = dir + "/open" }, true, local.JournalNone, false, "as it was", "chmod 600", true},
+		{"sealed, a key", func(tc *config.TinyletConfiguration, dir string) {
+			tc.Journal, tc.JournalKeyFile = config.JournalSealed, dir+"/key"
+		}, true, local.JournalSealed, true, "sealed", "", false},
+		{"sealed, no key", func(tc *config.TinyletConfiguration, _ string) { tc.Journal = config.JournalSealed }, false, local.JournalNone, false, "as it was", "no key is configured", true},
+		{"sealed, no key that can be read", func(tc *config.TinyletConfiguration, dir string) {
+			tc.Journal, tc.JournalKeyFile = config.JournalSealed, dir+"/none"
+		}, true, local.JournalNone, false, "as it was", "no such file", true},
+		{"off", func(tc *config.TinyletConfiguration, _ string) { tc.Journal = config.JournalOff }, false, local.JournalOff, false, "none", "", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, l *lab) {
+				dir := t.TempDir()
+				for name, mode := range map[string]os.FileMode{"key": 0o600, "open": 0o644} {
+					if err := errors.Join(os.WriteFile(dir+"/"+name, []byte(key), 0o600), os.Chmod(dir+"/"+name, mode)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				former := restore.Config{Dir: dir + "/journal", Log: slog.New(slog.DiscardHandler)}
+				if row.former {
+					former.Key = func() ([]byte, error) { return []byte(key), nil }
+				}
+				store, err := restore.Open(former)
+				if err != nil {
+					t.Fatal(err)
+				}
+				old, p := shell(t, "old", "Always", "sleep 100000"), shell(t, "new", "Always", "sleep 100000")
+				delete(old.Annotations, pod.AnnotationSource)
+				delete(p.Annotations, pod.AnnotationSource)
+				if err := errors.Join(store.Admit(t.Context(), old), store.Close()); err != nil {
+					t.Fatal(err)
+				}
+				before, err := os.ReadFile(dir + "/journal/journal")
+				if err != nil {
+					t.Fatal(err)
+				}
+				row.set(&l.cfg.Tinylet, dir)
+				l.join(dir)
+				told := l.agent.cluster.told()
+				if told.Journal.State != row.state || (row.todo == "") != (told.Problem == "") || !strings.Contains(told.Problem, row.todo) {
+					t.Errorf("the journal is %+v, to do: %q", told.Journal, told.Problem)
+				}
+				event := slices.ContainsFunc(l.agent.events.Recent(), func(e event.Event) bool { return e.Reason == reasonNotJournaled })
+				if event != row.event {
+					t.Errorf("events %+v", l.agent.events.Recent())
+				}
+				kept := l.agent.cluster.journal != nil && len(l.agent.cluster.journal.Pods()) > 0
+				if kept != row.kept {
+					t.Errorf("the former pod: %v", kept)
+				}
+				// Pods of the API server run in any case.
+				l.done.Go(func() { l.agent.mux.Set(t.Context(), pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{p}}) })
+				l.settle(time.Minute)
+				if _, s, ok := l.agent.statuses.Get(p.UID); !ok || s.Phase != v1.PodRunning {
+					t.Errorf("the pod: %v", s)
+				}
+				if l.agent.cluster.journal != nil {
+					l.leave()
+				} else {
+					l.kill()
+				}
+				after, err := os.ReadFile(dir + "/journal/journal")
+				left := "sealed"
+				switch {
+				case errors.Is(err, os.ErrNotExist):
+					left = "none"
+				case err != nil:
+					t.Fatal(err)
+				case string(after) == string(before):
+					left = "as it was"
+				case strings.Contains(string(after), string(p.UID)):
+					left = "plain"
+				}
+				if left != row.left {
+					t.Errorf("the file is %s, want %s", left, row.left)
+				}
+			})
+		})
+	}
+}
+
+// TestPlainURL has somebody do something about a URL without TLS.
+func TestPlainURL(t *testing.T) {
+	for url, want := range map[string]bool{
+		"": false, "https://example.com/pods": false, "http://127.0.0.1:8080/pods": false, "http://localhost/pods": false,
+		"http://[::1]/pods": false, "http://example.com/pods": true, "http://user:hunter2@10.0.0.1:8080/pods": true,
+	} {
+		cfg := &config.Config{}
+		cfg.Kubelet.StaticPodURL = url
+		problem := plainURL(cfg)()
+		if (problem != "") != want || strings.Contains(problem, "hunter2") {
+			t.Errorf("%q: %q", url, problem)
+		}
 	}
 }

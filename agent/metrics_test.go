@@ -63,7 +63,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{metered: true, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registrar.New(registrar.Config{Log: log})}
+	c := &cluster{metered: true, keeping: &keeping{}, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registrar.New(registrar.Config{Log: log})}
 	if told := c.told(); told.Sent != 0 || !told.Metered {
 		t.Errorf("before anything was sent: %+v", told)
 	}

@@ -5,7 +5,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tinylet/tinylet/agent/config"
@@ -58,6 +61,27 @@ func (p *parts) assembleSources(cfg *config.Config, log *slog.Logger) error {
 		log.Warn("no pod source is configured, nothing will be started or removed: set staticPodPath, staticPodURL or --kubeconfig")
 	}
 	return nil
+}
+
+// plainURL returns what somebody has to do about a staticPodURL: whoever is on
+// the way to a server without TLS chooses the node's pods, which may be root.
+// The loopback has no way.
+func plainURL(cfg *config.Config) func() string {
+	problem := ""
+	if u, err := url.Parse(cfg.Kubelet.StaticPodURL); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
+		problem = "staticPodURL is http, so whoever is on the way to " + u.Host + " can run pods on this node: use https"
+	}
+	return func() string { return problem }
+}
+
+// loopback reports whether a host is this one. Other names than localhost are
+// not looked up: the answer would not be authenticated either.
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
 }
 
 // healthzAddress is where healthz is answered, or "" if it is switched off.

@@ -29,6 +29,7 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	fill(&tc.SocketPath, DefaultSocketPath)
 	fill(&tc.ObjectsFolder, DefaultObjectsFolder)
 	fill(&tc.ImagesFolder, DefaultImagesFolder)
+	fill(&tc.Journal, JournalAuto)
 	point(&tc.MemoryQoS, true)
 	point(&tc.OwnCgroup, true)
 	point(&tc.StatusPage, true)

@@ -37,9 +37,18 @@ type TinyletConfiguration struct {
 	//
 	// Default: none
 	EnrolKubeconfig string `json:"enrolKubeconfig,omitempty"`
+	// Journal is what is kept on the disk of the cluster's pods and Secrets.
+	// auto: everything, sealed if a key is named below, else in clear. sealed:
+	// only with a key; without one, or while it cannot be read, pods run and
+	// are not kept. off: nothing, and a former journal is removed.
+	//
+	// Default: auto
+	Journal string `json:"journal,omitempty"`
 	// JournalKeyFile holds the 32 bytes that seal what is kept on the disk of
-	// the cluster's pods and Secrets, raw or in hex or base64. Without it the
-	// journal can be read by whoever can read the disk as root.
+	// the cluster's pods and Secrets, raw or in hex or base64. Only its
+	// owner may have rights to it. It protects nothing on the disk that has the
+	// journal: keep it on other storage, or in a tmpfs that something fills at
+	// boot.
 	//
 	// Default: none
 	JournalKeyFile string `json:"journalKeyFile,omitempty"`
@@ -105,11 +114,23 @@ type TinyletConfiguration struct {
 	Network Network `json:"network,omitzero"`
 }
 
+// JournalKey reports whether a setting names a key for the journal.
+func (tc *TinyletConfiguration) JournalKey() bool {
+	return tc.JournalKeyFile != "" || tc.JournalKeyTPMFile != "" || tc.JournalKeyring != ""
+}
+
 // Defaults of TinyletConfiguration.
 const (
 	DefaultSocketPath    = "/run/tinylet/tinylet.sock"
 	DefaultObjectsFolder = "/etc/tinylet/objects"
 	DefaultImagesFolder  = "/var/lib/tinylet/images"
+)
+
+// Values of TinyletConfiguration.Journal.
+const (
+	JournalAuto   = "auto"
+	JournalSealed = "sealed"
+	JournalOff    = "off"
 )
 
 // Identity of the documents.

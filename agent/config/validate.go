@@ -282,6 +282,7 @@ func (c *checker) tinylet(tc *TinyletConfiguration) {
 	if tc.StatusPageTokenFile != "" && !*tc.StatusPage {
 		c.invalid(tinyletKind+".statusPageTokenFile", tc.StatusPageTokenFile, "empty where "+tinyletKind+".statusPage is false")
 	}
+	c.oneOf(tinyletKind+".journal", tc.Journal, JournalAuto, JournalSealed, JournalOff)
 	c.journalKey(tc)
 	if !filepath.IsAbs(tc.SocketPath) || len(tc.SocketPath) > maxSocketPath {
 		c.invalid(tinyletKind+".socketPath", tc.SocketPath, "an absolute path of at most 107 bytes")
@@ -301,6 +302,8 @@ func (c *checker) journalKey(tc *TinyletConfiguration) {
 	} {
 		switch {
 		case key.value == "":
+		case tc.Journal == JournalOff:
+			c.invalid(tinyletKind+key.name, key.value, "empty where "+tinyletKind+".journal is "+JournalOff)
 		case first == "":
 			first = key.name
 		default:

@@ -152,6 +152,8 @@ func TestInvalid(t *testing.T) {
 		{"journal key", func(c *Config) { c.Tinylet.JournalKeyFile = "x" }, "TinyletConfiguration.journalKeyFile"},
 		{"sealed journal key", func(c *Config) { c.Tinylet.JournalKeyTPMFile = "x" }, "TinyletConfiguration.journalKeyTPMFile"},
 		{"journal key of a keyring", func(c *Config) { c.Tinylet.JournalKeyring = "a\x00b" }, "TinyletConfiguration.journalKeyring"},
+		{"journal", func(c *Config) { c.Tinylet.Journal = "plain" }, "TinyletConfiguration.journal is \"plain\""},
+		{"no journal and a key", func(c *Config) { c.Tinylet.Journal, c.Tinylet.JournalKeyTPMFile = "off", "/x" }, "TinyletConfiguration.journalKeyTPMFile is \"/x\": it must be empty where TinyletConfiguration.journal is off"},
 		{"two journal keys", func(c *Config) { c.Tinylet.JournalKeyFile, c.Tinylet.JournalKeyring = "/x", "x" }, "journalKeyring is \"x\": it must be empty where TinyletConfiguration.journalKeyFile is set"},
 		{"two other journal keys", func(c *Config) { c.Tinylet.JournalKeyFile, c.Tinylet.JournalKeyTPMFile = "/x", "/y" }, "journalKeyTPMFile is \"/y\""},
 		{"images", func(c *Config) { c.Tinylet.ImagesFolder = "." }, "TinyletConfiguration.imagesFolder"},

@@ -71,6 +71,27 @@ func openFolder(path string) (*folder, error) {
 	return nil, err
 }
 
+// Remove removes the journal in a folder, and the folder if nothing else is in
+// it. The error wraps ErrLocked if it is open.
+func Remove(dir string) error {
+	f, err := openFolder(dir)
+	if err != nil {
+		return fmt.Errorf("remove journal in %q: %w", dir, err)
+	}
+	for _, name := range []string{newName, fileName} {
+		if removeErr := f.remove(name); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
+		}
+	}
+	if err = errors.Join(err, f.sync(), f.close()); err != nil {
+		return fmt.Errorf("remove journal in %q: %w", dir, err)
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
+		return err
+	}
+	return nil
+}
+
 // makeFolder makes the folder and those above it, down to the disk. Those that
 // exist are left as they are.
 func makeFolder(path string) error {

@@ -89,14 +89,32 @@ type Status struct {
 	// Conditions are the node's on a board alone: what it is short of. Those of
 	// a node of a cluster are in Cluster.
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Problem is what keeps pods from the network on a board alone, and what
-	// helps, "" for nothing. A node of a cluster has it in its condition Ready.
+	// Problem is what somebody has to do whether or not there is a cluster, ""
+	// for nothing. What keeps pods from the network is there on a board alone;
+	// a node of a cluster has it in its condition Ready.
 	Problem string `json:"problem,omitempty"`
 	// Todo is what somebody has to do at the node beside Problem, such as to
 	// take away volumes that a kubelet has left.
 	Todo []string `json:"todo,omitempty"`
 	// Health has what is wrong, by the name of the check; empty is healthy.
 	Health map[string]string `json:"health,omitempty"`
+}
+
+// States of a Journal.
+const (
+	JournalSealed = "sealed"
+	JournalPlain  = "plain"
+	JournalOff    = "off"  // by configuration
+	JournalNone   = "none" // it cannot be used
+)
+
+// Journal is what is kept of the cluster's pods on the disk.
+type Journal struct {
+	State string `json:"state"`
+	// Secrets has namespace/name of the Secrets in it, sorted.
+	Secrets []string `json:"secrets,omitempty"`
+	// Aside are the folders of journals that were put aside.
+	Aside []string `json:"aside,omitempty"`
 }
 
 // Cluster is how the agent does with its API server.
@@ -111,6 +129,8 @@ type Cluster struct {
 	Expires *time.Time `json:"certificateExpires,omitempty"`
 	// Problem is what somebody has to do, "" for nothing.
 	Problem string `json:"problem,omitempty"`
+	// Journal is what is kept of the pods on the disk.
+	Journal *Journal `json:"journal,omitempty"`
 	// Metered says that the agent spares the way to the server.
 	Metered bool `json:"metered,omitempty"`
 	// Sent and Received are all bytes of the agent's connections to API

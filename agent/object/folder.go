@@ -71,10 +71,10 @@ type Folder struct {
 	// withheld has the files of Secrets that users other than the owner may
 	// read, and that are not used for it.
 	withheld map[key]string
-	looked  bool   // the folder was listed once
-	failed  error  // of listing it, while it fails
-	told    string // about the folder
-	changed []key  // to be told by Run
+	looked   bool   // the folder was listed once
+	failed   error  // of listing it, while it fails
+	told     string // about the folder
+	changed  []key  // to be told by Run
 
 	watched bool // by Run: inotify tells of changes
 	dirty   bool // it did

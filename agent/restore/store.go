@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/journal"
+	"github.com/tinylet/tinylet/agent/object"
 )
 
 // DefaultMaxBytes is Config.MaxBytes where that is 0.
@@ -23,14 +25,15 @@ type Config struct {
 	// Dir is the folder that the journal has for itself, such as
 	// /var/lib/tinylet/journal. It is made with mode 0700 if it is missing.
 	Dir string
-	// KeyFile is a file with the key that seals the journal (see KeyFile);
-	// empty is none. It must not be on the card that the key is to protect.
-	KeyFile string
-	// Key answers the key in place of KeyFile, such as Keyring does; nil is
-	// none. Without either, the journal is not sealed.
+	// Key answers the key that seals the journal, as KeyFile, Keyring and
+	// package tpmkey do. Nil is none: the journal is not sealed then.
 	Key func() ([]byte, error)
+	// Anchor lets an older copy of the journal be refused; nil is none. It
+	// needs a key.
+	Anchor journal.Anchor
 	// Quarantine has a journal that cannot be read, for its key or for its
-	// version, put aside and a new one begun.
+	// version, put aside and a new one begun. A plain journal where there is a
+	// key, and one that is older than its anchor, are always put aside.
 	Quarantine bool
 	// MaxBytes is how much the journal may hold, at most journal.MaxBatch;
 	// zero is DefaultMaxBytes. The file may have twice as much.
@@ -64,6 +67,7 @@ type disk interface {
 type Store struct {
 	config  Config
 	journal disk
+	refused error // why a journal was put aside at Open; nil if none was
 
 	// turn holds one token; who has it may write to the journal.
 	turn chan struct{}
@@ -109,13 +113,12 @@ type entry struct {
 //
 // The error wraps journal.ErrKey or journal.ErrVersion where another key or
 // another version of the agent wrote the journal, and says what to do; nothing
-// was changed then. What is damaged is left out with a warning.
+// was changed then. A plain journal where there is a key, and one that is older
+// than its anchor, are put aside, and a new one begins: Refused says so. What is
+// damaged is left out with a warning.
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" || c.Log == nil {
 		return nil, errors.New("open the journal of pods: Dir and Log are required")
-	}
-	if c.KeyFile != "" && c.Key != nil {
-		return nil, errors.New("open the journal of pods: of KeyFile and Key only one can be set")
 	}
 	if c.MaxBytes < 0 || c.MaxBytes > journal.MaxBatch {
 		return nil, fmt.Errorf("open the journal of pods: MaxBytes is %d, not 0 to %d", c.MaxBytes, journal.MaxBatch)
@@ -123,10 +126,7 @@ func Open(c Config) (*Store, error) {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = DefaultMaxBytes
 	}
-	if c.KeyFile != "" {
-		c.Key = KeyFile(c.KeyFile)
-	}
-	j, err := openJournal(&c)
+	j, refused, err := openJournal(&c)
 	if err != nil {
 		return nil, fmt.Errorf("open the journal of pods: %w", err)
 	}
@@ -134,6 +134,7 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the journal of pods: %w", err), j.Close())
 	}
+	s.refused = refused
 	return s, nil
 }
 
@@ -154,21 +155,23 @@ func newStore(c Config, j disk) (*Store, error) {
 	return s, s.load()
 }
 
-// openJournal opens the journal as it is or, if that is wanted, puts one that
-// cannot be read aside.
-func openJournal(c *Config) (*journal.Journal, error) {
-	jc := journal.Config{Dir: c.Dir, Log: c.Log}
-	if c.Key != nil {
-		key, err := c.Key()
-		if err != nil {
-			return nil, err
-		}
-		defer clear(key)
-		jc.Key = key
+// remedyMigrate is for a journal that is refused and was put aside.
+const remedyMigrate = "if you trust it, stop the agent, run `tinylet journal-key --migrate` and start the agent; else remove it"
+
+// openJournal opens the journal as it is. One that is not to be trusted, or
+// that cannot be read where that is wanted, is put aside, and a new one begins;
+// refused is why.
+func openJournal(c *Config) (j *journal.Journal, refused, err error) {
+	jc, err := journalConfig(c)
+	if err != nil {
+		return nil, nil, err
 	}
-	j, err := journal.Open(jc)
-	remedy := ""
+	defer clear(jc.Key)
+	j, err = journal.Open(jc)
+	remedy, aside := "", c.Quarantine
 	switch {
+	case errors.Is(err, journal.ErrPlain) || errors.Is(err, journal.ErrStale):
+		remedy, aside = remedyMigrate, true
 	case errors.Is(err, journal.ErrKey) && c.Key == nil:
 		remedy = "configure the key that it was sealed with"
 	case errors.Is(err, journal.ErrKey):
@@ -176,18 +179,51 @@ func openJournal(c *Config) (*journal.Journal, error) {
 	case errors.Is(err, journal.ErrVersion):
 		remedy = "run the version of tinylet that wrote it, or a later one"
 	default:
-		return j, err
+		return j, nil, err
 	}
-	if !c.Quarantine {
-		return nil, fmt.Errorf("%w: %s, or move the folder %q away to begin a new one", err, remedy, c.Dir)
+	if !aside {
+		return nil, nil, fmt.Errorf("%w: %s, or move the folder %q away to begin a new one", err, remedy, c.Dir)
 	}
-	aside, moveErr := quarantine(c.Dir)
+	folder, moveErr := quarantine(c.Dir)
 	if moveErr != nil {
-		return nil, errors.Join(err, fmt.Errorf("put it aside: %w", moveErr))
+		return nil, nil, errors.Join(err, fmt.Errorf("put it aside: %w", moveErr))
 	}
-	c.Log.Warn("the journal of pods cannot be read and was put aside; a new one begins",
-		"dir", c.Dir, "aside", aside, "remedy", remedy, "err", err)
-	return journal.Open(jc)
+	c.Log.Warn("journal was refused and put aside", "dir", c.Dir, "aside", folder, "remedy", remedy, "error", err)
+	refused = fmt.Errorf("%w: it was put aside as %q: %s", err, folder, remedy)
+	j, err = journal.Open(jc)
+	return j, refused, err
+}
+
+// journalConfig has the key, which the caller clears.
+func journalConfig(c *Config) (journal.Config, error) {
+	jc := journal.Config{Dir: c.Dir, Log: c.Log}
+	if c.Key == nil {
+		return jc, nil
+	}
+	key, err := c.Key()
+	if err != nil {
+		return jc, err
+	}
+	jc.Key, jc.Anchor = key, c.Anchor
+	return jc, nil
+}
+
+// Refused returns why a journal was put aside at Open, and the remedy; nil if
+// none was.
+func (s *Store) Refused() error { return s.refused }
+
+// Secrets returns namespace/name of the Secrets in the journal, sorted.
+func (s *Store) Secrets() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for name := range s.stored {
+		if k, ok := parseKey(name); ok && k.kind == object.KindSecret {
+			out = append(out, k.namespace+"/"+k.name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Close ends the store. It waits for a write that is under way.

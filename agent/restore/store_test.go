@@ -35,10 +35,9 @@ func TestConfigs(t *testing.T) {
 	for name, c := range map[string]Config{
 		"no folder":         {Log: log},
 		"no log":            {Dir: t.TempDir()},
-		"two keys":          {Dir: t.TempDir(), Log: log, KeyFile: "x", Key: keyOf(1)},
 		"too large a limit": {Dir: t.TempDir(), Log: log, MaxBytes: journal.MaxBatch + 1},
 		"negative limit":    {Dir: t.TempDir(), Log: log, MaxBytes: -1},
-		"no key file":       {Dir: t.TempDir(), Log: log, KeyFile: filepath.Join(t.TempDir(), "none")},
+		"no key file":       {Dir: t.TempDir(), Log: log, Key: KeyFile(filepath.Join(t.TempDir(), "none"))},
 		"short key":         {Dir: t.TempDir(), Log: log, Key: func() ([]byte, error) { return sealKey(1)[:5], nil }},
 	} {
 		if s, err := Open(c); err == nil {
@@ -59,7 +58,7 @@ func TestConfigs(t *testing.T) {
 	}
 }
 
-// TestSealing also keeps what a plain journal had.
+// TestSealing also keeps what a plain journal had, if somebody migrates it.
 func TestSealing(t *testing.T) {
 	c := Config{Dir: t.TempDir()}
 	mustAdmit(t, mustOpen(t, c), aPod("secret-name"))
@@ -74,7 +73,14 @@ func TestSealing(t *testing.T) {
 		t.Error("the test does not see what is not sealed")
 	}
 	s.config.Key = keyOf(1)
-	s = reopened(t, s)
+	must(t, s.Close())
+	if m, err := Migrate(s.config); err != nil || m.From != s.config.Dir {
+		t.Fatalf("migrated %+v, %v", m, err)
+	}
+	s = mustOpen(t, s.config)
+	if got := s.Secrets(); len(got) != 1 || got[0] != "ns/secret" {
+		t.Errorf("Secrets %q", got)
+	}
 	for _, word := range []string{"very-secret", "secret-name"} {
 		if bytes.Contains(content(t, s.config.Dir), []byte(word)) {
 			t.Errorf("%q stands in the sealed journal", word)

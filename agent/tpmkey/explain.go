@@ -64,8 +64,10 @@ func explain(err error) error {
 		remedy = "the firmware has not started it: enable it there, or tpm2_startup --clear"
 	case errors.Is(err, tpm2.TPMRCFailure):
 		remedy = "its self-test failed: cut the power of the board for some seconds; if that does not help, it is broken"
-	case step.step == stepRoot && (errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail)):
+	case (step.step == stepRoot || step.step == stepDefine) && (errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail)):
 		remedy = "the owner hierarchy has a password, which tinylet does not know: tpm2_changeauth --object-context=owner takes it away"
+	case step.step == stepDefine && errors.Is(err, tpm2.TPMRCNVSpace):
+		remedy = "its storage has no room for a counter: tpm2_nvundefine an index that nobody needs"
 	case errors.Is(err, tpm2.TPMRCHierarchy):
 		remedy = "the owner hierarchy is turned off: turn it on in the firmware"
 	case step.step == stepRoot && (errors.Is(err, tpm2.TPMRCCurve) || errors.Is(err, tpm2.TPMRCAsymmetric) || errors.Is(err, tpm2.TPMRCValue)):

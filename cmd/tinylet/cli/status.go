@@ -28,6 +28,7 @@ metrics, summed. The exit code is 1 if it is not healthy.`,
 		Args: cobra.NoArgs,
 	}
 	socket, form := addSocket(cmd), addOutput(cmd)
+	secrets := cmd.Flags().Bool("secrets", false, "name the Secrets that are on the disk: those to renew if the board is lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		st, err := local.NewClient(*socket).Status(cmd.Context())
 		if err != nil {
@@ -36,7 +37,11 @@ metrics, summed. The exit code is 1 if it is not healthy.`,
 		if *form == outputJSON {
 			err = printJSON(cmd.OutOrStdout(), st)
 		} else {
-			err = s.statusTable(&st).write(cmd.OutOrStdout())
+			t := s.statusTable(&st)
+			if *secrets {
+				secretRows(t, st.Cluster)
+			}
+			err = t.write(cmd.OutOrStdout())
 		}
 		if err == nil && len(st.Health) > 0 {
 			err = &ExitError{Code: 1}
@@ -104,8 +109,39 @@ func (s *system) clusterRows(t *table, c *local.Cluster) {
 	if c.ServingExpires != nil {
 		t.add("", "that of the node's API expires "+c.ServingExpires.UTC().Format(time.RFC3339))
 	}
+	if c.Journal != nil {
+		journalRows(t, c.Journal)
+	}
 	if c.Problem != "" {
 		t.add("TO DO", clean(c.Problem))
+	}
+}
+
+// journalRows are what is kept on the disk.
+func journalRows(t *table, j *local.Journal) {
+	text := map[string]string{
+		local.JournalSealed: "sealed", local.JournalPlain: "not sealed",
+		local.JournalOff: "off", local.JournalNone: "not in use",
+	}[j.State]
+	if text == "" {
+		text = clean(j.State) // a later agent's
+	}
+	if j.State == local.JournalSealed || j.State == local.JournalPlain {
+		text += fmt.Sprintf(", Secrets in it: %d", len(j.Secrets))
+	}
+	t.add("JOURNAL", text)
+	for _, aside := range j.Aside {
+		t.add("", "put aside: "+clean(aside))
+	}
+}
+
+// secretRows name the Secrets that are on the disk, never their values.
+func secretRows(t *table, c *local.Cluster) {
+	if c == nil || c.Journal == nil {
+		return
+	}
+	for _, name := range c.Journal.Secrets {
+		t.add("SECRET", clean(name))
 	}
 }
 

@@ -34,6 +34,7 @@ func TestStatusTable(t *testing.T) {
 			{Type: "Ready", Status: "False", Reason: "KubeletNotReady", Message: "the runtime\ndoes not answer"},
 		},
 	}
+	joined.Cluster.Journal = &local.Journal{State: local.JournalPlain, Secrets: []string{"default/a", "shop/b"}, Aside: []string{"/var/lib/kubelet/tinylet/journal.aside-1"}}
 	new.Cluster = &local.Cluster{}
 	new.Health = map[string]string{"runtime": "silent"}
 	const head = `VERSION        v1.36.0+tinylet.0.1.0 (linux/arm64, go1.26)
@@ -60,6 +61,8 @@ API SERVER     answered 90s ago, and fails now: dial tcp 10.0.0.1:6443: no route
 BYTES          1.0Mi sent, 4Ki received today; 2.0Mi and 5Ki since the start (metered)
 CERTIFICATE    expires 2027-03-01T12:00:00Z
                that of the node's API expires 2027-03-01T12:00:00Z
+JOURNAL        not sealed, Secrets in it: 2
+               put aside: /var/lib/kubelet/tinylet/journal.aside-1
 TO DO          put a new token into the file
 HEALTH         ok
 `},
