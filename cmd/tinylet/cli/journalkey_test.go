@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +13,12 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/journal"
 	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/tpmkey"
 )
@@ -65,6 +72,7 @@ func TestJournalKeyInAFile(t *testing.T) {
 func TestJournalKeyRefuses(t *testing.T) {
 	for name, args := range map[string][]string{
 		"no file":               {"--tpm"},
+		"an anchor and a TPM":   {"--out", "FILE", "--tpm", "--anchor"},
 		"PCRs without a TPM":    {"--out", "FILE", "--pcrs", "7"},
 		"no such PCR":           {"--out", "FILE", "--tpm", "--pcrs", "24"},
 		"no number":             {"--out", "FILE", "--tpm", "--pcrs", "seven"},
@@ -91,6 +99,84 @@ func TestJournalKeyRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJournalMigrate seals what an agent without a key has kept, by way of the
+// configuration that names the key.
+func TestJournalMigrate(t *testing.T) {
+	dir := t.TempDir()
+	key, file := filepath.Join(dir, "journal.key"), filepath.Join(dir, "config.yaml")
+	s := &system{root: dir}
+	migrate := func(args ...string) (string, error) {
+		t.Helper()
+		return journalKey(t, s, append([]string{"--migrate", "--config", file, "--root-dir", dir}, args...)...)
+	}
+	if _, err := journalKey(t, s, "--out", key); err != nil {
+		t.Fatal(err)
+	}
+	configure := func(tinylet string) {
+		t.Helper()
+		text := "apiVersion: tinylet.dev/v1alpha1\nkind: TinyletConfiguration\n" + tinylet
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure("")
+	if out, err := migrate(); err == nil || !strings.Contains(err.Error(), "journalKeyTPMFile") {
+		t.Errorf("no key: error %v, output %s", err, out)
+	}
+	configure("journalKeyFile: " + key + "\n")
+	if out, err := migrate(); err != nil || !strings.Contains(out, "nothing to migrate") {
+		t.Errorf("no journal: error %v, output %s", err, out)
+	}
+	kept := restore.Config{Dir: filepath.Join(dir, "tinylet", "journal"), Log: slog.New(slog.DiscardHandler)}
+	keep := func(uid string) {
+		t.Helper()
+		store, err := restore.Open(kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, Namespace: "default", UID: types.UID(uid)}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+		if err := errors.Join(store.Admit(t.Context(), p), store.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep("a")
+	out, err := migrate("-o", "json", "--anchor")
+	if err != nil || !strings.Contains(out, `"from": "`+kept.Dir+`"`) {
+		t.Errorf("error %v, output %s", err, out)
+	}
+	if _, err := os.Stat(key + restore.AnchorSuffix); err != nil {
+		t.Errorf("the anchor: %v", err)
+	}
+	tc := configOf(key)
+	kept.Key, kept.Anchor = restore.Sources(&tc, "")
+	keep("b")
+	store, err := restore.Open(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uids := store.UIDs(); len(uids) != 2 || store.Refused() != nil {
+		t.Errorf("pods %q, refused: %v", uids, store.Refused())
+	}
+	if _, err := migrate(); !errors.Is(err, journal.ErrLocked) {
+		t.Errorf("with an agent: %v", err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := migrate(); err != nil || !strings.Contains(out, "nothing to migrate") {
+		t.Errorf("again: error %v, output %s", err, out)
+	}
+	for _, args := range [][]string{{"--out", key}, {"--tpm"}, {"--force"}} {
+		if _, err := migrate(args...); err == nil || !strings.Contains(err.Error(), "without --migrate") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
+func configOf(key string) config.TinyletConfiguration {
+	return config.TinyletConfiguration{JournalKeyFile: key}
 }
 
 func TestJournalKeyOfATPM(t *testing.T) {
