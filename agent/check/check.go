@@ -56,6 +56,8 @@ type Options struct {
 	PodNetworks []netip.Prefix
 	// Eviction is what the configuration keeps of the memory.
 	Eviction Eviction
+	// Journal is what the configuration says of it.
+	Journal Journal
 	// ConfigFile names the configuration and Config reads it, answering
 	// warnings and an error; nil where there is none.
 	ConfigFile string

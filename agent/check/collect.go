@@ -41,6 +41,7 @@ func Collect(ctx context.Context, o Options) Facts {
 		Runtime:     rt,
 		Packages:    t.packages(),
 		Network:     t.network(&o, rt.Info),
+		Journal:     t.journal(o.Journal),
 	}
 	f.Runtime.RestartMonitorOff = t.restartMonitorOff()
 	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {

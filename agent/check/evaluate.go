@@ -23,6 +23,7 @@ func Evaluate(f Facts) []Finding {
 		judgeNetwork,
 		judgeClock,
 		judgeName,
+		judgeJournal,
 		judgeConfig,
 	} {
 		out = append(out, judge(&f)...)

@@ -38,6 +38,7 @@ type Facts struct {
 	Packages []Package
 	Network  Network
 	Config   Config
+	Journal  Journal
 }
 
 // Known is what is known of a feature.

@@ -2,7 +2,13 @@ package journal
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -70,4 +76,24 @@ func parseHeader(b []byte) (h header, ok bool) {
 		length:  binary.LittleEndian.Uint32(b[48:]),
 		sum:     binary.LittleEndian.Uint32(b[52:]),
 	}, true
+}
+
+// Sealed reports whether the journal in a folder is sealed, as the header at its
+// beginning has it. It changes nothing and needs no key. The error wraps
+// fs.ErrNotExist if there is no journal.
+func Sealed(dir string) (bool, error) {
+	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var raw [headerSize]byte
+	if _, err := io.ReadFull(f, raw[:]); err != nil {
+		return false, err
+	}
+	h, ok := parseHeader(raw[:])
+	if !ok || h.version != version {
+		return false, errors.New("the journal does not begin with a header that is known")
+	}
+	return h.key != 0, nil
 }

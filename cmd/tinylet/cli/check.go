@@ -102,6 +102,10 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 			o.Eviction = kept(&cfg.Kubelet, total)
 			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodNetworks()
 		}
+		o.Journal = check.Journal{
+			Dir: filepath.Join(cfg.Paths.State, "journal"), Joined: cfg.Kubeconfig != "",
+			Setting: cfg.Tinylet.Journal, Key: cfg.Tinylet.JournalKey(),
+		}
 		o.Endpoint = cfg.Kubelet.ContainerRuntimeEndpoint
 		o.RootDir, o.LogDir = cfg.Paths.Root, cfg.Paths.PodLogs
 		o.RunDir = filepath.Dir(cfg.Tinylet.SocketPath)
