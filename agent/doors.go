@@ -63,7 +63,8 @@ func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls fu
 	if err != nil {
 		return err
 	}
-	p.local.TellProblem(plainURL(cfg))
+	warnOfExposed(cfg, log)
+	p.local.TellProblem(problems(plainURL(cfg), exposedFiles(cfg)))
 	return nil
 }
 

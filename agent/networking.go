@@ -59,7 +59,7 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 		return err
 	}
 	if p.cluster == nil {
-		p.local.TellProblem(problems(plainURL(cfg), p.network.Problem))
+		p.local.TellProblem(problems(problems(plainURL(cfg), exposedFiles(cfg)), p.network.Problem))
 		return nil
 	}
 	p.cluster.inputs.problem = problems(p.cluster.inputs.problem, p.network.Problem)

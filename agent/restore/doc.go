@@ -33,7 +33,10 @@
 // Secrets and tokens are on the disk. Without a key everybody who can read
 // the card can read them, though no other user of the node can; with a key
 // (KeyFile, Keyring, agent/tpmkey) the journal is sealed with AES-256-GCM,
-// which is worth as much as the place where the key is.
+// which is worth as much as the place where the key is. With a key, a journal
+// that is not sealed, or that is older than its anchor (FileAnchor,
+// tpmkey.Counter), is put aside at Open and a new one begins; Migrate accepts
+// it once.
 //
 // # When it is written
 //

@@ -6,7 +6,7 @@
 //
 // The key is the data of a keyed-hash object that the TPM encrypts under its
 // storage root key, which it makes anew each time from the seed of the owner
-// hierarchy and the TCG's template for ECC P-256. Nothing is written to the
+// hierarchy and the TCG's template for ECC P-256. A key takes nothing of the
 // TPM's own storage, and all that it holds meanwhile is flushed. The object
 // cannot be moved to another TPM (fixedTPM, fixedParent). Its password is
 // empty, so what it protects from is a disk without its board; with PCRs it is
@@ -16,6 +16,16 @@
 // salted with the storage root key. The file has that key's name, and it is
 // checked before anything is unsealed, so that nobody on the bus can stand in
 // for the TPM. When a key is sealed, the TPM is taken for what it says it is.
+//
+// # The counter
+//
+// Counter is the anchor of the journal: an NV counter, and a second index whose
+// existence marks the counter as bound. Both have an empty password, and the
+// TPM's owner can delete them. The TPM begins a counter that is made again above
+// each value that any counter had, so a deletion sets nothing back. The
+// counter's authPolicy, which authorizes nothing, holds its random id. It is
+// incremented once for each start after which something was kept, and so wears
+// less than what TPMs are specified for.
 //
 // # The file
 //
