@@ -42,10 +42,16 @@ import (
 )
 
 // Run runs the agent on the runtime that cfg names until ctx ends, and then
-// returns nil; the pods stay as they are. It fails only on what another start
-// would not cure: a configuration that cannot work, another agent on this
-// node.
+// returns nil; the pods stay as they are. It claims the node before it writes
+// anything or changes any process. It fails only on what another start would
+// not cure: a configuration that cannot work, another agent on this node, a
+// claim that cannot be made.
 func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+	claim, err := local.ClaimNode(cfg.Tinylet.SocketPath)
+	if err != nil {
+		return err
+	}
+	defer claim.Release()
 	driver, err := cri.New(cri.Config{
 		RuntimeEndpoint: cfg.Kubelet.ContainerRuntimeEndpoint,
 		ImageEndpoint:   cfg.Kubelet.ImageServiceEndpoint,
@@ -90,9 +96,6 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, bel
 		return err
 	}
 	if err := a.assembleNetwork(cfg, runtime, log); err != nil {
-		return err
-	}
-	if err := a.local.Claim(); errors.Is(err, local.ErrOtherAgent) {
 		return err
 	}
 	if err := prepareMachine(cfg, "/proc", log); err != nil {

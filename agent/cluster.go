@@ -96,7 +96,9 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	}
 	c.reader = c.objects
 	services := c.objects.Services
-	c.keeping = p.openJournal(cfg, c.met, c.assigned.Load, log)
+	if c.keeping, err = p.openJournal(cfg, c.met, c.assigned.Load, log); err != nil {
+		return err
+	}
 	if c.journal = c.keeping.store; c.journal != nil {
 		c.clock.Raise(c.journal.Newest())
 		reader := c.journal.Reader(c.objects)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/journal"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podsync"
@@ -48,19 +50,20 @@ const (
 )
 
 // openJournal opens the journal of the API server's pods as TinyletConfiguration
-// wants it. A journal that cannot be opened stops nobody.
-func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.Logger) *keeping {
+// wants it. A journal that cannot be opened stops nobody; but one that another
+// process has open is that of another agent, whose socket is elsewhere.
+func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.Logger) (*keeping, error) {
 	k := &keeping{dir: filepath.Join(cfg.Paths.State, "journal"), state: local.JournalNone}
 	if cfg.Tinylet.Journal == config.JournalOff {
 		k.state = local.JournalOff
 		k.remove(log)
-		return k
+		return k, nil
 	}
 	if cfg.Tinylet.Journal == config.JournalSealed && !cfg.Tinylet.JournalKey() {
 		k.problem = remedyNoKey
 		log.Warn("journal has no key, pods are not kept", "remedy", "set journalKeyTPMFile, journalKeyFile or journalKeyring")
 		p.events.Warning(pod.Ref{}, reasonNotJournaled, remedyNoKey)
-		return k
+		return k, nil
 	}
 	key, anchor := restore.Sources(&cfg.Tinylet, tpmkey.Device)
 	store, err := restore.Open(restore.Config{
@@ -77,11 +80,15 @@ func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.
 		},
 		Log: log,
 	})
+	if errors.Is(err, journal.ErrLocked) {
+		return nil, fmt.Errorf("%w: it has the journal in %q open, and its socket is not %q; stop it first (two agents would start every pod twice)",
+			local.ErrOtherAgent, k.dir, cmp.Or(cfg.Tinylet.SocketPath, local.DefaultSocketPath))
+	}
 	if err != nil {
 		log.Error("journal of the cluster's pods cannot be used: they will not come back after a reboot without network", "error", err)
 		p.events.Warning(pod.Ref{}, reasonNotJournaled, err.Error())
 		k.problem = "pods of the API server are not kept for a reboot without network: " + err.Error()
-		return k
+		return k, nil
 	}
 	k.store, k.state = store, local.JournalSealed
 	if key == nil {
@@ -92,7 +99,7 @@ func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.
 		k.problem = err.Error()
 		p.events.Warning(pod.Ref{}, reasonNotJournaled, err.Error())
 	}
-	return k
+	return k, nil
 }
 
 // remove removes a journal of before.

@@ -184,19 +184,46 @@ func TestSocketOfAKilledAgentIsReplaced(t *testing.T) {
 }
 
 func TestOneAgentOnly(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tinylet.sock")
-	c := start(t, Config{SocketPath: path})
-	other := newServer(t, Config{SocketPath: path})
+	path := filepath.Join(t.TempDir(), "run", "tinylet.sock")
+	first, err := ClaimNode(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
-		if err := other.Claim(); !errors.Is(err, ErrOtherAgent) {
-			t.Errorf("Claim = %v", err)
-		}
-		if err := other.Run(t.Context()); !errors.Is(err, ErrOtherAgent) {
-			t.Errorf("Run = %v", err)
+		if c, err := ClaimNode(path); !errors.Is(err, ErrOtherAgent) {
+			t.Errorf("a second claim is %v, %v", c, err)
 		}
 	}
-	if _, err := c.Version(t.Context()); err != nil {
-		t.Errorf("the first agent was disturbed: %v", err)
+	first.Release()
+	first.Release()
+	second, err := ClaimNode(path)
+	if err != nil {
+		t.Fatalf("claim after a release: %v", err)
+	}
+	second.Release()
+}
+
+// TestClaimThatCannotBeMade has no folder for the lock, as on a board whose
+// /run is read-only: nobody knows whether another agent runs.
+func TestClaimThatCannotBeMade(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "tinylet.sock")
+	if err := os.Symlink(file, link+".lock"); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"no folder": file + "/tinylet.sock", "a symbolic link": link} {
+		c, err := ClaimNode(path)
+		if err == nil || errors.Is(err, ErrOtherAgent) {
+			t.Fatalf("%s: claim is %v, %v", name, c, err)
+		}
+		for _, part := range []string{filepath.Dir(path), "two agents", "socketPath"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: the error does not name %q: %v", name, part, err)
+			}
+		}
 	}
 }
 
@@ -210,7 +237,6 @@ func TestSocketNameIsTaken(t *testing.T) {
 		l.Close()
 		t.Error("a file was replaced")
 	}
-	s.release()
 }
 
 func TestStrangersAreRefused(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -69,14 +68,10 @@ type Check struct {
 	Healthy func(now time.Time) error
 }
 
-// ErrOtherAgent says that another agent lives on this node.
-var ErrOtherAgent = errors.New("another agent runs on this node")
-
 // Server answers local questions. It runs nothing while nobody asks.
 type Server struct {
 	config   Config
 	started  time.Time
-	lock     *os.File      // held from Claim to the end of Run
 	problem  func() string // nil is nothing
 	watches  chan struct{} // one item for each that watches
 	sessions chan struct{} // one item for each session into a container
@@ -107,16 +102,10 @@ func New(c Config) (*Server, error) {
 func (s *Server) TellProblem(problem func() string) { s.problem = problem }
 
 // Run answers until ctx ends, then returns nil when everything that it
-// started is done. It fails at once with ErrOtherAgent when another agent
-// lives. Anything else that keeps it from listening, such as a port that is
-// taken, is logged and tried again: the pods do not depend on it.
+// started is done. What keeps it from listening, such as a port that is taken,
+// is logged and tried again: the pods do not depend on it. Run replaces a
+// socket that it finds, so the caller must hold the node's claim (ClaimNode).
 func (s *Server) Run(ctx context.Context) error {
-	err := s.Claim()
-	if errors.Is(err, ErrOtherAgent) {
-		return err
-	}
-	defer s.release()
-
 	var wg sync.WaitGroup
 	if s.config.HealthzAddress != "" {
 		wg.Go(func() { s.keepServing(ctx, s.config.HealthzAddress, s.listenHealthz, s.healthz(), maxHeaderBytes) })

@@ -20,12 +20,9 @@ import (
 	"github.com/tinylet/tinylet/agent/version"
 )
 
-// listenSocket makes the socket anew. Only the holder of the claim gets here
-// with a claim, so a socket that is there was left behind.
+// listenSocket makes the socket anew. This agent holds the node's claim, so a
+// socket that is there was left behind.
 func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
-	if err := s.Claim(); err != nil {
-		return nil, err
-	}
 	path := s.config.SocketPath
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
