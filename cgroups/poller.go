@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,8 +26,8 @@ type Poller struct {
 	root string
 
 	mu      sync.Mutex // taken after that of a Watch
-	epoll   int
-	wake    int // an eventfd that ends Run
+	epoll   int        // -1 after Run has failed, until it runs again
+	wake    int        // an eventfd that ends Run
 	running bool
 	closed  bool
 	last    int32 // of the IDs; that of wake is 0
@@ -49,36 +51,80 @@ type Watch struct {
 // NewPoller makes a Poller of the hierarchy. It has to be run, and closed when
 // it is not.
 func (t *Tree) NewPoller() (*Poller, error) {
+	p := &Poller{root: t.root, epoll: -1, wake: -1, watches: map[int32]*Watch{}}
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// open makes the epoll instance and adds all that is watched.
+func (p *Poller) open() error {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("wait for events of cgroups: make an epoll instance: %w", err)
+		return fmt.Errorf("wait for events of cgroups: make an epoll instance: %w", err)
 	}
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err == nil {
 		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN})
 	}
-	if err != nil {
-		unix.Close(epoll)
-		unix.Close(wake)
-		return nil, fmt.Errorf("wait for events of cgroups: %w", err)
+	p.epoll, p.wake = epoll, wake
+	for _, w := range p.watches {
+		if err == nil {
+			err = p.control(unix.EPOLL_CTL_ADD, w)
+		}
 	}
-	return &Poller{root: t.root, epoll: epoll, wake: wake, watches: map[int32]*Watch{}}, nil
+	if err != nil {
+		p.free()
+		return fmt.Errorf("wait for events of cgroups: %w", err)
+	}
+	return nil
 }
 
 // Run calls what is watched for until the context ends or Close is called, and
-// then closes the Poller and all that it watches. It returns nil then, and may
-// be called once.
+// then closes the Poller and all that it watches. It returns nil then. After
+// an error everything is still watched: Run can be called again, and calls
+// each watch once, since events may have been missed. Only one Run goes on at
+// a time.
 func (p *Poller) Run(ctx context.Context) error {
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return nil
+	missed, open, err := p.begin()
+	if err != nil || !open {
+		return err
 	}
-	p.running = true
-	p.mu.Unlock()
-	defer p.release()
 	stop := context.AfterFunc(ctx, p.Close)
 	defer stop()
+	for _, w := range missed {
+		w.ready(w)
+		w.rearm()
+	}
+	if err := p.serve(); err != nil {
+		p.fail()
+		return err
+	}
+	p.release()
+	return nil
+}
+
+// begin has Run own the epoll instance, which is made anew after a failure.
+// Missed are the watches that were not served since. Open is false after Close.
+func (p *Poller) begin() (missed []*Watch, open bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, false, nil
+	}
+	if p.epoll < 0 {
+		if err := p.open(); err != nil {
+			return nil, false, err
+		}
+		missed = slices.Collect(maps.Values(p.watches))
+	}
+	p.running = true
+	return missed, true, nil
+}
+
+// serve waits for events until Close is called.
+func (p *Poller) serve() error {
 	var events [16]unix.EpollEvent
 	for {
 		n, err := retry(func() (int, error) { return unix.EpollWait(p.epoll, events[:], -1) })
@@ -96,6 +142,16 @@ func (p *Poller) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// fail gives up the epoll instance and keeps what is watched. The descriptor
+// is not closed: epoll_wait(2) fails only where it is no epoll instance any
+// more, so the number may be another file's.
+func (p *Poller) fail() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running, p.epoll = false, -1
+	p.free()
 }
 
 // Close ends Run and all that is watched. It does not wait, and may be called
@@ -129,8 +185,11 @@ func (p *Poller) release() {
 
 // free closes the Poller's own files, with the lock held.
 func (p *Poller) free() {
-	unix.Close(p.epoll)
-	unix.Close(p.wake)
+	for _, fd := range []int{p.epoll, p.wake} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
 	p.epoll, p.wake = -1, -1
 }
 

@@ -297,6 +297,58 @@ func openFiles(t *testing.T) int {
 	return len(names)
 }
 
+// TestPollerRunsAgain has the epoll instance replaced by another file, so that
+// epoll_wait fails. What was watched is watched by the next Run, and what
+// happened in between is not lost.
+func TestPollerRunsAgain(t *testing.T) {
+	p, err := (&Tree{root: t.TempDir()}).NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan struct{}, 16)
+	if _, err := p.add(event, unix.EPOLLIN|unix.EPOLLET, 0, func(*Watch) { told <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	happens := func() {
+		t.Helper()
+		if _, err := unix.Write(event, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if err := unix.Dup3(int(null.Fd()), p.epoll, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Run(t.Context()); !errors.Is(err, unix.EINVAL) {
+		t.Fatalf("Run without an epoll instance: %v", err)
+	}
+	if _, err := p.add(-1, 0, 0, nil); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("watch between two runs: %v", err)
+	}
+	happens() // while nobody waits
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	next(t, told)
+	happens()
+	next(t, told)
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("the second Run: %v", err)
+	}
+	if err := p.Run(t.Context()); err != nil {
+		t.Errorf("Run after Close: %v", err)
+	}
+}
+
 func TestWatchNothing(t *testing.T) {
 	tree, path := group(t, Resources{})
 	p := polling(t, tree)
