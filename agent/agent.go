@@ -1,6 +1,6 @@
-// Package agent puts the node agent together: it builds every part from one
-// Config, starts them in order, and joins them in reverse. It holds no logic
-// of its own.
+// Package agent puts the node agent together: it claims the node, builds every
+// part from one Config, and runs their tasks, each by its name, until the
+// agent is told to end.
 package agent
 
 import (
@@ -113,34 +113,27 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, bel
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { a.whenTold(told, ctx, cancel, log) })
-	errs := make([]error, 2)
-	for _, src := range a.sources {
-		wg.Go(func() { _ = src(ctx) }) // ends only with ctx
+	for _, t := range a.tasks() {
+		wg.Go(func() { a.supervisor.run(ctx, &t) })
 	}
-	for _, job := range a.jobs() {
-		wg.Go(func() { _ = job(ctx) }) // ends only with ctx
-	}
-	wg.Go(func() { _ = a.pleg.Run(ctx) })
-	wg.Go(func() { _ = a.loop.Run(ctx) })
-	wg.Go(func() {
-		errs[0] = a.local.Run(ctx)
-		cancel() // another agent runs here
-	})
 	wg.Wait()
+	if a.poller != nil {
+		a.poller.Close() // it may have waited to be run again
+	}
 	if a.cluster != nil && a.cluster.journal != nil {
-		errs = append(errs, a.cluster.journal.Close())
+		err = a.cluster.journal.Close()
 	}
 	if a.shutdown.InProgress() {
 		log.Info("tinylet ends, the machine goes down")
 	} else {
 		log.Info("tinylet ends, the pods run on")
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // parts is what run starts.
 type parts struct {
-	sources  []podSource
+	sources  []task
 	mux      *source.Mux
 	pleg     *pleg.PLEG
 	loop     *syncloop.Loop
@@ -156,6 +149,8 @@ type parts struct {
 	runtime  teller // nil where the runtime counts no calls
 	shutdown *shutdown.Manager
 	flagFile string // says that the machine goes down
+	// supervisor runs what tasks lists.
+	supervisor *supervisor
 
 	syncer  *podsync.Syncer
 	volumes *volume.Volumes
@@ -169,6 +164,8 @@ type parts struct {
 	cpus    *cpus.Manager      // nil where nobody has CPUs alone
 	cgroups *cgroupDriver      // nil without cgroups
 	network *network.Network   // nil where the host's is not touched
+	// networkTasks keep, or take away, what belongs to the pods' network.
+	networkTasks []task
 
 	evictions *evictions
 
@@ -177,40 +174,13 @@ type parts struct {
 	nodeAPI *nodeAPI // nil where nobody may ask over the network
 }
 
-// jobs are what runs beside the pods' way, each until its context ends.
-func (p *parts) jobs() []func(ctx context.Context) error {
-	jobs := []func(ctx context.Context) error{p.objects.Run, p.probes.Run, p.rotator.Run, p.images.Run, p.shutdown.Run}
-	jobs = append(jobs, p.evictions.jobs()...)
-	if p.preload != nil {
-		jobs = append(jobs, p.preload.Run)
-	}
-	if p.lost != nil {
-		jobs = append(jobs, p.lost.Run)
-	}
-	if p.poller != nil {
-		jobs = append(jobs, p.poller.Run)
-	}
-	if p.cpus != nil {
-		jobs = append(jobs, p.cpus.Run)
-	}
-	if p.network != nil {
-		jobs = append(jobs, p.network.Run)
-	}
-	if p.cluster != nil {
-		jobs = append(jobs, p.cluster.jobs()...)
-	}
-	if p.nodeAPI != nil {
-		jobs = append(jobs, p.nodeAPI.jobs()...)
-	}
-	return append(jobs, func(ctx context.Context) error { p.streams.Run(ctx); return nil })
-}
-
-// assemble builds everything and starts nothing.
+// assemble builds everything and runs no task. The node is claimed: daemons'
+// groups get their limits, and the journal is opened.
 func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *protection, log *slog.Logger) (*parts, error) {
 	p := &parts{
 		statuses: status.NewStore(),
 		events:   event.NewRecorder(log),
-		nodeName: cfg.NodeName,
+		nodeName: cfg.NodeName, supervisor: &supervisor{log: log},
 	}
 	p.pleg = pleg.New(pleg.Config{Runtime: runtime, Log: log, Connected: func() { p.connected(guard) }})
 	p.runtime, _ = runtime.(teller)

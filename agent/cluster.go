@@ -182,9 +182,13 @@ func (c *cluster) recovered() <-chan struct{} {
 	return nil
 }
 
-// jobs are what runs beside the pods' way because of the API server.
-func (c *cluster) jobs() []func(ctx context.Context) error {
-	return []func(ctx context.Context) error{c.clock.Run, c.identity.Run, c.objects.Run, c.inputs.Run, c.registrar.Run, c.reporter.Run, c.events.Run}
+// tasks are what runs because there is an API server.
+func (c *cluster) tasks() []task {
+	return []task{
+		{name: "clock", run: c.clock.Run}, {name: "identity", run: c.identity.Run}, {name: "api-objects", run: c.objects.Run},
+		{name: "node-inputs", run: c.inputs.Run}, {name: "registrar", run: c.registrar.Run}, {name: "pod-statuses", run: c.reporter.Run},
+		{name: "events", run: c.events.Run},
+	}
 }
 
 // met says whether the server has answered since the agent's start.
@@ -227,14 +231,14 @@ func (c *cluster) told() *local.Cluster {
 
 // follow brings the API server's pods: first those that the journal remembers,
 // which need no network, then those that the server has in their place.
-func (c *cluster) follow(p *parts, log *slog.Logger) podSource {
+func (c *cluster) follow(p *parts, log *slog.Logger) func(context.Context) error {
+	told := false // also of an earlier call
 	return func(ctx context.Context) error {
-		if c.journal != nil {
+		if c.journal != nil && !told {
 			remembered := c.journal.Pods()
 			log.Info("pods are restored from the journal", "pods", len(remembered))
 			p.mux.Set(ctx, pod.SourceRestore, source.Wanted{Pods: remembered})
 		}
-		told := false
 		return c.pods.Run(ctx, func(ctx context.Context, wanted source.Wanted) {
 			wanted.InsteadOf = pod.SourceRestore
 			p.mux.Set(ctx, pod.SourceAPI, wanted)

@@ -95,6 +95,7 @@ func (p *parts) checks() []local.Check {
 	return []local.Check{
 		{Name: "syncloop", Healthy: func(time.Time) error { return alive(p.loop) }},
 		{Name: "runtime", Healthy: p.pleg.Healthy},
+		{Name: "tasks", Healthy: p.supervisor.Healthy},
 	}
 }
 

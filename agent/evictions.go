@@ -74,12 +74,13 @@ func newEvictions(cfg *config.Config, images container.Images, view *view, p *pa
 	return e, nil
 }
 
-// jobs are what runs until ctx ends.
-func (e *evictions) jobs() []func(ctx context.Context) error {
-	if e.limits == nil {
-		return []func(ctx context.Context) error{e.run}
+// tasks are what runs until the agent ends.
+func (e *evictions) tasks() []task {
+	all := []task{{name: "evictions", run: e.run}}
+	if e.limits != nil {
+		all = append(all, task{name: "storage-limits", run: e.limits.Run})
 	}
-	return []func(ctx context.Context) error{e.run, e.limits.Run}
+	return all
 }
 
 // run watches the node, once the runtime has told where it keeps what: before

@@ -1134,8 +1134,8 @@ func TestQuietNodeHasNoTimer(t *testing.T) {
 		}
 		e.space, e.view.tree = s.space, tree
 		e.signs.machine, e.signs.memory, e.signs.tasks = func(func()) error { return nil }, none, none
-		for _, job := range e.jobs() {
-			go func() { _ = job(t.Context()) }()
+		for _, t := range e.tasks() {
+			go agent.supervisor.run(l.t.Context(), &t)
 		}
 		synctest.Wait()
 		if e.loop.Load() == nil || e.under() != (evict.Conditions{}) {

@@ -101,8 +101,8 @@ func (l *lab) start() {
 	l.done.Go(func() { _ = agent.pleg.Run(ctx) })
 	l.done.Go(func() { _ = agent.loop.Run(ctx) })
 	l.done.Go(func() { _ = agent.probes.Run(ctx) })
-	for _, job := range agent.evictions.jobs() {
-		l.done.Go(func() { _ = job(ctx) })
+	for _, t := range agent.evictions.tasks() {
+		l.done.Go(func() { agent.supervisor.run(ctx, &t) })
 	}
 	if agent.cpus != nil {
 		l.done.Go(func() { _ = agent.cpus.Run(ctx) })

@@ -94,12 +94,12 @@ func problems(first, second func() string) func() string {
 func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.Logger) error {
 	open := func() (routes.Kernel, error) { return link.Open() }
 	if cfg.Tinylet.Network.Mode != config.NetworkRouted || p.cluster == nil {
-		c.Beside = append(c.Beside, func(context.Context) error {
+		p.networkTasks = append(p.networkTasks, task{name: "routes-cleanup", once: true, run: func(context.Context) error {
 			if err := routes.Clear(open); err != nil {
 				log.Warn("routes to other nodes' pods that an earlier agent has made are left", "error", err)
 			}
 			return nil
-		})
+		}})
 		return nil
 	}
 	router, err := routes.New(routes.Config{
@@ -112,11 +112,11 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 	if err != nil {
 		return err
 	}
-	c.Beside = append(c.Beside, router.Run, func(ctx context.Context) error {
+	p.networkTasks = append(p.networkTasks, task{name: "routes", run: router.Run}, task{name: "routes-join", once: true, run: func(ctx context.Context) error {
 		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
 		router.Look()
 		return err
-	})
+	}})
 	c.Problems = append(c.Problems, router.Problem)
 	c.Ensured = afterwards(c.Ensured, router.Look)
 	c.Moved = afterwards(c.Moved, router.Look)
@@ -127,12 +127,12 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 // wanted, those that an earlier agent has left are taken away.
 func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slog.Logger) error {
 	if !cfg.Tinylet.Network.Services || p.cluster == nil {
-		c.Beside = append(c.Beside, func(context.Context) error {
+		p.networkTasks = append(p.networkTasks, task{name: "services-cleanup", once: true, run: func(context.Context) error {
 			if err := clearServices(); err != nil {
 				log.Warn("addresses of services that an earlier agent has made are left", "error", err)
 			}
 			return nil
-		})
+		}})
 		return nil
 	}
 	proxy, err := services.New(services.Config{
@@ -144,11 +144,11 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 	if err != nil {
 		return err
 	}
-	c.Beside = append(c.Beside, proxy.Run, func(ctx context.Context) error {
+	p.networkTasks = append(p.networkTasks, task{name: "services", run: proxy.Run}, task{name: "services-join", once: true, run: func(ctx context.Context) error {
 		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
 		proxy.Moved()
 		return err
-	})
+	}})
 	c.Moved = afterwards(c.Moved, proxy.Moved)
 	c.Problems = append(c.Problems, proxy.Problem)
 	c.Ensured = afterwards(c.Ensured, proxy.Look)

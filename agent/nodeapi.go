@@ -27,10 +27,10 @@ type nodeAPI struct {
 	server  *server.Server
 }
 
-func (n *nodeAPI) jobs() []func(ctx context.Context) error {
-	return []func(ctx context.Context) error{
-		func(ctx context.Context) error { n.callers.Run(ctx); return nil },
-		n.server.Run,
+func (n *nodeAPI) tasks() []task {
+	return []task{
+		{name: "client-ca", run: func(ctx context.Context) error { n.callers.Run(ctx); return nil }},
+		{name: "node-api", run: n.server.Run},
 	}
 }
 

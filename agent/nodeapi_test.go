@@ -58,8 +58,8 @@ func TestWhereThereIsANodeAPI(t *testing.T) {
 				if a.streams == nil || a.local == nil {
 					t.Error("root at the board cannot ask")
 				}
-				if tt.api && len(a.nodeAPI.jobs()) != 2 {
-					t.Errorf("%d jobs", len(a.nodeAPI.jobs()))
+				if tt.api && len(a.nodeAPI.tasks()) != 2 {
+					t.Errorf("%d tasks", len(a.nodeAPI.tasks()))
 				}
 				l.settle(5 * time.Second)
 				told := 0

@@ -16,9 +16,6 @@ import (
 	"github.com/tinylet/tinylet/agent/source"
 )
 
-// podSource runs one source, wired to the mux, until its context ends.
-type podSource func(ctx context.Context) error
-
 // assembleSources makes the configured sources and the mux that expects them.
 func (p *parts) assembleSources(cfg *config.Config, log *slog.Logger) error {
 	type runner interface {
@@ -48,14 +45,14 @@ func (p *parts) assembleSources(cfg *config.Config, log *slog.Logger) error {
 		expected = append(expected, pod.SourceAPI)
 	}
 	p.mux = source.NewMux(p.events, expected...)
-	p.sources = make([]podSource, len(names))
+	p.sources = make([]task, len(names))
 	for i, r := range runners {
 		name := names[i]
 		set := func(ctx context.Context, wanted source.Wanted) { p.mux.Set(ctx, name, wanted) }
-		p.sources[i] = func(ctx context.Context) error { return r.Run(ctx, set) }
+		p.sources[i] = task{name: "source-" + name, run: func(ctx context.Context) error { return r.Run(ctx, set) }}
 	}
 	if p.cluster != nil {
-		p.sources = append(p.sources, p.cluster.follow(p, log))
+		p.sources = append(p.sources, task{name: "source-" + pod.SourceAPI, run: p.cluster.follow(p, log)})
 	}
 	if len(p.sources) == 0 {
 		log.Warn("no pod source is configured, nothing will be started or removed: set staticPodPath, staticPodURL or --kubeconfig")

@@ -72,9 +72,6 @@ type Config struct {
 	// addresses may be others. Both may be nil.
 	Watches []func(ctx context.Context, told func()) error
 	Moved   func()
-	// Beside is what runs as long as Run does and ends with its context, such
-	// as what keeps the routes to other nodes.
-	Beside []func(ctx context.Context) error
 	// Ensured is called after each look that has found or made what pods share
 	// as it should be, if there is such. It may be nil and must not block.
 	Ensured func()
@@ -162,9 +159,6 @@ func (n *Network) Run(ctx context.Context) error {
 	defer beside.Wait()
 	for _, watch := range n.cfg.Watches {
 		beside.Go(func() { n.watch(ctx, watch) })
-	}
-	for _, run := range n.cfg.Beside {
-		beside.Go(func() { _ = run(ctx) }) // it ends with ctx alone
 	}
 	defer n.close()
 	defer n.finish()

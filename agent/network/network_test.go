@@ -255,21 +255,15 @@ func TestAssigned(t *testing.T) {
 	})
 }
 
-// TestRouted is what runs beside, and which networks need no masquerade while
-// nobody has told.
+// TestRouted is which networks need no masquerade while nobody has told.
 func TestRouted(t *testing.T) {
 	remote := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")}
 	synctest.Test(t, func(t *testing.T) {
-		var ended, ensured int
+		var ensured int
 		change := func(c *Config) {
 			c.Settings.Mode = config.NetworkRouted
 			c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 			c.Ensured = func() { ensured++ }
-			c.Beside = append(c.Beside, func(ctx context.Context) error {
-				<-ctx.Done()
-				ended++
-				return context.Cause(ctx)
-			})
 			c.Problems = append(c.Problems, func() string { return "" }, func() string { return "refused" })
 		}
 		l := newLab(t, change)
@@ -284,9 +278,6 @@ func TestRouted(t *testing.T) {
 				t.Errorf("problem %q", l.Problem())
 			}
 		})
-		if ended != 1 {
-			t.Error("what runs beside goes on")
-		}
 		again := newLab(t, func(c *Config) { change(c); c.Settings.ConfigFolder = l.folder })
 		again.folder = l.folder
 		again.run(t, func() {

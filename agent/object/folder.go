@@ -164,7 +164,7 @@ func get[T any](f *Folder, k key) (T, error) {
 }
 
 // Run watches the folder and tells of changes until ctx ends; its error is
-// ctx's cause. It must not be called twice.
+// ctx's cause. Only one Run goes on at a time.
 func (f *Folder) Run(ctx context.Context) error {
 	w := newWatch(f)
 	defer w.close()

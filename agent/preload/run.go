@@ -19,6 +19,9 @@ const retryFolder = time.Minute
 // Run reads the folder, imports what is new in it and follows its changes,
 // until ctx ends, with its error. It blocks on the runtime, never on pods.
 func (p *Preloader) Run(ctx context.Context) error {
+	p.mu.Lock()
+	p.ended = false
+	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()

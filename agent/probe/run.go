@@ -30,7 +30,7 @@ const maxMessage = 1024
 const saveAfter = time.Second
 
 // Run runs the probes until ctx ends, and returns its cause when no flight is
-// left. It is to be called once.
+// left. Only one Run goes on at a time.
 func (m *Manager) Run(ctx context.Context) error {
 	var flights sync.WaitGroup
 	defer m.store()

@@ -65,7 +65,8 @@ type Objects struct {
 	outage  outage
 	listing chan struct{} // a place for each list that is under way
 	wake    chan struct{}
-	done    chan struct{} // Run has ended
+	done    chan struct{} // Run has ended with its context
+	end     sync.Once     // closes done
 
 	mu      sync.Mutex
 	jobs    []func(context.Context) // that Run is to start
@@ -122,11 +123,15 @@ func New(config Config) (*Objects, error) {
 	return o, nil
 }
 
-// Run makes all requests, until ctx ends, whose cause is its error. It must
-// not be called twice.
+// Run makes all requests, until ctx ends, whose cause is its error. Only one
+// Run goes on at a time.
 func (o *Objects) Run(ctx context.Context) error {
 	var group sync.WaitGroup
-	defer close(o.done)
+	defer func() {
+		if ctx.Err() != nil {
+			o.end.Do(func() { close(o.done) })
+		}
+	}()
 	defer group.Wait()
 	for {
 		select {

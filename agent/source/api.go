@@ -70,8 +70,8 @@ func NewAPI(config APIConfig) (*API, error) {
 // Run follows the node's pods and hands them to set, the first time after the
 // first good list, then when they change, the oldest pod first, until ctx
 // ends; its error is ctx's cause. While set blocks, changes are gathered. Pods
-// that did not change are the same pointers as in the set before. Run must not
-// be called twice.
+// that did not change are the same pointers as in the set before. Only one Run
+// goes on at a time.
 func (a *API) Run(ctx context.Context, set func(context.Context, Wanted)) error {
 	var deliverer sync.WaitGroup
 	deliverer.Go(func() { a.deliver(ctx, set) })

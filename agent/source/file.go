@@ -116,7 +116,7 @@ func NewFile(config FileConfig) (*File, error) {
 // Run reads the manifests and hands their pods to set, first when it has
 // read them all, then whenever they change, until ctx ends; its error is
 // ctx's cause. set may block; what changes meanwhile comes in one later set.
-// Run must not be called twice.
+// Only one Run goes on at a time.
 func (f *File) Run(ctx context.Context, set func(context.Context, Wanted)) error {
 	f.started = time.Now()
 	w := newWatcher(f.path, f.log)

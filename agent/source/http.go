@@ -96,7 +96,8 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 
 // Run asks the URL at once and then once in a period, and hands the pods to
 // set, first after the first good answer, then whenever they change, until
-// ctx ends; its error is ctx's cause. Run must not be called twice.
+// ctx ends; its error is ctx's cause. Only one Run goes on at a
+// time.
 func (h *HTTP) Run(ctx context.Context, set func(context.Context, Wanted)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

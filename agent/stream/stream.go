@@ -159,8 +159,11 @@ func New(c Config) (*Handler, error) {
 
 // Run blocks until ctx ends, then ends all sessions, waits for them and
 // refuses further requests. An http.Server knows nothing of the sessions: it
-// neither ends them nor waits for them. Run is called once.
+// neither ends them nor waits for them. Only one Run goes on at a time.
 func (h *Handler) Run(ctx context.Context) {
+	h.mu.Lock()
+	h.ended = false
+	h.mu.Unlock()
 	<-ctx.Done()
 	h.mu.Lock()
 	h.ended = true

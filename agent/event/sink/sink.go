@@ -101,8 +101,8 @@ func New(config Config) (*Sink, error) {
 // errWake ends a watch that has to begin anew with another alarm.
 var errWake = errors.New("events are to be looked at again")
 
-// Run sends events until ctx ends, and returns its cause. It must not be
-// called twice.
+// Run sends events until ctx ends, and returns its cause. Only one
+// Run goes on at a time.
 func (s *Sink) Run(ctx context.Context) error {
 	if s.config.Ready != nil {
 		if err := s.config.Ready(ctx); err != nil && ctx.Err() == nil {
