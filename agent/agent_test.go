@@ -18,6 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/stream"
 )
 
 const webManifest = `
@@ -219,6 +220,42 @@ func TestManifestChanges(t *testing.T) {
 		if l.agent.statuses.List() != nil && len(l.agent.statuses.List()) != 0 {
 			t.Errorf("statuses left: %v", l.agent.statuses.List())
 		}
+	})
+}
+
+// TestEditedManifestIsTheCurrentPod has a manifest edited, and edited back,
+// while the pod of before takes its time to end: one of the two UIDs sorts
+// first, and the current pod has each of them once.
+func TestEditedManifestIsTheCurrentPod(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lab) {
+		const slow = "trap '' TERM; sleep infinity"
+		one, two := shell(t, "web", "Always", slow), shell(t, "web", "Always", slow+" ")
+		for _, p := range []*v1.Pod{one, two} {
+			p.Spec.TerminationGracePeriodSeconds = new(int64(30))
+		}
+		l.want(one)
+		l.start()
+		l.settle(10 * time.Second)
+		current := func(want *v1.Pod) {
+			t.Helper()
+			entries := 0
+			for _, e := range l.agent.statuses.List() {
+				if e.Pod.Name == want.Name {
+					entries++
+				}
+			}
+			e, ok := (&view{statuses: l.agent.statuses}).newest(stream.Name{Namespace: want.Namespace, Pod: want.Name})
+			if entries != 2 || !ok || e.Pod.UID != want.UID {
+				t.Errorf("of %d pods %s is the current one, want %s", entries, e.Pod.UID, want.UID)
+			}
+		}
+		l.want(two)
+		l.settle(5 * time.Second)
+		current(two)
+		l.settle(time.Minute)
+		l.want(one)
+		l.settle(5 * time.Second)
+		current(one)
 	})
 }
 

@@ -118,11 +118,32 @@ const MinGracePeriod = 2 * time.Second
 // CRI's arithmetic: one year.
 const maxGraceSeconds = 365 * 24 * 3600
 
-// Newer says which of two pods with one name takes the other's place: the one
-// that is not being deleted, or else the one that was made later.
+// Newer reports whether p is the current one of two pods of one name: p takes
+// the other's place, which ends or waits to. This is the one rule for everybody
+// who has to choose between pods that the agent carries.
+//
+// A static pod is current if it was seen later: its timestamps say nothing,
+// since a manifest need not have them. Of two pods of the API server it is the
+// one that is not being deleted, or else the one that was created later.
 func Newer(p, than *v1.Pod) bool {
-	if (p.DeletionTimestamp == nil) != (than.DeletionTimestamp == nil) {
-		return p.DeletionTimestamp == nil
+	if deleting(p) != deleting(than) {
+		return !deleting(p)
+	}
+	if IsStatic(p) || IsStatic(than) {
+		return firstSeen(p).After(firstSeen(than))
 	}
 	return than.CreationTimestamp.Time.Before(p.CreationTimestamp.Time)
+}
+
+// deleting reports whether the API server has the pod deleted.
+func deleting(p *v1.Pod) bool { return p.DeletionTimestamp != nil && !IsStatic(p) }
+
+// firstSeen is when the agent has first seen the pod, the zero time if it is
+// not known.
+func firstSeen(p *v1.Pod) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, p.Annotations[AnnotationFirstSeen])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }

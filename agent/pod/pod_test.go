@@ -131,3 +131,37 @@ func TestIdentity(t *testing.T) {
 		t.Error("an init container is a sidecar by its restart policy Always alone")
 	}
 }
+
+// TestNewer is which of two pods of one name is the current one.
+func TestNewer(t *testing.T) {
+	made := func(source, seen string, created, deleted int64) *v1.Pod {
+		p := &v1.Pod{}
+		p.Annotations = map[string]string{AnnotationSource: source, AnnotationFirstSeen: seen}
+		if created > 0 {
+			p.CreationTimestamp = metav1.Unix(created, 0)
+		}
+		if deleted > 0 {
+			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(deleted, 0)}
+		}
+		return p
+	}
+	const early, late = "2026-03-01T12:00:00.5Z", "2026-03-01T12:00:01Z"
+	for name, tt := range map[string]struct{ current, other *v1.Pod }{
+		"static, seen later":                     {made("file", late, 0, 0), made("file", early, 0, 0)},
+		"static, its manifest has an older date": {made("http", late, 1, 0), made("http", early, 9, 0)},
+		"static, its manifest has a deletion":    {made("file", late, 0, 5), made("file", early, 0, 0)},
+		"static, the other was not marked":       {made("file", early, 0, 0), made("file", "", 0, 0)},
+		"static after one of the server":         {made("file", late, 0, 0), made("api", early, 9, 0)},
+		"of the server after a static one":       {made("api", late, 1, 0), made("file", early, 9, 0)},
+		"static, the server's is deleted":        {made("file", early, 0, 0), made("api", late, 9, 9)},
+		"of the server, created later":           {made("api", early, 2, 0), made("api", late, 1, 0)},
+		"of the server, the other is deleted":    {made("api", early, 1, 0), made("api", late, 2, 9)},
+	} {
+		if !Newer(tt.current, tt.other) || Newer(tt.other, tt.current) {
+			t.Errorf("%s: Newer is %t, and the other way round %t", name, Newer(tt.current, tt.other), Newer(tt.other, tt.current))
+		}
+	}
+	if p := made("file", early, 0, 0); Newer(p, p) {
+		t.Error("a pod is newer than itself")
+	}
+}

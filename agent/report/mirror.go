@@ -2,7 +2,6 @@ package report
 
 import (
 	"maps"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,20 +36,6 @@ func mirrorOf(p *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
 // mirrors says whether a mirror pod is that of this static pod as it is now.
 func mirrors(m, static *v1.Pod) bool {
 	return m.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash]
-}
-
-// newer says whether of two static pods of one name a is the one that was
-// seen later: the one that is to run when the other has ended.
-func newer(a, b *v1.Pod) bool {
-	return seen(a).After(seen(b))
-}
-
-func seen(p *v1.Pod) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, p.Annotations[pod.AnnotationFirstSeen])
-	if err != nil {
-		return time.Time{} // one that does not say it is the older one
-	}
-	return t
 }
 
 // reference is the resource that a pod refers to and by which NodeRestriction

@@ -192,7 +192,7 @@ func (l *loop) list() {
 			continue
 		}
 		key := types.NamespacedName{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
-		if other, ok := l.statics[key]; !ok || newer(e.Pod, other.Pod) {
+		if other, ok := l.statics[key]; !ok || pod.Newer(e.Pod, other.Pod) {
 			l.statics[key] = e
 			l.object(key)
 		}

@@ -10,9 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/tinylet/tinylet/agent/authn"
+	"github.com/tinylet/tinylet/agent/pod"
 )
 
 func TestPods(t *testing.T) {
@@ -44,6 +46,13 @@ func TestRunningPods(t *testing.T) {
 	}
 }
 
+// static is a pod of a manifest that was first seen at a time.
+func static(uid types.UID, seen string) *v1.Pod {
+	p := running("default", "web", "app")
+	p.UID, p.Annotations = uid, map[string]string{pod.AnnotationSource: pod.SourceFile, pod.AnnotationFirstSeen: seen}
+	return p
+}
+
 // TestNewerPodOfAName: while a pod ends, the one that takes its place has its
 // name.
 func TestNewerPodOfAName(t *testing.T) {
@@ -51,6 +60,7 @@ func TestNewerPodOfAName(t *testing.T) {
 	ending.DeletionTimestamp, ending.UID = &metav1.Time{Time: time.Unix(9000, 0)}, "ending"
 	ending.CreationTimestamp = metav1.Unix(5000, 0)
 	next.UID, later.UID, later.CreationTimestamp = "next", "later", metav1.Unix(2000, 0)
+	edited, before := static("edited", "2026-03-01T12:00:01Z"), static("before", "2026-03-01T12:00:00Z")
 	for name, tt := range map[string]struct {
 		pods []*v1.Pod
 		want string
@@ -61,6 +71,8 @@ func TestNewerPodOfAName(t *testing.T) {
 		"one ends, last":        {[]*v1.Pod{next, ending}, "next"},
 		"the later, first":      {[]*v1.Pod{later, next}, "later"},
 		"the later, last":       {[]*v1.Pod{next, later}, "later"},
+		"of a manifest, first":  {[]*v1.Pod{edited, before}, "edited"},
+		"of a manifest, last":   {[]*v1.Pod{before, edited}, "edited"},
 		"of another namespace":  {[]*v1.Pod{running("other", "web", "app")}, ""},
 		"of another pod's name": {[]*v1.Pod{running("default", "web2", "app")}, ""},
 	} {
