@@ -85,7 +85,7 @@ func TestRunningContainersHaveTheirCgroups(t *testing.T) {
 // says what to change.
 func TestNoSystemdIsAProblem(t *testing.T) {
 	n := &nodeInputs{
-		facts: told(t), shuttingDown: func() bool { return false }, problem: func() string { return "" }, moved: func() {},
+		facts: told(t), shuttingDown: func() bool { return false }, problem: func() string { return "" },
 		under: func() nodestatus.Pressures { return nodestatus.Pressures{} },
 	}
 	n.cfg = n.facts.cfg

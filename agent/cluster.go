@@ -112,10 +112,11 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, func() { p.moved(c) }
 	c.registrar = registrar.New(registrar.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
-		Inputs: func(ctx context.Context) *nodestatus.Inputs {
-			p.evictions.look() // each nodeStatusUpdateFrequency
-			return c.inputs.get(ctx)
+		Looked: func() { // each nodeStatusUpdateFrequency
+			p.evictions.look()
+			c.inputs.checkAddresses()
 		},
+		Inputs: c.inputs.get,
 		Look:   cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
 		Report: cfg.Kubelet.NodeStatusReportFrequency.Duration,
 		Lease:  time.Duration(cfg.Kubelet.NodeLeaseDurationSeconds) * time.Second,

@@ -918,7 +918,7 @@ func TestPressuresInTheNode(t *testing.T) {
 		l.start()
 		under := nodestatus.Pressures{}
 		n := &nodeInputs{
-			cfg: l.cfg, facts: l.agent.view().node, healthy: func(time.Time) error { return nil }, moved: func() {},
+			cfg: l.cfg, facts: l.agent.view().node, healthy: func(time.Time) error { return nil },
 			problem: func() string { return "" }, shuttingDown: func() bool { return false },
 			under: func() nodestatus.Pressures { return under },
 		}

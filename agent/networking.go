@@ -282,6 +282,7 @@ func hostAddresses() (own, routers []netip.Addr) {
 // moved says that the node's addresses may be others.
 func (c *cluster) moved() {
 	c.inputs.facts.forgetAddresses()
+	c.inputs.checkAddresses()
 	if client := c.identity.Current(); client != nil {
 		client.Reroute()
 	}

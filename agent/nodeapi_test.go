@@ -100,8 +100,14 @@ func TestAddressOfThePodsNode(t *testing.T) {
 			t.Errorf("at first %s", got)
 		}
 		l.cfg.NodeIPs[0] = netip.MustParseAddr("192.0.2.9")
+		inputs, moves := l.agent.cluster.inputs, 0
+		moved := inputs.moved
+		inputs.moved = func() { moves++; moved() }
+		l.agent.cluster.conditions(t.Context()) // as tinylet status and the status page do
+		if l.agent.tellCluster(); moves > 0 {
+			t.Error("somebody who reads the node's conditions wakes all pods")
+		}
 		l.agent.cluster.moved() // somebody has told of a link
-		l.agent.cluster.inputs.get(t.Context())
 		l.settle(5 * time.Second)
 		if got := address(); got != "192.0.2.9" {
 			t.Errorf("after the change %s", got)

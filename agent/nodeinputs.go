@@ -52,7 +52,7 @@ type nodeInputs struct {
 	capacity v1.ResourceList
 
 	mu       sync.Mutex
-	ips      []string // what hostIPs answered last
+	ips      []string // the addresses at the last check
 	version  *runtimeapi.VersionResponse
 	status   *runtimeapi.StatusResponse
 	images   []*runtimeapi.Image
@@ -74,26 +74,33 @@ func newNodeInputs(cfg *config.Config, rt container.Runtime, facts *nodeFacts) *
 	}
 }
 
-// get is the node as it is now. It asks nobody.
+// checkAddresses calls moved if the node's addresses are others than at the
+// last check.
+func (n *nodeInputs) checkAddresses() {
+	ips := n.facts.hostIPs()
+	n.mu.Lock()
+	changed := !slices.Equal(n.ips, ips)
+	n.ips = ips
+	n.mu.Unlock()
+	if changed {
+		n.moved()
+	}
+}
+
+// get is the node as it is now. It asks nobody and changes nothing.
 func (n *nodeInputs) get(context.Context) *nodestatus.Inputs {
 	in := &nodestatus.Inputs{
 		Config: n.cfg, Now: time.Now(), Machine: n.machine, Capacity: n.capacity,
 		HostIPs: interfaceAddresses(),
 	}
-	ips := n.facts.hostIPs()
-	for _, text := range ips {
+	for _, text := range n.facts.hostIPs() {
 		if ip, err := netip.ParseAddr(text); err == nil {
 			in.DefaultIPs = append(in.DefaultIPs, ip)
 		}
 	}
 	n.mu.Lock()
-	moved := !slices.Equal(n.ips, ips)
-	n.ips = ips
 	in.RuntimeVersion, in.RuntimeStatus, in.Images = n.version, n.status, n.images
 	n.mu.Unlock()
-	if moved {
-		n.moved()
-	}
 	switch {
 	case in.RuntimeStatus == nil:
 		in.Problems = append(in.Problems, nodestatus.ProblemRuntimeUnasked)

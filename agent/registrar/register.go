@@ -41,6 +41,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	if !r.cfg.Register {
 		return r.read(ctx)
 	}
+	r.looked()
 	initial, err := nodestatus.Initial(r.cfg.Inputs(ctx))
 	if err != nil {
 		r.cfg.Log.Warn("a part of what the node is could not be found out", "error", err)

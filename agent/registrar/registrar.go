@@ -33,6 +33,9 @@ type Config struct {
 	// Register is registerNode of KubeletConfiguration: without it somebody
 	// else creates the Node.
 	Register bool
+	// Looked is called at each look, before Inputs: for checks that are due
+	// whenever the agent is awake. It must not block. nil is none.
+	Looked func()
 	// Inputs answers what the node is like now. It is called in each Look, so
 	// it must not ask anybody far away; ctx ends it.
 	Inputs func(ctx context.Context) *nodestatus.Inputs

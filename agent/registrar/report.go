@@ -57,8 +57,15 @@ func (r *Registrar) report(ctx context.Context) {
 
 // differs says whether the node is no longer as the server had it last.
 func (r *Registrar) differs(ctx context.Context) bool {
+	r.looked()
 	_, changed, _ := nodestatus.Update(r.Node(), r.cfg.Inputs(ctx)) // the error is told by send
 	return changed
+}
+
+func (r *Registrar) looked() {
+	if r.cfg.Looked != nil {
+		r.cfg.Looked()
+	}
 }
 
 // send brings the server's node up to date. What the server has is known from
