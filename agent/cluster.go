@@ -15,9 +15,9 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/event/sink"
+	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/identity"
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/nodestatus"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/registrar"
@@ -108,7 +108,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.inputs = newNodeInputs(cfg, rt, node)
 	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
 	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
-	c.inputs.under = func() nodestatus.Pressures { return p.evictions.pressures() }
+	c.inputs.under = func() evict.Conditions { return p.evictions.under() }
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, func() { p.moved(c) }
 	c.registrar = registrar.New(registrar.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,

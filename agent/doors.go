@@ -78,7 +78,7 @@ func (p *parts) tellCluster() *local.Cluster {
 
 // shortages are the conditions of a board alone.
 func (p *parts) shortages() []local.Condition {
-	return toldConditions(nodestatus.PressureConditions(p.evictions.pressures()))
+	return toldConditions(nodestatus.PressureConditions(p.evictions.under()))
 }
 
 func toldConditions(all []v1.NodeCondition) (out []local.Condition) {

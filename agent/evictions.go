@@ -17,7 +17,6 @@ import (
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node"
-	"github.com/tinylet/tinylet/agent/nodestatus"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/pressure"
@@ -152,9 +151,6 @@ func (e *evictions) under() evict.Conditions {
 	}
 	return evict.Conditions{}
 }
-
-// pressures is under as the Node's status has it.
-func (e *evictions) pressures() nodestatus.Pressures { return nodestatus.Pressures(e.under()) }
 
 // arrived is told of each pod that is wanted.
 func (e *evictions) arrived(p *v1.Pod) {

@@ -233,11 +233,11 @@ func TestEvictionByMemory(t *testing.T) {
 			t.Errorf("conditions of a board alone: %+v", got)
 		}
 		s.settle(4 * time.Minute)
-		if !s.agent.evictions.pressures().Memory {
+		if !s.agent.evictions.under().Memory {
 			t.Error("the condition went before its transition period")
 		}
 		s.settle(2 * time.Minute)
-		if s.agent.evictions.pressures().Memory {
+		if s.agent.evictions.under().Memory {
 			t.Error("the condition stays")
 		}
 	})
@@ -916,20 +916,20 @@ func TestWithoutPressure(t *testing.T) {
 func TestPressuresInTheNode(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
 		l.start()
-		under := nodestatus.Pressures{}
+		under := evict.Conditions{}
 		n := &nodeInputs{
 			cfg: l.cfg, facts: l.agent.view().node, healthy: func(time.Time) error { return nil },
 			problem: func() string { return "" }, shuttingDown: func() bool { return false },
-			under: func() nodestatus.Pressures { return under },
+			under: func() evict.Conditions { return under },
 		}
 		var had *v1.NodeStatus
 		for _, want := range []struct {
-			under nodestatus.Pressures
+			under evict.Conditions
 			said  string
 		}{
-			{nodestatus.Pressures{}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
-			{nodestatus.Pressures{Memory: true, PID: true}, "MemoryPressure=True KubeletHasInsufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=True KubeletHasInsufficientPID"},
-			{nodestatus.Pressures{Disk: true}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=True KubeletHasDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+			{evict.Conditions{}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+			{evict.Conditions{Memory: true, PID: true}, "MemoryPressure=True KubeletHasInsufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=True KubeletHasInsufficientPID"},
+			{evict.Conditions{Disk: true}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=True KubeletHasDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
 		} {
 			under = want.under
 			status, _ := nodestatus.Status(had, n.get(t.Context())) // no addresses: the machine may have none

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/nodestatus"
 )
@@ -44,7 +45,7 @@ type nodeInputs struct {
 	moved   func() // the node's addresses have changed
 	problem func() string
 	// under is which pressures the node is under.
-	under func() nodestatus.Pressures
+	under func() evict.Conditions
 	// shuttingDown says that the pods are being ended.
 	shuttingDown func() bool
 

@@ -27,7 +27,7 @@ func AskSystemd(root string) error {
 func AskSystemBus(root string) error {
 	s := newSystemd(cmp.Or(root, "/"))
 	defer s.close()
-	l, err := s.dial(filepath.Join(s.root, busSocket), true)
+	l, err := s.dial(filepath.Join(s.root, BusSocket), true)
 	if err != nil {
 		return fmt.Errorf("ask systemd over the system bus: %w", err)
 	}

@@ -56,7 +56,7 @@ func drivers(t *testing.T, controllers string, test func(t *testing.T, b *bed)) 
 		f := newFake(t, controllers)
 		test(t, &bed{fake: f, driver: f.Tree, path: plainPath})
 	})
-	for _, socket := range []string{busSocket, privateSocket} {
+	for _, socket := range []string{BusSocket, privateSocket} {
 		t.Run(filepath.Base(socket), func(t *testing.T) {
 			m := newManager(t, controllers)
 			m.listen(socket)

@@ -165,7 +165,7 @@ func TestNoSystemd(t *testing.T) {
 	m := newManager(t, all)
 	s := newSlices(t, m)
 	err := s.Ensure("/a.slice", Resources{})
-	if !errors.Is(err, ErrUnanswered) || !strings.Contains(err.Error(), busSocket) || !strings.Contains(err.Error(), privateSocket) {
+	if !errors.Is(err, ErrUnanswered) || !strings.Contains(err.Error(), BusSocket) || !strings.Contains(err.Error(), privateSocket) {
 		t.Errorf("without a socket: %v", err)
 	}
 	if err := AskSystemd(m.root); !errors.Is(err, ErrUnanswered) {
@@ -173,10 +173,10 @@ func TestNoSystemd(t *testing.T) {
 	}
 	stop := m.listen(privateSocket)
 	must(t, AskSystemd(m.root))
-	if err := AskSystemBus(m.root); err == nil || !strings.Contains(err.Error(), busSocket) {
+	if err := AskSystemBus(m.root); err == nil || !strings.Contains(err.Error(), BusSocket) {
 		t.Errorf("asked without a bus: %v", err)
 	}
-	noBus := m.listen(busSocket)
+	noBus := m.listen(BusSocket)
 	must(t, AskSystemBus(m.root))
 	noBus()
 	stop()
@@ -218,7 +218,7 @@ func TestFaults(t *testing.T) {
 		{"cut in a stop", "StopUnit", []fault{cutsOff}, nil},
 		{"cut in forgetting that it failed", "ResetFailedUnit", []fault{cutsOff}, nil},
 	} {
-		for _, socket := range []string{busSocket, privateSocket} {
+		for _, socket := range []string{BusSocket, privateSocket} {
 			t.Run(row.name+" at "+filepath.Base(socket), func(t *testing.T) {
 				m := newManager(t, all)
 				m.listen(socket)
@@ -292,7 +292,7 @@ func TestBadBus(t *testing.T) {
 			m.listen(privateSocket)
 			bus := newManager(t, all)
 			bus.root = m.root
-			bus.listen(busSocket)
+			bus.listen(BusSocket)
 			row.bad(bus)
 			s := newSlices(t, m)
 			s.systemd.answerTime = 3 * time.Second // of the bus' hang
@@ -307,14 +307,14 @@ func TestBadBus(t *testing.T) {
 // A restart of systemd or of the bus is not noticed.
 func TestRestart(t *testing.T) {
 	m := newManager(t, all)
-	stop := m.listen(busSocket)
+	stop := m.listen(BusSocket)
 	s := newSlices(t, m)
 	must(t, s.Ensure("/a.slice", Resources{}))
 	stop()
 	if err := s.Ensure("/a.slice", Resources{}); !errors.Is(err, ErrUnanswered) {
 		t.Errorf("meanwhile: %v", err)
 	}
-	m.listen(busSocket)
+	m.listen(BusSocket)
 	must(t, s.Ensure("/a.slice", Resources{}))
 	if m.dialed != 2 {
 		t.Errorf("%d connections", m.dialed)
@@ -358,7 +358,7 @@ func TestOneConnection(t *testing.T) {
 func TestCloseWhileItHangs(t *testing.T) {
 	for _, method := range []string{"", "Hello", "StartTransientUnit"} {
 		m := newManager(t, all)
-		m.listen(busSocket)
+		m.listen(BusSocket)
 		s := m.NewSlices(m.root)
 		s.systemd.answerTime, s.systemd.jobTime = time.Hour, time.Hour
 		m.fails(method, hangs)

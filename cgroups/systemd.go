@@ -25,8 +25,9 @@ var (
 // socket, which needs no bus. The bus comes first, as with a kubelet: it
 // passes on only the signals that were asked for.
 const (
+	// BusSocket is the system bus's, below the root of the file system.
+	BusSocket     = "run/dbus/system_bus_socket"
 	bootedFolder  = "run/systemd/system"
-	busSocket     = "run/dbus/system_bus_socket"
 	privateSocket = "run/systemd/private"
 )
 
@@ -207,7 +208,7 @@ func (s *systemd) connect() (*link, error) {
 		return nil, fmt.Errorf("%w: there is no %s; have the container runtime make cgroups by itself (SystemdCgroup = false in containerd's configuration) and restart it",
 			ErrNoSystemd, filepath.Join(s.root, bootedFolder))
 	}
-	bus, errBus := s.dial(filepath.Join(s.root, busSocket), true)
+	bus, errBus := s.dial(filepath.Join(s.root, BusSocket), true)
 	if errBus == nil {
 		return bus, nil
 	}

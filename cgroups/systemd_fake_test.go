@@ -63,7 +63,7 @@ func newManager(t *testing.T, controllers string) *manager {
 		units: make(map[string]map[string]any), conns: make(map[net.Conn]bool),
 		faults: make(map[string][]fault), results: make(map[string]string),
 	}
-	for _, dir := range []string{bootedFolder, filepath.Dir(busSocket)} {
+	for _, dir := range []string{bootedFolder, filepath.Dir(BusSocket)} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func newManager(t *testing.T, controllers string) *manager {
 // listen answers at a socket until the test ends, or stop is called.
 func (m *manager) listen(socket string) (stop func()) {
 	m.t.Helper()
-	bus := socket == busSocket
+	bus := socket == BusSocket
 	listener, err := new(net.ListenConfig).Listen(m.t.Context(), "unix", filepath.Join(m.root, socket))
 	if err != nil {
 		m.t.Fatal(err)

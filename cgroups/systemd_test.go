@@ -119,7 +119,7 @@ func systemdFolder(t *testing.T) string {
 	const unit = "[Unit]\nDefaultDependencies=no\n"
 	for name, text := range map[string]string{
 		"default.target": unit + "Requires=test.service\n",
-		"dbus.socket":    unit + "[Socket]\nListenStream=/" + busSocket + "\n",
+		"dbus.socket":    unit + "[Socket]\nListenStream=/" + BusSocket + "\n",
 		"dbus.service": unit + "Requires=dbus.socket\n[Service]\nType=notify\nNotifyAccess=main\n" +
 			"ExecStart=dbus-daemon --system --address=systemd: --nofork --nopidfile --systemd-activation --syslog-only\n",
 		"test.service": unit + "SuccessAction=exit-force\nFailureAction=exit-force\n" +

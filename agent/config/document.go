@@ -65,7 +65,7 @@ func (f file) parse() (layer, []Warning, error) {
 		}
 		if len(doc.strict) > 0 {
 			warnings = append(warnings, Warning{"configuration has fields that are ignored", []slog.Attr{
-				slog.String("file", f.name), slog.Int("document", number), slog.String("err", oneLine(errors.Join(doc.strict...))),
+				slog.String("file", f.name), slog.Int("document", number), slog.String("error", oneLine(errors.Join(doc.strict...))),
 			}})
 		}
 		number++

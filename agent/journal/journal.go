@@ -235,7 +235,7 @@ func (j *Journal) settle(size int64) {
 // doubt has the next Write rewrite the file before all else, so that what can
 // be read can be read all the same.
 func (j *Journal) doubt(err error) {
-	j.log.Warn("journal will be rewritten before it is written to", "err", err)
+	j.log.Warn("journal will be rewritten before it is written to", "error", err)
 	j.suspect, j.unsure = true, true
 }
 

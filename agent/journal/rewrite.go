@@ -82,7 +82,7 @@ func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 		read, err := j.cur.value(value, name, e)
 		if errors.Is(err, ErrDamaged) {
 			// To keep it would keep the file from being rewritten for ever.
-			j.log.Warn("damaged value in journal is lost", "offset", e.at, "bytes", e.size, "err", err)
+			j.log.Warn("damaged value in journal is lost", "offset", e.at, "bytes", e.size, "error", err)
 			continue
 		}
 		if err != nil {

@@ -122,7 +122,7 @@ func (j *Journal) write(batch []record) error {
 		if again := j.rewrite(); again != nil {
 			return errors.Join(err, again)
 		}
-		j.log.Warn("journal was rewritten after an error", "err", err)
+		j.log.Warn("journal was rewritten after an error", "error", err)
 		err = j.append(batch)
 	}
 	return err
@@ -198,7 +198,7 @@ func (j *Journal) tidy() {
 	}
 	if err := j.rewrite(); err != nil {
 		if !j.told {
-			j.log.Warn("journal could not be tidied up", "bytes", j.cur.size, "dead", dead, "err", err)
+			j.log.Warn("journal could not be tidied up", "bytes", j.cur.size, "dead", dead, "error", err)
 		}
 		j.told = true
 		j.retry = j.cur.size + spare

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/nodestatus"
 )
 
@@ -18,12 +19,12 @@ var (
 )
 
 func TestPressures(t *testing.T) {
-	memory := func(u *nodestatus.Pressures) { u.Memory = true }
-	disk := func(u *nodestatus.Pressures) { u.Disk = true }
-	pid := func(u *nodestatus.Pressures) { u.PID = true }
+	memory := func(u *evict.Conditions) { u.Memory = true }
+	disk := func(u *evict.Conditions) { u.Disk = true }
+	pid := func(u *evict.Conditions) { u.PID = true }
 	for _, row := range []struct {
 		kind   v1.NodeConditionType
-		under  func(*nodestatus.Pressures)
+		under  func(*evict.Conditions)
 		status v1.ConditionStatus
 		reason string
 		text   string

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node"
 )
 
@@ -45,7 +46,7 @@ type Inputs struct {
 	DeclaredFeatures []string
 
 	// Under says under which pressures the node is.
-	Under Pressures
+	Under evict.Conditions
 	// Problems are why the node is not ready, in the order in which the
 	// kubelet names them: of the runtime, of the network, of storage, of a
 	// shutdown. See RuntimeProblems.
@@ -53,9 +54,4 @@ type Inputs struct {
 	// Warning is what the node lacks and is ready without, or "". It ends
 	// the message of the condition Ready.
 	Warning string
-}
-
-// Pressures are the reasons for which a node evicts pods.
-type Pressures struct {
-	Memory, Disk, PID bool
 }

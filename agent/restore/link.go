@@ -69,6 +69,6 @@ func (s *Store) missed(err error) {
 	s.link.told = s.link.told || first
 	s.mu.Unlock()
 	if first {
-		s.config.Log.Info("the API server does not answer: objects are read from the journal", "err", err)
+		s.config.Log.Info("the API server does not answer: objects are read from the journal", "error", err)
 	}
 }

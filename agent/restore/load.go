@@ -27,7 +27,7 @@ func (s *Store) load() error {
 	for _, name := range s.journal.Keys("") {
 		value, ok, err := s.journal.Read(name)
 		if errors.Is(err, journal.ErrDamaged) {
-			s.config.Log.Warn("a damaged value in the journal of pods is left out", "key", name, "err", err)
+			s.config.Log.Warn("a damaged value in the journal of pods is left out", "key", name, "error", err)
 			s.damaged(name)
 			continue
 		}
@@ -43,7 +43,7 @@ func (s *Store) load() error {
 			if k, _ := parseKey(name); k.kind == object.KindClaim || strings.HasPrefix(name, prefixPod) {
 				s.unread[name] = true
 			}
-			s.config.Log.Warn("a value in the journal of pods cannot be used and is left as it is", "key", name, "err", err)
+			s.config.Log.Warn("a value in the journal of pods cannot be used and is left as it is", "key", name, "error", err)
 		}
 	}
 	return nil

@@ -188,7 +188,7 @@ func (s *Store) Pods() []*v1.Pod {
 		}
 		p, err := s.pod(uid, h.ended)
 		if err != nil {
-			s.config.Log.Warn("a pod in the journal is not run", "podUID", uid, "err", err)
+			s.config.Log.Warn("a pod in the journal is not run", "podUID", uid, "error", err)
 			continue
 		}
 		if p != nil {
@@ -249,7 +249,7 @@ func (s *Store) Ended(uid types.UID) (*v1.PodStatus, bool) {
 		err = errors.New("it is no end")
 	}
 	if err != nil {
-		s.config.Log.Warn("the end of a pod cannot be read from the journal", "podUID", uid, "err", err)
+		s.config.Log.Warn("the end of a pod cannot be read from the journal", "podUID", uid, "error", err)
 		return nil, false
 	}
 	return status, ok

@@ -146,7 +146,7 @@ func (s *Store) tell(k key, err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		s.config.Log.Warn("objects that pods need for a start without network cannot be kept", "object", k.String(), "err", err)
+		s.config.Log.Warn("objects that pods need for a start without network cannot be kept", "object", k.String(), "error", err)
 	default:
 		s.config.Log.Info("objects that pods need for a start without network can be kept again")
 	}

@@ -12,10 +12,6 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// busSocket is the system bus's (D-Bus specification, well-known message bus
-// instances).
-const busSocket = "run/dbus/system_bus_socket"
-
 // Names on the bus: org.freedesktop.login1(5), org.freedesktop.systemd1(5).
 const (
 	loginService   = "org.freedesktop.login1"
@@ -28,7 +24,8 @@ const (
 	loginUnit      = "systemd-logind.service"
 )
 
-// callTimeout bounds one call, as D-Bus libraries do.
+// callTimeout bounds one call, as D-Bus libraries do. It is longer than what
+// systemd itself gets (cgroups): the bus may have to start logind first.
 const callTimeout = 25 * time.Second
 
 // logind implements login over D-Bus.

@@ -18,6 +18,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // patience bounds waits in real time that end much sooner.
@@ -31,7 +32,7 @@ func startBus(t *testing.T, root string) (stop func()) {
 	if err != nil {
 		t.Skip("needs dbus-daemon (package dbus)")
 	}
-	socket := filepath.Join(root, busSocket)
+	socket := filepath.Join(root, cgroups.BusSocket)
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func startLogind(t *testing.T, root string, delay time.Duration) *busLogind {
 
 func connect(t *testing.T, root string) *dbus.Conn {
 	t.Helper()
-	conn, err := dbus.Connect("unix:path=" + filepath.Join(root, busSocket))
+	conn, err := dbus.Connect("unix:path=" + filepath.Join(root, cgroups.BusSocket))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +290,7 @@ func TestOverARealBus(t *testing.T) {
 func TestNoLogindOnTheBus(t *testing.T) {
 	root := t.TempDir()
 	startBus(t, root)
-	l, err := dialLogind(t.Context(), filepath.Join(root, busSocket))
+	l, err := dialLogind(t.Context(), filepath.Join(root, cgroups.BusSocket))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +315,7 @@ func TestDelayWithoutEnd(t *testing.T) {
 	logind := startLogind(t, root, 0)
 	<-logind.delay
 	logind.delay <- 1<<64 - 1
-	l, err := dialLogind(t.Context(), filepath.Join(root, busSocket))
+	l, err := dialLogind(t.Context(), filepath.Join(root, cgroups.BusSocket))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/cgroups"
 )
 
 // Errors of Shutdown.
@@ -95,7 +96,7 @@ func New(cfg Config) *Manager {
 	}
 	m := &Manager{cfg: cfg, look: make(chan struct{}, 1), begun: make(chan struct{}, 1), relock: make(chan struct{}, 1)}
 	m.dial = func(ctx context.Context) (login, error) {
-		return dialLogind(ctx, filepath.Join(cfg.Root, busSocket))
+		return dialLogind(ctx, filepath.Join(cfg.Root, cgroups.BusSocket))
 	}
 	return m
 }

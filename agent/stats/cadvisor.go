@@ -70,7 +70,7 @@ func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	out := metric.NewStream(w)
 	g, err := s.gather(ctx, cadvisorParts)
 	if err != nil {
-		s.cfg.Log.Error("no figures for /metrics/cadvisor", "node", s.cfg.Node, "err", err)
+		s.cfg.Log.Error("no figures for /metrics/cadvisor", "node", s.cfg.Node, "error", err)
 		scrapeErrors(out, 1)
 		return out.Flush()
 	}

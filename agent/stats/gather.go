@@ -89,7 +89,7 @@ func (s *Stats) read(g *gathered, reader *cgroups.Reader, parts cgroups.Parts, r
 		g.rows = g.rows[:len(g.rows)-1]
 		if !errors.Is(err, fs.ErrNotExist) {
 			g.broken = true
-			s.cfg.Log.Warn("figures are missing", "node", s.cfg.Node, "err", err)
+			s.cfg.Log.Warn("figures are missing", "node", s.cfg.Node, "error", err)
 		}
 		return
 	}

@@ -50,7 +50,7 @@ func (s *Stats) WriteResource(ctx context.Context, w io.Writer) error {
 	g, err := s.gather(ctx, resourceParts)
 	failed := 0.0
 	if err != nil {
-		s.cfg.Log.Error("no figures for /metrics/resource", "node", s.cfg.Node, "err", err)
+		s.cfg.Log.Error("no figures for /metrics/resource", "node", s.cfg.Node, "error", err)
 		g, failed = &gathered{}, 1
 	} else if g.broken {
 		failed = 1

@@ -225,7 +225,7 @@ func (s *Stats) fillNode(ctx context.Context, g *gathered, n *statsapi.NodeStats
 	}
 	disk, err := s.cfg.NodeDisk(ctx)
 	if err != nil {
-		s.cfg.Log.Warn("the node's filesystems are missing from the summary", "node", s.cfg.Node, "err", err)
+		s.cfg.Log.Warn("the node's filesystems are missing from the summary", "node", s.cfg.Node, "error", err)
 		return
 	}
 	n.Fs = disk.Fs
@@ -243,7 +243,7 @@ func (s *Stats) fillPod(ctx context.Context, pod *Pod, p *statsapi.PodStats, nod
 	}
 	disk, err := s.cfg.PodDisk(ctx, pod)
 	if err != nil {
-		s.cfg.Log.Warn("a pod's disks are missing from the summary", "namespace", pod.Namespace, "pod", pod.Name, "podUID", pod.UID, "err", err)
+		s.cfg.Log.Warn("a pod's disks are missing from the summary", "namespace", pod.Namespace, "pod", pod.Name, "podUID", pod.UID, "error", err)
 		return
 	}
 	for i := range min(len(disk.Containers), len(pod.Containers)) {
@@ -289,9 +289,9 @@ func (s *Stats) interfaces(ctx context.Context, pod *Pod, to []Interface) []Inte
 		return out
 	}
 	if pod == nil {
-		s.cfg.Log.Warn("the node's network counters are missing", "node", s.cfg.Node, "err", err)
+		s.cfg.Log.Warn("the node's network counters are missing", "node", s.cfg.Node, "error", err)
 	} else {
-		s.cfg.Log.Warn("a pod's network counters are missing", "namespace", pod.Namespace, "pod", pod.Name, "podUID", pod.UID, "err", err)
+		s.cfg.Log.Warn("a pod's network counters are missing", "namespace", pod.Namespace, "pod", pod.Name, "podUID", pod.UID, "error", err)
 	}
 	return to
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,6 +141,26 @@ func TestEveryPackageSaysWhatItOwns(t *testing.T) {
 		switch filepath.Base(path) {
 		case "util", "utils", "common", "helper", "helpers", "misc", "runtime":
 			t.Errorf("%s: a package is named by what it owns", path)
+		}
+	}
+}
+
+// TestErrorsHaveOneLogKey fails for a log attribute that gives an error by
+// another key than "error": who searches a log should need one word.
+func TestErrorsHaveOneLogKey(t *testing.T) {
+	other := regexp.MustCompile(`"(err|e|failure|cause)",\s*(err|errors\.|oneLine\()`)
+	for _, p := range goList(t, "./...") {
+		for _, name := range p.GoFiles {
+			path := filepath.Join(p.Dir, name)
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, line := range strings.Split(string(data), "\n") {
+				if other.MatchString(line) {
+					t.Errorf("%s:%d: log the error by the key \"error\"", path, i+1)
+				}
+			}
 		}
 	}
 }
