@@ -30,6 +30,7 @@ import (
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/preload"
 	"github.com/tinylet/tinylet/agent/probe"
+	"github.com/tinylet/tinylet/agent/sdnotify"
 	"github.com/tinylet/tinylet/agent/shutdown"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/status"
@@ -151,6 +152,10 @@ type parts struct {
 	flagFile string // says that the machine goes down
 	// supervisor runs what tasks lists.
 	supervisor *supervisor
+	// handedOver is closed when the sync loop has the pods of the journal, and
+	// stopping when the agent is told to end.
+	handedOver, stopping chan struct{}
+	systemd              *sdnotify.Notifier // nil where systemd does not want to be notified
 
 	syncer  *podsync.Syncer
 	volumes *volume.Volumes
@@ -181,6 +186,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		statuses: status.NewStore(),
 		events:   event.NewRecorder(log),
 		nodeName: cfg.NodeName, supervisor: &supervisor{log: log},
+		handedOver: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	p.pleg = pleg.New(pleg.Config{Runtime: runtime, Log: log, Connected: func() { p.connected(guard) }})
 	p.runtime, _ = runtime.(teller)
@@ -237,6 +243,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		Changes: p.pleg.Changes(), Snapshots: p.pleg.Snapshots(),
 		Workers: p.workers, Leftovers: p.syncer.Leftovers, Log: log,
 	})
+	p.assembleSystemd(log)
 	return p, p.assembleDoors(cfg, runtime, calls, view, log)
 }
 

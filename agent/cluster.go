@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -234,12 +235,14 @@ func (c *cluster) told() *local.Cluster {
 // which need no network, then those that the server has in their place.
 func (c *cluster) follow(p *parts, log *slog.Logger) func(context.Context) error {
 	told := false // also of an earlier call
+	handedOver := sync.OnceFunc(func() { close(p.handedOver) })
 	return func(ctx context.Context) error {
 		if c.journal != nil && !told {
 			remembered := c.journal.Pods()
 			log.Info("pods are restored from the journal", "pods", len(remembered))
 			p.mux.Set(ctx, pod.SourceRestore, source.Wanted{Pods: remembered})
 		}
+		handedOver()
 		return c.pods.Run(ctx, func(ctx context.Context, wanted source.Wanted) {
 			wanted.InsteadOf = pod.SourceRestore
 			p.mux.Set(ctx, pod.SourceAPI, wanted)

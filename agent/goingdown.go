@@ -84,6 +84,7 @@ func (p *parts) whenTold(ctx, inner context.Context, end context.CancelFunc, log
 	defer end()
 	select {
 	case <-ctx.Done():
+		close(p.stopping)
 	case <-inner.Done():
 		return
 	}

@@ -177,5 +177,8 @@ func (p *parts) tasks() []task {
 	if p.nodeAPI != nil {
 		all = append(all, p.nodeAPI.tasks()...)
 	}
+	if p.systemd != nil {
+		all = append(all, task{name: "systemd", run: p.systemd.Run})
+	}
 	return all
 }

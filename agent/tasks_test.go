@@ -147,6 +147,9 @@ func TestErrorAtTheEndIsLogged(t *testing.T) {
 func everything(t *testing.T, joined bool) *parts {
 	t.Helper()
 	dir := t.TempDir()
+	if t.Setenv("NOTIFY_SOCKET", ""); joined {
+		t.Setenv("NOTIFY_SOCKET", dir+"/nobody")
+	}
 	l := newLab(t, dir)
 	l.cfg.Kubelet.HealthzPort, l.cfg.Kubelet.CPUManagerPolicy = new(int32(0)), "static"
 	l.cfg.Kubelet.Address, l.cfg.Kubelet.StaticPodURL = "127.0.0.1", "http://127.0.0.1:1/"

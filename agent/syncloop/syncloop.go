@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,7 +44,7 @@ type Config struct {
 
 	Workers *worker.Set
 	// Leftovers lists the UIDs of pods that have something on disk. It may
-	// be nil.
+	// block on the disk, and be nil.
 	Leftovers func() ([]types.UID, error)
 
 	Log *slog.Logger
@@ -53,11 +54,17 @@ type Config struct {
 type Loop struct {
 	cfg   Config
 	alive chan struct{}
+	// steps counts what the loop has dispatched.
+	steps atomic.Uint64
+	// listed has the UIDs that one call of Leftovers has found. Only one goes
+	// on at a time.
+	listed  chan []types.UID
+	listing bool
 }
 
 // New makes a loop; nothing is started.
 func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg, alive: make(chan struct{})}
+	return &Loop{cfg: cfg, alive: make(chan struct{}), listed: make(chan []types.UID, 1)}
 }
 
 // Run dispatches until ctx ends; then it waits for the workers, which leave
@@ -67,6 +74,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	timer := time.NewTimer(jitter(housekeepingPeriod))
 	defer timer.Stop()
 	for {
+		l.steps.Add(1)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -76,8 +84,11 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.cfg.Workers.Wake(uid)
 		case pods := <-l.cfg.Snapshots:
 			l.adopt(ctx, pods)
+		case uids := <-l.listed:
+			l.listing = false
+			l.removeLeftovers(ctx, uids)
 		case <-timer.C:
-			l.removeLeftovers(ctx)
+			l.findLeftovers()
 			timer.Reset(jitter(housekeepingPeriod))
 		case l.alive <- struct{}{}:
 		}
@@ -87,6 +98,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // update dispatches one update, and then what it may have made ready.
 func (l *Loop) update(ctx context.Context, u source.Update) {
 	for _, p := range l.runningFirst(u.Pods) {
+		l.steps.Add(1)
 		level := slog.LevelInfo
 		if u.Op == source.RECONCILE {
 			level = slog.LevelDebug
@@ -117,7 +129,7 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 	if !wasReady && l.cfg.Ready() {
 		l.cfg.Log.Info("all pod sources are ready")
 		l.removeUnclaimed(ctx)
-		l.removeLeftovers(ctx)
+		l.findLeftovers()
 	}
 }
 
@@ -159,15 +171,25 @@ func (l *Loop) removeUnclaimed(ctx context.Context) {
 	}
 }
 
-// removeLeftovers clears what pods without a worker have left on disk.
-func (l *Loop) removeLeftovers(ctx context.Context) {
-	if l.cfg.Leftovers == nil || !l.cfg.Ready() || !l.cfg.Workers.RuntimeKnown() {
+// findLeftovers lists what is left on disk in a goroutine of its own: the loop
+// waits for no disk. One that hangs has its listing taken when it answers.
+func (l *Loop) findLeftovers() {
+	if l.cfg.Leftovers == nil || l.listing || !l.cfg.Ready() || !l.cfg.Workers.RuntimeKnown() {
 		return
 	}
-	uids, err := l.cfg.Leftovers()
-	if err != nil {
-		l.cfg.Log.Warn("housekeeping could not list what pods left on disk", "error", err)
-	}
+	l.listing = true
+	go func() {
+		uids, err := l.cfg.Leftovers()
+		if err != nil {
+			l.cfg.Log.Warn("housekeeping could not list what pods left on disk", "error", err)
+		}
+		l.listed <- uids
+	}()
+}
+
+// removeLeftovers clears what pods without a worker have left on disk. One that
+// came since the listing has a worker by now.
+func (l *Loop) removeLeftovers(ctx context.Context, uids []types.UID) {
 	known := l.cfg.Workers.Known()
 	for _, uid := range uids {
 		if _, ok := known[uid]; !ok {
@@ -180,15 +202,19 @@ func (l *Loop) removeLeftovers(ctx context.Context) {
 // errStuck is the fault that healthz reports.
 var errStuck = errors.New("sync loop does not take its turn")
 
-// Alive waits until the loop takes a turn, or fails when ctx ends first. The
-// loop does no work for it while nobody asks.
+// Alive waits until the loop takes a turn, or fails if it has dispatched
+// nothing until ctx ends. The loop does no work for it while nobody asks.
 func (l *Loop) Alive(ctx context.Context) error {
+	before := l.steps.Load()
 	select {
 	case <-l.alive:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
 	}
+	if l.steps.Load() != before {
+		return nil // it is busy
+	}
+	return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
 }
 
 // jitter spreads housekeeping of boards that started together.

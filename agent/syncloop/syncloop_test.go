@@ -187,3 +187,54 @@ func TestAlive(t *testing.T) {
 		}
 	})
 }
+
+// TestDiskHangs has the listing of what is left on disk not return: the loop
+// goes on, begins no second one, and takes the answer when it comes.
+func TestDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		answers, listings := make(chan []types.UID), 0
+		r.loop.cfg.Leftovers = func() ([]types.UID, error) { listings++; return <-answers, nil }
+		r.snapshots <- nil
+		r.updates <- source.Update{Op: source.ADD, Source: "file", Pods: []*v1.Pod{named("a")}}
+		for range 3 {
+			time.Sleep(housekeepingPeriod)
+			if err := r.loop.Alive(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		r.updates <- source.Update{Op: source.ADD, Source: "file", Pods: []*v1.Pod{named("b")}}
+		synctest.Wait()
+		if !r.has("sync b") || listings != 1 {
+			t.Errorf("%d listings, calls %v", listings, r.calls)
+		}
+		answers <- []types.UID{"disk", "a", "b"}
+		synctest.Wait()
+		if !r.has("forget disk") || r.has("terminate a") || r.has("terminate b") {
+			t.Errorf("after the answer: %v", r.calls)
+		}
+		r.end(t)
+	})
+}
+
+// TestBusyLoopIsAlive has a loop that is not asked, as it has other work all
+// the time, and then one that is stuck in a pod.
+func TestBusyLoopIsAlive(t *testing.T) {
+	for name, busy := range map[string]bool{"busy": true, "stuck": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := New(Config{})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				go func() {
+					if time.Sleep(time.Second / 2); busy {
+						l.steps.Add(1)
+					}
+				}()
+				if err := l.Alive(ctx); (err == nil) != busy {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

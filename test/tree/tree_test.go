@@ -62,7 +62,7 @@ func goList(t *testing.T, args ...string) []listed {
 // packages of lower layers. ARCHITECTURE.md draws them. A path ending in
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
-	0: {"cgroups", "net/...", "board/..."},
+	0: {"cgroups", "net/...", "board/...", "agent/health"},
 	1: {"agent/pod", "agent/version", "agent/machine", "agent/document", "agent/journal", "agent/strategic", "agent/metric/...", "agent/tpmkey", "agent/remotecommand", "agent/secretfile"},
 	2: {"agent/container", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk", "agent/evict"},
 	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/follow/..."},
@@ -71,7 +71,7 @@ var layers = [][]string{
 		"agent/admit", "agent/local", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/lost", "agent/oom", "agent/protect", "agent/preload", "agent/userns", "agent/nodestatus",
 		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
-		"agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus", "agent/network", "agent/routes", "agent/services",
+		"agent/sdnotify", "agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus", "agent/network", "agent/routes", "agent/services",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podsync", "agent/check", "agent/pressure", "agent/syncloop", "agent/registrar", "agent/server/...", "agent/container/conformance"},

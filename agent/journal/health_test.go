@@ -1,0 +1,31 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/health"
+)
+
+// TestLockThatIsHeld is one for ever: the next who wants it gives up. Who
+// writes, and may wait for the disk, does not count.
+func TestLockThatIsHeld(t *testing.T) {
+	j, err := Open(Config{Dir: t.TempDir(), Log: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	j.writing.Lock()
+	if err := j.Unlocked(t.Context()); err != nil {
+		t.Errorf("somebody writes: %v", err)
+	}
+	j.writing.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	j.mu.Lock()
+	if err := j.Unlocked(ctx); !errors.Is(err, health.ErrHeld) {
+		t.Errorf("a writer keeps readers out: %v", err)
+	}
+	j.mu.Unlock()
+}

@@ -1,0 +1,206 @@
+// Package sdnotify reports the agent's state to systemd (sd_notify(3)): that
+// it is ready, one line of status when that changes, that it stops, and, where
+// the unit has WatchdogSec, that it is healthy. It does nothing where systemd
+// did not start the agent, or does not want to be notified.
+package sdnotify
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/tinylet/tinylet/agent/health"
+)
+
+// Config is what a Notifier needs.
+type Config struct {
+	// Ready returns nil once the agent is ready.
+	Ready func(ctx context.Context) error
+	// Status is the agent's state in one line. Notify has a slot filled
+	// whenever Status may answer something else, until cancel is called.
+	Status func() string
+	Notify func(slot chan<- struct{}) (cancel func())
+	// Stopping is closed when the agent begins to end.
+	Stopping <-chan struct{}
+	// Checks are what the watchdog goes by.
+	Checks []health.Check
+	Log    *slog.Logger
+}
+
+// Notifier notifies systemd.
+type Notifier struct {
+	Config
+	// sending has one item while a message is being sent.
+	sending chan struct{}
+	limit   time.Duration // sendLimit, shorter in tests
+	failing bool          // the last message could not be sent
+	status  string        // that systemd has
+}
+
+const (
+	// sendLimit is how long systemd may take to accept a message. It accepts
+	// none while its queue is full.
+	sendLimit = 5 * time.Second
+	// checkLimit is how long the checks may take. All attempts together take
+	// less than half of a WatchdogSec of a minute.
+	checkLimit = 5 * time.Second
+	// settle is how long changes of the status are gathered.
+	settle = time.Second
+	// firstRetry and lastRetry are the waits before READY=1 is sent again.
+	// systemd gives a unit 90 s to start by default.
+	firstRetry = time.Second
+	lastRetry  = 32 * time.Second
+)
+
+// Enabled reports whether systemd wants to be notified.
+func Enabled() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
+
+// New makes a Notifier; nothing is sent.
+func New(c Config) *Notifier {
+	return &Notifier{Config: c, sending: make(chan struct{}, 1), limit: sendLimit}
+}
+
+// Run notifies systemd until ctx ends, and returns its cause. Without a
+// watchdog it sleeps while the status does not change.
+func (n *Notifier) Run(ctx context.Context) error {
+	period, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		n.Log.Warn("ignoring systemd's watchdog", "error", err, "remedy", "do not set WATCHDOG_USEC and WATCHDOG_PID by hand")
+	}
+	var watchdog <-chan time.Time
+	if period > 0 {
+		ticker := time.NewTicker(period / 2)
+		defer ticker.Stop()
+		watchdog = ticker.C
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ready := make(chan error, 1)
+	go func() { ready <- n.Ready(ctx) }()
+	changed := make(chan struct{}, 1)
+	defer n.Notify(changed)()
+	gathered, retry := time.NewTimer(settle), time.NewTimer(firstRetry)
+	gathered.Stop()
+	retry.Stop()
+	defer gathered.Stop()
+	defer retry.Stop()
+	stopping, wait, isReady := n.Stopping, firstRetry, false
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case err := <-ready:
+			if err != nil {
+				return err
+			}
+			if !n.ready(ctx) {
+				retry.Reset(wait)
+			}
+			isReady = true
+		case <-retry.C:
+			if !n.ready(ctx) && wait < lastRetry {
+				wait *= 2
+				retry.Reset(wait)
+			}
+		case <-changed:
+			if isReady && stopping != nil {
+				gathered.Reset(settle)
+			}
+		case <-gathered.C:
+			if text := n.line(); text != n.status && stopping != nil && n.send(ctx, "STATUS="+text) {
+				n.status = text
+			}
+		case <-stopping:
+			stopping = nil
+			n.send(ctx, daemon.SdNotifyStopping+"\nSTATUS=Stopping")
+		case <-watchdog:
+			if n.healthy(ctx, period) {
+				n.send(ctx, daemon.SdNotifyWatchdog)
+			}
+		}
+	}
+}
+
+// ready sends that the agent is ready, and reports whether that succeeded.
+func (n *Notifier) ready(ctx context.Context) bool {
+	text := n.line()
+	if !n.send(ctx, daemon.SdNotifyReady+"\nSTATUS="+text) {
+		return false
+	}
+	n.status = text
+	return true
+}
+
+// line is the status on one line: a second one would be an assignment.
+func (n *Notifier) line() string { return strings.Join(strings.Fields(n.Status()), " ") }
+
+// healthy reports whether the checks hold, at the third attempt at the latest:
+// a process that was stopped for a while, or gets no CPU, may miss its time
+// once.
+func (n *Notifier) healthy(ctx context.Context, period time.Duration) bool {
+	limit := min(period/12, checkLimit)
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 0} {
+		err := health.Run(ctx, limit, n.Checks)
+		if err == nil || ctx.Err() != nil {
+			return err == nil
+		}
+		if wait == 0 {
+			n.Log.Error("the agent is stuck, systemd will restart it", "error", err, "watchdog", period)
+			return false
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+	return false
+}
+
+// errFull says that systemd does not read.
+var errFull = errors.New("systemd accepts no message: its queue is full")
+
+// send sends a message, and reports whether systemd has it. Whoever sends
+// waits for a bounded time: a message that systemd does not accept yet stays
+// with its own goroutine, of which there is at most one.
+func (n *Notifier) send(ctx context.Context, state string) bool {
+	err := n.try(ctx, state)
+	switch {
+	case err == nil && n.failing:
+		n.Log.Info("systemd is notified again")
+	case err != nil && !n.failing && ctx.Err() == nil:
+		n.Log.Warn("cannot notify systemd", "error", err, "socket", os.Getenv("NOTIFY_SOCKET"),
+			"remedy", "set Type=notify and NotifyAccess=main in the unit, or unset NOTIFY_SOCKET")
+	}
+	n.failing = err != nil
+	return err == nil
+}
+
+func (n *Notifier) try(ctx context.Context, state string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.limit, errFull)
+	defer cancel()
+	select {
+	case n.sending <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := daemon.SdNotify(false, state)
+		<-n.sending
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,317 @@
+package sdnotify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/health"
+)
+
+// manager is systemd's end: a datagram socket.
+type manager struct {
+	t    *testing.T
+	path string
+	fd   int
+}
+
+// listen makes the socket; one whose name begins with @ is abstract.
+func listen(t *testing.T, path string) *manager {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	return &manager{t, path, fd}
+}
+
+// received is what was sent since the last call.
+func (m *manager) received() (all []string) {
+	m.t.Helper()
+	buf := make([]byte, 4096)
+	for {
+		n, _, err := unix.Recvfrom(m.fd, buf, 0)
+		if errors.Is(err, unix.EAGAIN) {
+			return all
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		all = append(all, string(buf[:n]))
+	}
+}
+
+func (m *manager) wants(want ...string) {
+	m.t.Helper()
+	if got := m.received(); !slices.Equal(got, want) {
+		m.t.Errorf("systemd received %q, want %q", got, want)
+	}
+}
+
+// agent is what is notified of.
+type agent struct {
+	ready, stopping chan struct{}
+	check           func(context.Context) error
+
+	mu     sync.Mutex
+	status string
+	slot   chan<- struct{}
+	log    bytes.Buffer
+}
+
+func newAgent() *agent {
+	return &agent{ready: make(chan struct{}), stopping: make(chan struct{}), status: "No pods", check: func(context.Context) error { return nil }}
+}
+
+// start runs a Notifier; stop ends it.
+func (a *agent) start(ctx context.Context, limit time.Duration) (stop func() error) {
+	n := New(Config{
+		Ready: func(ctx context.Context) error {
+			select {
+			case <-a.ready:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		},
+		Status:   func() string { a.mu.Lock(); defer a.mu.Unlock(); return a.status },
+		Notify:   func(slot chan<- struct{}) func() { a.slot = slot; return func() {} },
+		Stopping: a.stopping, Checks: []health.Check{{Name: "loop", Run: func(ctx context.Context) error { return a.check(ctx) }}},
+		Log: slog.New(slog.NewTextHandler(&a.log, nil)),
+	})
+	n.limit = limit
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	return func() error { cancel(); return <-done }
+}
+
+func (a *agent) set(status string) {
+	a.mu.Lock()
+	a.status = status
+	a.mu.Unlock()
+	select {
+	case a.slot <- struct{}{}:
+	default:
+	}
+}
+
+func environment(t *testing.T, socket, usec, pid string) {
+	t.Setenv("NOTIFY_SOCKET", socket)
+	t.Setenv("WATCHDOG_USEC", usec)
+	t.Setenv("WATCHDOG_PID", pid)
+}
+
+func TestLifeOfAnAgent(t *testing.T) {
+	for name, path := range map[string]string{"a path": filepath.Join(t.TempDir(), "notify"), "an abstract name": fmt.Sprintf("@tinylet-test-%d", os.Getpid())} {
+		t.Run(name, func(t *testing.T) {
+			environment(t, path, "", "")
+			m := listen(t, path)
+			if !Enabled() {
+				t.Error("systemd is not seen")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				a := newAgent()
+				stop := a.start(t.Context(), sendLimit)
+				synctest.Wait()
+				a.set("Pods: 1 pending")
+				time.Sleep(time.Hour)
+				m.wants() // it is not ready, and there is no watchdog
+				close(a.ready)
+				synctest.Wait()
+				m.wants("READY=1\nSTATUS=Pods: 1 pending")
+				a.set("Pods: 1 running\nREADY=0")
+				a.set("Pods: 1 running\nWATCHDOG=trigger")
+				time.Sleep(time.Hour)
+				m.wants("STATUS=Pods: 1 running WATCHDOG=trigger")
+				a.set("Pods: 1 running\nWATCHDOG=trigger")
+				time.Sleep(time.Hour)
+				m.wants() // it is as before
+				close(a.stopping)
+				synctest.Wait()
+				m.wants("STOPPING=1\nSTATUS=Stopping")
+				a.set("No pods")
+				time.Sleep(time.Hour)
+				m.wants()
+				if err := stop(); !errors.Is(err, context.Canceled) || a.log.Len() > 0 {
+					t.Errorf("it ended with %v and logged %s", err, &a.log)
+				}
+			})
+		})
+	}
+}
+
+// TestWatchdog has checks that fail for a while, and then for good.
+func TestWatchdog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	environment(t, path, "60000000", fmt.Sprint(os.Getpid()))
+	m := listen(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent()
+		var until atomic.Int64
+		stuck := func(d time.Duration) { until.Store(time.Now().Add(d).UnixNano()) }
+		a.check = func(ctx context.Context) error {
+			if time.Now().UnixNano() > until.Load() {
+				return nil
+			}
+			<-ctx.Done()
+			return errors.New("it takes no turn")
+		}
+		stop := a.start(t.Context(), sendLimit)
+		close(a.ready)
+		synctest.Wait()
+		m.wants("READY=1\nSTATUS=No pods")
+		time.Sleep(time.Minute + time.Second)
+		m.wants("WATCHDOG=1", "WATCHDOG=1")
+		// The third attempt is 13 s after the first.
+		stuck(29*time.Second + 12*time.Second)
+		time.Sleep(29*time.Second + 12*time.Second)
+		m.wants()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		m.wants("WATCHDOG=1")
+		if a.log.Len() > 0 {
+			t.Errorf("logged %s", &a.log)
+		}
+		stuck(time.Hour)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		m.wants()
+		if !strings.Contains(a.log.String(), "loop: it takes no turn") {
+			t.Errorf("logged %s", &a.log)
+		}
+		// systemd did not kill it: its word counts again when it is well.
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := m.received(); len(got) == 0 {
+			t.Error("silent for ever")
+		}
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// TestNoWatchdog has no watchdog, or that of another process.
+func TestNoWatchdog(t *testing.T) {
+	for name, row := range map[string]struct{ usec, pid, logged string }{
+		"none":                   {"", "", ""},
+		"another process'":       {"1000000", "1", ""},
+		"not a number":           {"often", "", "ignoring systemd's watchdog"},
+		"no time":                {"0", "", "ignoring systemd's watchdog"},
+		"of no process' number":  {"1000000", "x", "ignoring systemd's watchdog"},
+		"a PID without interval": {"", fmt.Sprint(os.Getpid()), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "notify")
+			environment(t, path, row.usec, row.pid)
+			m := listen(t, path)
+			synctest.Test(t, func(t *testing.T) {
+				a := newAgent()
+				stop := a.start(t.Context(), sendLimit)
+				close(a.ready)
+				time.Sleep(time.Hour)
+				m.wants("READY=1\nSTATUS=No pods")
+				_ = stop()
+				if got := a.log.String(); !strings.Contains(got, row.logged) || row.logged == "" && got != "" {
+					t.Errorf("logged %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestSocketComesLate has no socket at first: the agent runs on, says so once,
+// and is ready as soon as it can say so.
+func TestSocketComesLate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	environment(t, path, "", "")
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent()
+		stop := a.start(t.Context(), sendLimit)
+		close(a.ready)
+		time.Sleep(4 * time.Second)
+		m := listen(t, path)
+		time.Sleep(4 * time.Second)
+		m.wants("READY=1\nSTATUS=No pods")
+		_ = stop()
+		if got := a.log.String(); strings.Count(got, "cannot notify systemd") != 1 || !strings.Contains(got, "systemd is notified again") {
+			t.Errorf("logged %s", got)
+		}
+	})
+}
+
+// TestSocketThatCannotBe is given up in the end.
+func TestSocketThatCannotBe(t *testing.T) {
+	for name, path := range map[string]string{"missing": filepath.Join(t.TempDir(), "none"), "too long": "/" + strings.Repeat("x", 200)} {
+		t.Run(name, func(t *testing.T) {
+			environment(t, path, "", "")
+			synctest.Test(t, func(t *testing.T) {
+				a := newAgent()
+				stop := a.start(t.Context(), sendLimit)
+				close(a.ready)
+				time.Sleep(time.Hour)
+				if err := stop(); !errors.Is(err, context.Canceled) || strings.Count(a.log.String(), "\n") != 1 {
+					t.Errorf("it ended with %v and logged %s", err, &a.log)
+				}
+			})
+		})
+	}
+}
+
+// TestFullSocket has a systemd that reads nothing. The agent does not wait for
+// it, and its word arrives when there is room again.
+func TestFullSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	environment(t, path, "", "")
+	m := listen(t, path)
+	fill, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fill)
+	for err == nil {
+		err = unix.Sendto(fill, []byte("X"), 0, &unix.SockaddrUnix{Name: path})
+	}
+	if !errors.Is(err, unix.EAGAIN) {
+		t.Fatal(err)
+	}
+	a := newAgent()
+	stop := a.start(t.Context(), time.Millisecond)
+	close(a.ready)
+	arrived := func() bool {
+		return slices.ContainsFunc(m.received(), func(s string) bool { return strings.HasPrefix(s, "READY=1") })
+	}
+	time.Sleep(20 * time.Millisecond) // the first attempts fail
+	for !arrived() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// TestNotUnderSystemd is most boards.
+func TestNotUnderSystemd(t *testing.T) {
+	environment(t, "", "60000000", "")
+	if Enabled() {
+		t.Error("there is no systemd")
+	}
+}
