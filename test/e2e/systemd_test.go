@@ -34,6 +34,7 @@ func TestSystemd(t *testing.T) {
 		{"agent and runtime stay in their units", ownUnits},
 		{"daemon-reload and restarts change nothing", reloads},
 		{"a removed pod leaves no slice", slicesGone},
+		{"an agent that is stuck is restarted", stuckAgent},
 		{"a container over its limit", func(n node) { overItsLimit(n); n.clear(); n.noSlices() }},
 		{"agent killed while pods start", killedWhileStarting},
 		{"the bus is away", busAway},
@@ -269,6 +270,36 @@ func killedWhileStarting(n node) {
 	n.systemdAgrees(has)
 	n.clear()
 	n.noSlices()
+}
+
+// stuckAgent stops the agent's process, which systemd's watchdog finds. The unit
+// has a shorter WatchdogSec than usual. No container is restarted.
+func stuckAgent(n node) {
+	n.sh("mkdir -p /run/systemd/system/tinylet.service.d && printf '[Service]\\nWatchdogSec=20\\n' > /run/systemd/system/tinylet.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart tinylet")
+	defer n.sh("rm -r /run/systemd/system/tinylet.service.d && systemctl daemon-reload && systemctl restart tinylet")
+	n.put("stays.yaml", sleeper("stays", 1))
+	before, tasks := n.eventually(patience, "a pod runs", statuses(map[string]string{"stays": "Running"})), n.tasks()
+	n.sh("for i in $(seq 1 60); do systemctl show -P StatusText tinylet | grep -qx 'Pods: 1 running' && break; sleep 1; done")
+	for property, want := range map[string]string{"Type": "notify", "NotifyAccess": "main", "StatusText": "Pods: 1 running", "WatchdogUSec": "20s"} {
+		if got := n.sh("systemctl show -P %s tinylet", property); got != want {
+			n.Errorf("systemd has %s=%q, want %q", property, got, want)
+		}
+	}
+	pid := n.sh("systemctl show -P MainPID tinylet")
+	n.sh("sleep 45; [ $(systemctl show -P MainPID tinylet) = %s ]", pid) // it is healthy for more than two of its times
+
+	n.sh("kill -STOP %s", pid)
+	start := time.Now()
+	n.sh("for i in $(seq 1 120); do [ $(systemctl show -P MainPID tinylet) != %s ] && systemctl is-active -q tinylet && exit; sleep 1; done; exit 1", pid)
+	n.Logf("restarted %.1f s after it was stopped", time.Since(start).Seconds())
+	if got := n.sh("journalctl -u tinylet -o cat --no-pager -n 5000 | grep -c 'Watchdog timeout'"); got == "0" {
+		n.Error("systemd's journal tells of no watchdog")
+	}
+	after := n.eventually(patience, "the agent knows its pod again", statuses(map[string]string{"stays": "Running"}))
+	if was, is := before["stays"].Containers[0].ID, after["stays"].Containers[0].ID; was != is || !maps.Equal(n.tasks(), tasks) {
+		n.Errorf("the pod was restarted: %s, now %s; tasks %v, now %v", was, is, tasks, n.tasks())
+	}
+	n.clear()
 }
 
 // busAway takes the bus away, over which the runtime asks systemd: what runs
