@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,7 +87,7 @@ func TestStock(t *testing.T) {
 func isReady(name string) func(map[string]cli.PodDocument) string {
 	return func(pods map[string]cli.PodDocument) string {
 		if p := pods[name]; p.Status != "Running" || p.Ready != p.Total || p.Total == 0 {
-			return p.Status
+			return fmt.Sprintf("%s is %q, %d of %d ready", name, p.Status, p.Ready, p.Total)
 		}
 		return ""
 	}
