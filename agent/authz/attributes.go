@@ -27,8 +27,7 @@ var (
 // The path is a request's URL.Path, which is decoded; what it means follows
 // from its first part alone.
 func Subresources(path string) []string {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	switch first {
+	switch firstPart(path) {
 	case "pods", "runningpods":
 		return pods
 	case "healthz":
@@ -52,9 +51,16 @@ func Subresources(path string) []string {
 	}
 }
 
-// Verb is what a request's method is to an authorizer. Methods that have no
-// verb, HEAD among them, have "", which only who may do everything may do.
-func Verb(method string) string {
+// Verb is the verb that a request needs. What runs a program in a container,
+// or reaches into its network, needs create whatever its method is: a WebSocket
+// begins with GET, and the right to get nodes/proxy is given to accounts that
+// only read. Other requests need the verb of their method. A method that has
+// none, HEAD among them, yields "", which only the verb * covers.
+func Verb(method, path string) string {
+	switch firstPart(path) {
+	case "exec", "attach", "run", "portForward":
+		return "create"
+	}
 	switch method {
 	case http.MethodPost:
 		return "create"
@@ -69,6 +75,12 @@ func Verb(method string) string {
 	default:
 		return ""
 	}
+}
+
+// firstPart is the first part of a clean path, by which requests are routed.
+func firstPart(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return first
 }
 
 // maxPath is how long a path may be, decoded: as long as one of a file, whose

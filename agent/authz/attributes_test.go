@@ -74,8 +74,16 @@ func TestVerb(t *testing.T) {
 		"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete",
 		"HEAD": "", "OPTIONS": "", "CONNECT": "", "TRACE": "", "get": "", "LIST": "", "": "",
 	} {
-		if got := Verb(method); got != want {
-			t.Errorf("%q: %q, want %q", method, got, want)
+		for _, path := range []string{"/pods", "/execs/a/b/c", "/containerLogs/exec/b/c", "/debug/pprof/heap", "/", ""} {
+			if got := Verb(method, path); got != want {
+				t.Errorf("%q of %q: %q, want %q", method, path, got, want)
+			}
+		}
+		// A WebSocket to run a program begins with GET.
+		for _, path := range []string{"/exec/ns/pod/ctr", "/exec", "/attach/ns/pod/uid/ctr", "/run/ns/pod/ctr", "/portForward/ns/pod"} {
+			if got := Verb(method, path); got != "create" {
+				t.Errorf("%q of %q: %q, want create", method, path, got)
+			}
 		}
 	}
 }

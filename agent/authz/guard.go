@@ -55,7 +55,7 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnauthorized, "Unauthorized")
 		return
 	}
-	verb, subresources := Verb(r.Method), Subresources(r.URL.Path)
+	verb, subresources := Verb(r.Method, r.URL.Path), Subresources(r.URL.Path)
 	allowed, err := g.authz.Allowed(r.Context(), user, verb, subresources)
 	if err == nil && allowed {
 		r = r.WithContext(authn.With(r.Context(), user))

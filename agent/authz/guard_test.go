@@ -239,7 +239,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			for _, route := range routes {
 				for _, method := range methods {
 					want, text := http.StatusOK, "served "+tt.user
-					switch verb := Verb(method); {
+					switch verb := Verb(method, route.path); {
 					case tt.user == "":
 						want, text = http.StatusUnauthorized, "Unauthorized"
 					case !may(verb, route.subresources):

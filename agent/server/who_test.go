@@ -17,14 +17,15 @@ import (
 // TLS, guard and routes. Whoever is not let through gets nothing of what is
 // behind; whoever is gets the route's own answer.
 func TestWhoMayDoWhat(t *testing.T) {
-	routes := []struct{ method, path string }{
-		{"GET", "/pods"}, {"GET", "/runningpods/"}, {"GET", "/healthz"}, {"GET", "/healthz/syncloop"}, {"GET", "/configz"},
-		{"GET", "/stats/summary"}, {"POST", "/stats/summary"}, {"GET", "/metrics"}, {"GET", "/metrics/resource"},
-		{"GET", "/metrics/cadvisor"}, {"GET", "/metrics/probes"}, {"GET", "/logs/"}, {"GET", "/logs/messages"},
-		{"GET", "/containerLogs/default/web/app"}, {"POST", "/exec/default/web/app"}, {"GET", "/exec/default/web/app"},
-		{"POST", "/run/default/web/app"}, {"POST", "/attach/default/web/app"}, {"POST", "/portForward/default/web"},
-		{"GET", "/debug/pprof/heap"}, {"PUT", "/debug/flags/v"}, {"POST", "/checkpoint/default/web/app"},
-		{"GET", "/statusz"}, {"GET", "/flagz"}, {"GET", "/nothing"}, {"DELETE", "/pods"}, {"HEAD", "/metrics"},
+	routes := []struct{ method, path, verb string }{
+		{"GET", "/pods", "get"}, {"GET", "/runningpods/", "get"}, {"GET", "/healthz", "get"}, {"GET", "/healthz/syncloop", "get"},
+		{"GET", "/configz", "get"}, {"GET", "/stats/summary", "get"}, {"POST", "/stats/summary", "create"}, {"GET", "/metrics", "get"},
+		{"GET", "/metrics/resource", "get"}, {"GET", "/metrics/cadvisor", "get"}, {"GET", "/metrics/probes", "get"}, {"GET", "/logs/", "get"},
+		{"GET", "/logs/messages", "get"}, {"GET", "/containerLogs/default/web/app", "get"}, {"POST", "/exec/default/web/app", "create"}, {"GET", "/exec/default/web/app", "create"},
+		{"GET", "/attach/default/web/app", "create"}, {"GET", "/portForward/default/web", "create"}, {"GET", "/run/default/web/app", "create"}, {"PUT", "/exec/default/web/app", "create"},
+		{"POST", "/run/default/web/app", "create"}, {"POST", "/attach/default/web/app", "create"}, {"POST", "/portForward/default/web", "create"}, {"GET", "/debug/pprof/heap", "get"},
+		{"PUT", "/debug/flags/v", "update"}, {"POST", "/checkpoint/default/web/app", "create"}, {"GET", "/statusz", "get"}, {"GET", "/flagz", "get"},
+		{"GET", "/nothing", "get"}, {"DELETE", "/pods", "delete"}, {"HEAD", "/metrics", ""},
 	}
 	stranger := fake.NewAuthority(t, "kubernetes")
 	masters := []string{"system:masters"}
@@ -66,9 +67,14 @@ func TestWhoMayDoWhat(t *testing.T) {
 			},
 		},
 		{
-			name: "operator who may proxy with GET", known: true, may: map[string][]string{"get": {"proxy"}},
+			name: "monitoring that may get proxy", known: true, may: map[string][]string{"get": {"proxy"}},
+			shown: func(b *board) tls.Certificate { return b.ca.Client("monitoring", nil, nil) },
+			grant: func(s *fake.Server) { s.Allow("monitoring", "get", "proxy") },
+		},
+		{
+			name: "operator who may create proxy", known: true, may: map[string][]string{"create": {"proxy"}},
 			shown: func(b *board) tls.Certificate { return b.ca.Client("operator", nil, nil) },
-			grant: func(s *fake.Server) { s.Allow("operator", "get", "proxy") },
+			grant: func(s *fake.Server) { s.Allow("operator", "create", "proxy") },
 		},
 		{
 			name: "admin", known: true, may: map[string][]string{"*": {"*"}},
@@ -108,9 +114,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 			admin := b.admin()
 			for _, route := range routes {
 				got := b.ask(c, route.method, route.path)
-				verb := authz.Verb(route.method)
 				may := slices.ContainsFunc(authz.Subresources(route.path), func(subresource string) bool {
-					all := slices.Concat(tt.may[verb], tt.may["*"])
+					all := slices.Concat(tt.may[route.verb], tt.may["*"])
 					return slices.Contains(all, subresource) || slices.Contains(all, "*")
 				})
 				switch {

@@ -29,6 +29,10 @@ apiVersion: v1
 kind: ServiceAccount
 metadata: {name: proxy}
 ---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: proxy-reader}
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: node-metrics}
@@ -43,6 +47,11 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: node-proxy}
 rules: [{apiGroups: [""], resources: [nodes/proxy], verbs: [get, create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: node-proxy-reader}
+rules: [{apiGroups: [""], resources: [nodes/proxy], verbs: [get]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -61,6 +70,12 @@ kind: ClusterRoleBinding
 metadata: {name: node-proxy}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: node-proxy}
 subjects: [{kind: ServiceAccount, name: proxy, namespace: default}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: node-proxy-reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: node-proxy-reader}
+subjects: [{kind: ServiceAccount, name: proxy-reader, namespace: default}]
 `
 
 // nodePort is the node's own API, not by way of the API server.
@@ -91,6 +106,7 @@ func (l lab) whoMay() {
 		{name: "metrics", client: l.c.Insecure(nil), token: token("metrics")},
 		{name: "pods", client: l.c.Insecure(nil), token: token("pods")},
 		{name: "proxy", client: l.c.Insecure(nil), token: token("proxy")},
+		{name: "proxy-reader", client: l.c.Insecure(nil), token: token("proxy-reader")},
 		{name: "admin", client: l.c.Insecure(&admin)},
 	}
 	// What each may, in the order of the users: 401 for who is not known, 403
@@ -98,31 +114,31 @@ func (l lab) whoMay() {
 	// still; of stats, metrics, logs and checkpoints it has never been one.
 	const refused = "401 401 403 403 "
 	for _, row := range []struct{ method, path, want string }{
-		{"GET", "/healthz", refused + "403 200 200 200"},
-		{"GET", "/healthz/syncloop", refused + "403 200 200 200"},
-		{"GET", "/healthz/no/such/check", refused + "403 404 404 404"},
-		{"GET", "/pods", refused + "403 200 200 200"},
-		{"GET", "/runningpods/", refused + "403 200 200 200"},
-		{"GET", "/configz", refused + "403 200 200 200"},
-		{"GET", "/stats/summary", refused + "200 403 403 200"},
-		{"GET", "/metrics", refused + "200 403 403 200"},
-		{"GET", "/metrics/resource", refused + "200 403 403 200"},
-		{"GET", "/metrics/cadvisor", refused + "200 403 403 200"},
-		{"GET", "/metrics/probes", refused + "200 403 403 200"},
-		{"GET", "/containerLogs/default/web/main", refused + "403 403 200 200"},
-		{"GET", "/logs/", refused + "403 403 403 200"},
-		{"GET", "/debug/pprof/", refused + "403 403 200 200"},
-		{"GET", "/debug/pprof/cmdline", refused + "403 403 200 200"},
-		{"GET", "/debug/flags/v", refused + "403 403 405 405"},
-		{"POST", "/run/default/web/main?cmd=true", refused + "403 403 200 200"},
-		{"GET", "/exec/default/web/main?command=true&output=1", refused + "403 403 426 426"}, // it is no upgrade
-		{"GET", "/attach/default/web/main?output=1", refused + "403 403 426 426"},
-		{"GET", "/portForward/default/web", refused + "403 403 426 426"},
-		{"GET", "/checkpoint/default/web/main", refused + "403 403 403 404"},
-		{"GET", "/no/such/route", refused + "403 403 404 404"},
-		{"GET", "/containerLogs/default/nobody/main", refused + "403 403 404 404"},
-		{"GET", "/logs/../../etc/shadow", "307 307 307 307 307 307 307 307"},
-		{"GET", "/logs/%2e%2e/%2e%2e/etc/shadow", "307 307 307 307 307 307 307 307"},
+		{"GET", "/healthz", refused + "403 200 200 200 200"},
+		{"GET", "/healthz/syncloop", refused + "403 200 200 200 200"},
+		{"GET", "/healthz/no/such/check", refused + "403 404 404 404 404"},
+		{"GET", "/pods", refused + "403 200 200 200 200"},
+		{"GET", "/runningpods/", refused + "403 200 200 200 200"},
+		{"GET", "/configz", refused + "403 200 200 200 200"},
+		{"GET", "/stats/summary", refused + "200 403 403 403 200"},
+		{"GET", "/metrics", refused + "200 403 403 403 200"},
+		{"GET", "/metrics/resource", refused + "200 403 403 403 200"},
+		{"GET", "/metrics/cadvisor", refused + "200 403 403 403 200"},
+		{"GET", "/metrics/probes", refused + "200 403 403 403 200"},
+		{"GET", "/containerLogs/default/web/main", refused + "403 403 200 200 200"},
+		{"GET", "/logs/", refused + "403 403 403 403 200"},
+		{"GET", "/debug/pprof/", refused + "403 403 200 200 200"},
+		{"GET", "/debug/pprof/cmdline", refused + "403 403 200 200 200"},
+		{"GET", "/debug/flags/v", refused + "403 403 405 405 405"},
+		{"POST", "/run/default/web/main?cmd=true", refused + "403 403 200 403 200"},
+		{"GET", "/exec/default/web/main?command=true&output=1", refused + "403 403 426 403 426"}, // it is no upgrade
+		{"GET", "/attach/default/web/main?output=1", refused + "403 403 426 403 426"},
+		{"GET", "/portForward/default/web", refused + "403 403 426 403 426"},
+		{"GET", "/checkpoint/default/web/main", refused + "403 403 403 403 404"},
+		{"GET", "/no/such/route", refused + "403 403 404 404 404"},
+		{"GET", "/containerLogs/default/nobody/main", refused + "403 403 404 404 404"},
+		{"GET", "/logs/../../etc/shadow", "307 307 307 307 307 307 307 307 307"},
+		{"GET", "/logs/%2e%2e/%2e%2e/etc/shadow", "307 307 307 307 307 307 307 307 307"},
 	} {
 		var got []string
 		for _, u := range users {
