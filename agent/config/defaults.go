@@ -11,19 +11,21 @@ import (
 	"github.com/tinylet/tinylet/agent/evict"
 )
 
-// Default is the configuration of a node on which nothing is set, and of whose
-// memory nothing is known.
+// Default is the configuration of a standalone node on which nothing is set, and
+// of whose memory nothing is known.
 func Default() (kubelet.KubeletConfiguration, TinyletConfiguration) {
 	var (
 		kc kubelet.KubeletConfiguration
 		tc TinyletConfiguration
 	)
 	setDefaults(&kc, 0)
-	setTinyletDefaults(&tc, &kc)
+	setTinyletDefaults(&tc, &kc, false)
 	return kc, tc
 }
 
-func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfiguration) {
+// setTinyletDefaults fills what is unset; joined reports whether the node is one
+// of a cluster.
+func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfiguration, joined bool) {
 	tc.APIVersion, tc.Kind = tinyletAPIVersion, tinyletKind
 	fill(&tc.LogFormat, kc.Logging.Format)
 	fill(&tc.SocketPath, DefaultSocketPath)
@@ -32,7 +34,7 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	fill(&tc.Journal, JournalAuto)
 	point(&tc.MemoryQoS, true)
 	point(&tc.OwnCgroup, true)
-	point(&tc.StatusPage, true)
+	point(&tc.StatusPage, !joined || tc.StatusPageTokenFile != "")
 	setNetworkDefaults(&tc.Network)
 }
 

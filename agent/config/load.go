@@ -84,7 +84,7 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 	if f.changed("logging-format") {
 		cfg.Tinylet.LogFormat = ""
 	}
-	setTinyletDefaults(&cfg.Tinylet, &cfg.Kubelet)
+	setTinyletDefaults(&cfg.Tinylet, &cfg.Kubelet, cfg.Kubeconfig != "")
 	if err := f.derive(cfg, hostname); err != nil {
 		return nil, warnings, err
 	}
@@ -143,16 +143,25 @@ func endpoint(address string) string {
 	return address
 }
 
-const noSource = "no pods will run: no source of pods is set"
+const (
+	noSource = "no pods will run: no source of pods is set"
+	openPage = "status page needs no token"
+)
 
 // notices are about settings that are valid and surely not meant.
-func notices(cfg *Config) []Warning {
+func notices(cfg *Config) (out []Warning) {
 	if cfg.Kubelet.StaticPodPath == "" && cfg.Kubelet.StaticPodURL == "" && cfg.Kubeconfig == "" {
-		return []Warning{{noSource, []slog.Attr{
+		out = append(out, Warning{noSource, []slog.Attr{
 			slog.String("remedy", "set staticPodPath, staticPodURL or --kubeconfig"),
-		}}}
+		}})
 	}
-	return nil
+	if *cfg.Tinylet.StatusPage && cfg.Tinylet.StatusPageTokenFile == "" && cfg.Kubeconfig != "" {
+		out = append(out, Warning{openPage, []slog.Attr{
+			slog.String("shows", "the pods of all namespaces with their messages and events, to every process that reaches the loopback address"),
+			slog.String("remedy", "set statusPageTokenFile, or leave statusPage unset"),
+		}})
+	}
+	return out
 }
 
 func readBase(path string) (*file, error) {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,57 @@ func TestPrecedence(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestStatusPageDefault has the page open to everybody at the board only where no
+// other tenant's pods are shown, or where somebody has asked for that.
+func TestStatusPageDefault(t *testing.T) {
+	const joined, token = "--kubeconfig=/etc/kubernetes/kubelet.conf", "statusPageTokenFile: /etc/token"
+	for _, tt := range []struct {
+		name, set  string
+		args       []string
+		page, warn bool
+	}{
+		{name: "standalone", page: true},
+		{name: "standalone, asked for", set: "statusPage: true", page: true},
+		{name: "standalone, switched off", set: "statusPage: false"},
+		{name: "joined", args: []string{joined}},
+		{name: "joined, with a token", set: token, args: []string{joined}, page: true},
+		{name: "joined, asked for", set: "statusPage: true", args: []string{joined}, page: true, warn: true},
+		{name: "joined, asked for with a token", set: "statusPage: true\n" + token, args: []string{joined}, page: true},
+		{name: "joined, switched off", set: "statusPage: false", args: []string{joined}},
+	} {
+		cfg, warnings := mustBuild(t, tt.args, &file{"/etc/c.yaml", []byte(tinyletHead + tt.set)})
+		warned := slices.ContainsFunc(warnings, func(w Warning) bool { return w.Message == openPage })
+		if got := *cfg.Tinylet.StatusPage; got != tt.page || warned != tt.warn {
+			t.Errorf("%s: page %v, warned %v: want %v, %v", tt.name, got, warned, tt.page, tt.warn)
+		}
+		if err := Validate(cfg); err != nil && len(tt.args) > 0 {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestPullVerification has the agent tell what it does: it verifies nothing.
+func TestPullVerification(t *testing.T) {
+	for policy, warn := range map[string]int{
+		"": 0, "NeverVerify": 0, "NeverVerifyPreloadedImages": 1, "NeverVerifyAllowlistedImages": 1, "AlwaysVerify": 1,
+	} {
+		cfg, warnings := mustBuild(t, nil, &file{"/etc/c.yaml", []byte(kubeletHead + "imagePullCredentialsVerificationPolicy: " + policy)})
+		n := 0
+		for _, w := range warnings {
+			if w.Message == notHonoured && w.Attrs[0].Value.String() == "imagePullCredentialsVerificationPolicy" {
+				n++
+			}
+		}
+		want := policy
+		if want == "" {
+			want = "NeverVerify"
+		}
+		if string(cfg.Kubelet.ImagePullCredentialsVerificationPolicy) != want || n != warn {
+			t.Errorf("%q: %s, %d warnings", policy, cfg.Kubelet.ImagePullCredentialsVerificationPolicy, n)
+		}
 	}
 }
 

@@ -101,7 +101,8 @@ type TinyletConfiguration struct {
 	// healthzBindAddress is not of the loopback and there is no
 	// statusPageTokenFile.
 	//
-	// Default: true
+	// Default: true on a standalone node; on a node of a cluster true only with
+	// a statusPageTokenFile
 	StatusPage *bool `json:"statusPage,omitempty"`
 	// StatusPageTokenFile holds a token of at least 16 characters, in a file
 	// that only its owner may read, that the page wants then: as a bearer
