@@ -14,10 +14,11 @@ import (
 // can hold one of the few for longer than the timeouts; a session into a
 // container has another place (sessions.go).
 const (
-	maxConnections  = 32
+	maxConnections  = 32 // of /healthz also that many that have asked nothing yet
 	maxHeaderBytes  = 8 << 10
 	maxCommandBytes = 264 << 10 // on the socket: a command is in its URL
 	readTimeout     = 5 * time.Second
+	readGrace       = 20 * time.Millisecond // for a request that has arrived
 	writeTimeout    = 30 * time.Second
 	shutdownTimeout = 2 * time.Second
 )
@@ -78,7 +79,7 @@ func answer(w http.ResponseWriter, code int, v any) {
 }
 
 // gate lets a bounded number of connections in at a time; others wait in
-// the kernel's queue.
+// the kernel's queue. It is for the socket, which root alone can reach.
 type gate struct {
 	net.Listener
 	free   chan struct{}

@@ -128,7 +128,7 @@ func (s *Server) keepServing(ctx context.Context, address string, listen func(co
 		l, err := listen(ctx)
 		if err == nil {
 			log.Debug("answering")
-			err = serve(ctx, newGate(l, maxConnections), h, maxHead, log)
+			err = serve(ctx, l, h, maxHead, log)
 		}
 		if ctx.Err() != nil {
 			return

@@ -49,7 +49,7 @@ func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
 		_ = l.Close() // the error of chmod is told
 		return nil, err
 	}
-	return l, nil
+	return newGate(l, maxConnections), nil
 }
 
 // socket answers those whom withPeer found to be root or the agent's user.
@@ -149,12 +149,15 @@ func thisVersion() Version {
 	}
 }
 
+// connKey is the context key of a connection.
+type connKey struct{}
+
 // peerKey is the context key under which a connection says whether root, or
 // the agent's own user, is at its other end.
 type peerKey struct{}
 
 func withPeer(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, peerKey{}, trusted(c))
+	return context.WithValue(context.WithValue(ctx, connKey{}, c), peerKey{}, trusted(c))
 }
 
 // trusted asks the kernel who connected (SO_PEERCRED, unix(7)).

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -343,7 +344,7 @@ func TestHugeHeaders(t *testing.T) {
 	}
 }
 
-// TestStrangersDisplaceStrangers: however many hang on, who has a credential
+// TestStrangersDisplaceStrangers: however many hang on, who was allowed something
 // keeps the connection and gets new ones.
 func TestStrangersDisplaceStrangers(t *testing.T) {
 	b := newBoard(t)
@@ -356,8 +357,8 @@ func TestStrangersDisplaceStrangers(t *testing.T) {
 			t.Fatalf("%s: %d", name, got.code)
 		}
 	}
-	gone := make(chan struct{}, 3*maxStrangers)
-	for i := range 3 * maxStrangers {
+	gone := make(chan struct{}, 3*maxPending)
+	for i := range 3 * maxPending {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}} // many hosts: one would wait for its own
 		raw, err := from.DialContext(t.Context(), "tcp", b.address)
 		if err != nil {
@@ -374,7 +375,7 @@ func TestStrangersDisplaceStrangers(t *testing.T) {
 			gone <- struct{}{}
 		}()
 	}
-	for range 2 * maxStrangers {
+	for range 2 * maxPending {
 		<-gone
 	}
 	for name, c := range stays {
@@ -393,8 +394,59 @@ func TestStrangersDisplaceStrangers(t *testing.T) {
 	}
 }
 
-// TestStrangersRequests: one connection on which nobody is known has few
-// requests at a time, and many once somebody is.
+// TestCertificateWithoutRights: any node of the cluster has a certificate of its
+// CA. Who has no right to anything displaces its like alone, however often it
+// asks, and not who may.
+func TestCertificateWithoutRights(t *testing.T) {
+	b := newBoard(t)
+	b.start()
+	admin := b.admin()
+	if got := b.ask(admin, "GET", "/healthz"); got.code != 200 {
+		t.Fatal(got.code)
+	}
+	with := b.tls(b.ca.Client("system:node:other", []string{"system:nodes"}, nil))
+	var all []*tls.Conn
+	for i := range 2 * maxPending {
+		from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}}
+		c, err := tls.DialWithDialer(from, "tcp", b.address, with)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /pods HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		// The limit is for a test that fails: nothing ends the connection then.
+		if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != 403 {
+			t.Fatalf("%d, %v", response.StatusCode, err)
+		}
+		all = append(all, c)
+	}
+	for i, c := range all[:maxPending] {
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("connection %d has a place, and no right", i)
+		}
+	}
+	reused := false
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
+	response, err := b.send(ctx, admin, "GET", "/healthz", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.read(response); got.code != 200 || !reused {
+		t.Errorf("who may: %d, on the same connection: %v", got.code, reused)
+	}
+}
+
+// TestStrangersRequests: one connection without a certificate has few requests
+// at a time, and many once one was allowed.
 func TestStrangersRequests(t *testing.T) {
 	b := newBoard(t)
 	hold := make(chan struct{})
@@ -420,7 +472,7 @@ func TestStrangersRequests(t *testing.T) {
 		}
 		out := map[int]int{}
 		for i := range n {
-			if i == n-strangersRequests {
+			if i == n-pendingRequests {
 				release() // those who waited
 			}
 			out[<-codes]++
@@ -435,7 +487,7 @@ func TestStrangersRequests(t *testing.T) {
 	} else {
 		response.Body.Close()
 	}
-	if diff := cmp.Diff(map[int]int{429: 4, 200: strangersRequests}, ask(c, strangersRequests+4)); diff != "" {
+	if diff := cmp.Diff(map[int]int{429: 4, 200: pendingRequests}, ask(c, pendingRequests+4)); diff != "" {
 		t.Errorf("codes (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[int]int{200: maxStreams}, ask(c, maxStreams)); diff != "" {

@@ -12,6 +12,20 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/authn"
+	"github.com/tinylet/tinylet/agent/connlimit"
+)
+
+// How many connections there may be at a time. A connection costs up to
+// 50 kB; a node is called by few, each of whom needs one or two. An API
+// server that proxies many streams needs one for each, and opens them at once.
+const (
+	maxPromoted = 80
+	maxPending  = 16
+	maxWaiting  = 64
+	// pendingRequests is how many requests at a time a connection may have
+	// that shows no certificate, before the first one was allowed: they wait
+	// for reviews.
+	pendingRequests = 8
 )
 
 // Limits of the listener. Headers have the tokens of their senders, and the
@@ -75,7 +89,8 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(s.tls.NextProtos[0] == "h2")
 	failed := make(chan error, 1)
-	go func() { failed <- srv.ServeTLS(newDoor(l), "", "") }()
+	limited := connlimit.New(l, connlimit.Config{Promoted: maxPromoted, Pending: maxPending, Waiting: maxWaiting})
+	go func() { failed <- srv.ServeTLS(limited, "", "") }()
 
 	var err error
 	select {
@@ -103,12 +118,12 @@ func shutdown(srv *http.Server, ctx context.Context) error {
 }
 
 // enter bounds what a request may bring, and what may wait on one connection
-// before anybody is known there. It comes before the guard.
+// before any of it was allowed. It comes before the guard.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	defer s.recover(r)
-	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-		defer c.requests.Add(-1)
-		if c.requests.Add(1) > strangersRequests && !c.trusted.Load() {
+	if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
+		defer c.End()
+		if c.Begin() > pendingRequests && !c.Promoted() && !s.certified(r.TLS) {
 			tooMany(w)
 			return
 		}
@@ -135,9 +150,9 @@ func (s *Server) recover(r *http.Request) {
 
 // admitted answers a request that has its right.
 func (s *Server) admitted(w http.ResponseWriter, r *http.Request) {
-	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+	if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
 		if user := authn.From(r.Context()); user != nil && user.Name != authn.Anonymous {
-			c.promote()
+			c.Promote(user.Name)
 		}
 	}
 	if !s.slots.requests.try() {

@@ -79,9 +79,10 @@ func suite(name string) (id uint16, weak, ok bool) {
 	return 0, false, false
 }
 
-// handshakes is the TLS configuration. Each connection has its own copy: the
-// client CAs are those of now, and the handshake tells who has shown a
-// certificate that holds.
+// handshakes is the TLS configuration. Each connection has its own copy with
+// the client CAs of now. A certificate is judged with each request, and gives no
+// place: a cluster's CA signs many, of other nodes among them, that have no
+// right to anything here.
 func (s *Server) handshakes(is settings) *tls.Config {
 	base := &tls.Config{
 		MinVersion: is.least, CipherSuites: is.suites, CurvePreferences: is.curves,
@@ -93,26 +94,17 @@ func (s *Server) handshakes(is settings) *tls.Config {
 	if is.http2 {
 		base.NextProtos = []string{"h2", "http/1.1"}
 	}
-	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		own := base.Clone()
 		own.ClientCAs = s.config.Authn.ClientCAs()
-		if c, ok := hello.Conn.(*conn); ok {
-			own.VerifyConnection = func(state tls.ConnectionState) error {
-				if s.known(&state) {
-					c.promote()
-				}
-				return nil
-			}
-		}
 		return own, nil
 	}
 	return base
 }
 
-// known says whether somebody has shown a certificate that holds. Each
-// request is judged again.
-func (s *Server) known(state *tls.ConnectionState) bool {
-	if len(state.PeerCertificates) == 0 {
+// certified reports whether a connection has shown a certificate that holds.
+func (s *Server) certified(state *tls.ConnectionState) bool {
+	if state == nil || len(state.PeerCertificates) == 0 {
 		return false
 	}
 	user, err := s.config.Authn.Authenticate(&http.Request{TLS: state})

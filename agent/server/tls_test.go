@@ -150,9 +150,9 @@ func TestNoCertificateYet(t *testing.T) {
 	}
 }
 
-// TestKnown: only a certificate that holds makes a connection known in the
-// handshake.
-func TestKnown(t *testing.T) {
+// TestCertified: only a certificate that holds gives a connection more requests
+// at a time.
+func TestCertified(t *testing.T) {
 	b := newBoard(t)
 	s := b.build()
 	stranger := fake.NewAuthority(t, "kubernetes")
@@ -172,8 +172,11 @@ func TestKnown(t *testing.T) {
 		for _, c := range tt.shown {
 			state.PeerCertificates = append(state.PeerCertificates, c.Leaf)
 		}
-		if got := s.known(state); got != tt.want {
+		if got := s.certified(state); got != tt.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+	if s.certified(nil) {
+		t.Error("a connection without TLS")
 	}
 }
