@@ -103,7 +103,8 @@ const reasonBadObject = "InvalidObject"
 func pulls(cfg *config.Config, rt container.Runtime, p *parts, log *slog.Logger) image.Config {
 	c := image.Config{
 		Images: rt, Events: p.events, Serialize: *cfg.Kubelet.SerializeImagePulls, Log: log,
-		Node: image.NewNodeAuth(cfg.Paths.Root, os.Getenv("HOME"), log),
+		Node:              image.NewNodeAuth(cfg.Paths.Root, os.Getenv("HOME"), log),
+		MirrorCredentials: cfg.Tinylet.MirrorCredentials,
 	}
 	c.QPS, c.Burst = int(*cfg.Kubelet.RegistryPullQPS), int(cfg.Kubelet.RegistryBurst)
 	if n := cfg.Kubelet.MaxParallelImagePulls; n != nil {

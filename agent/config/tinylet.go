@@ -95,6 +95,14 @@ type TinyletConfiguration struct {
 	//
 	// Default: true
 	OwnCgroup *bool `json:"ownCgroup,omitempty"`
+	// MirrorCredentials gives the credentials of a registry also to the mirrors
+	// that the runtime has for it (hosts.toml), as a kubelet does. Without it
+	// they are bound to the registry's own host; a hosts.toml that sends its
+	// images to a server of another name, or mirrors that want the same
+	// credentials, need it.
+	//
+	// Default: false
+	MirrorCredentials bool `json:"mirrorCredentials,omitempty"`
 	// StatusPage shows the node to a browser, where /healthz is: at
 	// http://127.0.0.1:10248/ by default. It only shows; whoever can connect
 	// sees the names of pods and the texts of events. It is closed where

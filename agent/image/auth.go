@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,8 +25,29 @@ func (p *Puller) credentials(n Name, secrets []*v1.Secret) (found []credential, 
 		problems = errors.Join(problems, err)
 		ring.add(c)
 	}
-	found = append(ring.lookup(n), p.cfg.Node.lookup(n)...)
+	found = slices.Concat(ring.lookup(n), p.cfg.Node.lookup(n))
+	if !p.cfg.MirrorCredentials {
+		found = forServers(found, n.Domain)
+	}
 	return found, problems
+}
+
+// forServers binds credentials to the hosts that answer for a registry.
+func forServers(all []credential, domain string) []credential {
+	hosts := []string{domain}
+	if domain == hub {
+		// The host that containerd has for it, and the one that many a
+		// hosts.toml names.
+		hosts = []string{"registry-1.docker.io", hub}
+	}
+	out := make([]credential, 0, len(all)*len(hosts))
+	for _, c := range all {
+		for _, host := range hosts {
+			c.server = "https://" + host // containerd compares the host alone
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // sumOf tells sets of credentials apart: pods share a pull only if they would
@@ -70,7 +92,7 @@ func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credential
 	}
 	var failed attempts
 	for _, c := range credentials {
-		auth := &runtimeapi.AuthConfig{Username: c.username, Password: c.password}
+		auth := &runtimeapi.AuthConfig{Username: c.username, Password: c.password, ServerAddress: c.server}
 		ref, err := p.cfg.Images.PullImage(ctx, spec, auth, sandbox)
 		if err == nil {
 			return ref, nil

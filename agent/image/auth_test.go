@@ -29,7 +29,7 @@ import (
 func base64Of(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
 func TestParseDockerConfig(t *testing.T) {
-	both := dockerConfig{"a.example": {"u", "p:w"}, "b.example": {"v", "x"}}
+	both := dockerConfig{"a.example": {username: "u", password: "p:w"}, "b.example": {username: "v", password: "x"}}
 	tests := []struct {
 		name   string
 		text   string
@@ -39,8 +39,8 @@ func TestParseDockerConfig(t *testing.T) {
 	}{
 		{name: "config.json", text: `{"auths":{"a.example":{"auth":"` + base64Of("u:p:w") + `","email":"e"},"b.example":{"username":"v","password":"x"}},"HttpHeaders":{"a":"b"},"credsStore":"x"}`, want: both},
 		{name: "dockercfg", legacy: true, text: `{"a.example":{"auth":"` + base64Of("u:p:w") + `"},"b.example":{"username":"v","password":"x"}}`, want: both},
-		{name: "auth without padding", text: `{"auths":{"a.example":{"auth":" ` + strings.TrimRight(base64Of("u:pw"), "=") + `\n"}}}`, want: dockerConfig{"a.example": {"u", "pw"}}},
-		{name: "auth wins", text: `{"auths":{"a":{"username":"x","password":"y","auth":"` + base64Of("u:p") + `"}}}`, want: dockerConfig{"a": {"u", "p"}}},
+		{name: "auth without padding", text: `{"auths":{"a.example":{"auth":" ` + strings.TrimRight(base64Of("u:pw"), "=") + `\n"}}}`, want: dockerConfig{"a.example": {username: "u", password: "pw"}}},
+		{name: "auth wins", text: `{"auths":{"a":{"username":"x","password":"y","auth":"` + base64Of("u:p") + `"}}}`, want: dockerConfig{"a": {username: "u", password: "p"}}},
 		{name: "no entries", text: `{}`, want: dockerConfig{}},
 		{name: "null", text: `null`, want: dockerConfig{}},
 		{name: "empty", text: ``, bad: true},
@@ -67,7 +67,7 @@ func TestParseDockerConfig(t *testing.T) {
 }
 
 func TestCredentialsDoNotPrint(t *testing.T) {
-	c := credential{"u", "hunter2"}
+	c := credential{username: "u", password: "hunter2"}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		if s := fmt.Sprintf(verb, []credential{c}); strings.Contains(s, "hunter2") {
 			t.Errorf("%s prints %s", verb, s)
@@ -86,7 +86,8 @@ func TestLookup(t *testing.T) {
 		{"scheme and API path", "a.example/app", []string{"https://a.example/v2/", "http://a.example/v1/", "a.example/v1/"}, []string{"a.example/v1/", "http://a.example/v1/", "https://a.example/v2/"}},
 		{"longest first", "a.example/x/y/app:1", []string{"a.example", "a.example/x", "a.example/x/y", "a.example/z"}, []string{"a.example/x/y", "a.example/x", "a.example"}},
 		{"path under the API", "a.example/x/app", []string{"https://a.example/v2/x"}, []string{"https://a.example/v2/x"}},
-		{"path is a prefix of characters", "a.example/xyz/app", []string{"a.example/x"}, []string{"a.example/x"}},
+		{"parts of a path count whole", "a.example/team-evil/app", []string{"a.example/team", "a.example/t"}, nil},
+		{"path with a slash", "a.example/team/app", []string{"a.example/team/", "a.example/team/ap", "a.example/team/app/"}, []string{"a.example/team/app/", "a.example/team/"}},
 		{"glob", "eu.a.example/app", []string{"*.a.example", "*.example", "e*.a.*", "e?.a.example", "[a-e]u.a.example"}, []string{"e*.a.*", "*.a.example"}},
 		{"glob has as many labels", "x.y.a.example/app", []string{"*.a.example", "*.*.a.example"}, []string{"*.*.a.example"}},
 		{"bad glob", "a.example/app", []string{"[.example"}, nil},
@@ -175,6 +176,39 @@ func TestPullSecrets(t *testing.T) {
 			t.Errorf("tried (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestServerAddress: containerd shows credentials to all hosts that it asks for
+// an image, unless they name one.
+func TestServerAddress(t *testing.T) {
+	for name, tt := range map[string]struct {
+		image   string
+		mirrors bool
+		want    []string
+	}{
+		"registry":               {image: "a.example:5000/team/app:1", want: []string{"https://a.example:5000"}},
+		"registry of an address": {image: "[fd00::1]:5000/app:1", want: []string{"https://[fd00::1]:5000"}},
+		"hub":                    {image: "docker.io/team/app:1", want: []string{"https://registry-1.docker.io", "https://docker.io"}},
+		"mirrors are asked too":  {image: "a.example:5000/team/app:1", mirrors: true, want: []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, true, func(b *bench) {
+				b.puller.cfg.MirrorCredentials = tt.mirrors
+				var got []string
+				b.rt.SetPull(tt.image, fake.Pull{Auth: func(a *runtimeapi.AuthConfig) error {
+					got = append(got, a.GetServerAddress())
+					return errors.New("401")
+				}})
+				host, _, _ := strings.Cut(tt.image, "/")
+				if _, err := b.ensureWith("a", tt.image, secret("s", host, "u", "right")); err == nil {
+					t.Error("the image was pulled")
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("shown to (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
 }
 
 func TestRefusedCredentials(t *testing.T) {

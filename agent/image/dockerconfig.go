@@ -17,6 +17,9 @@ const maxDockerConfig = 1 << 20
 // credential is a user of a registry. It prints as nothing.
 type credential struct {
 	username, password string
+	// server is the URL of the only host that may see it; "" is every host
+	// that the runtime asks, mirrors among them.
+	server string
 }
 
 func (credential) String() string   { return "credential" }

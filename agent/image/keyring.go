@@ -10,7 +10,8 @@ import (
 )
 
 // keyring has credentials by registry, as hosts with or without a port and a
-// path. The rules are the kubelet's (pkg/credentialprovider/keyring.go).
+// path. The rules are the kubelet's (pkg/credentialprovider/keyring.go), but for
+// whole parts of a path.
 type keyring struct {
 	of map[string][]credential
 }
@@ -66,10 +67,13 @@ func (k *keyring) lookup(n Name) []credential {
 }
 
 // fits compares host labels, of which a key's may be globs, the port, and
-// the path, of which a key may have a beginning.
+// the path, of which a key may have the first parts. A part counts whole: the
+// credentials of one team are not shown for the images of another whose name
+// begins alike.
 func fits(key string, n Name) bool {
 	registry, folder, _ := strings.Cut(key, "/")
-	if !strings.HasPrefix(n.Path, folder) {
+	folder = strings.TrimSuffix(folder, "/")
+	if folder != "" && n.Path != folder && !strings.HasPrefix(n.Path, folder+"/") {
 		return false
 	}
 	keyHost, keyPort := hostPort(registry)

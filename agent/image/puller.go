@@ -55,6 +55,9 @@ type Config struct {
 	QPS, Burst int
 	// Node is the node's docker config; nil is none.
 	Node *NodeAuth
+	// MirrorCredentials has the runtime show a registry's credentials to its
+	// mirrors too.
+	MirrorCredentials bool
 	// Preloaded is asked for an image that is not present and need not be
 	// pulled: it blocks while an archive with this image waits or is
 	// imported, and says whether there was one. ref is the name in full. nil
