@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // leaves are structs that are one value to a pod.
@@ -153,6 +154,58 @@ func TestElsewhere(t *testing.T) {
 	slices.Sort(marked)
 	if d := cmp.Diff(elsewhere, marked); d != "" {
 		t.Errorf("-listed +marked:\n%s", d)
+	}
+}
+
+// free are the string types that are no list of values, or whose unknown values
+// are refused where they are used.
+var free = map[reflect.Type]string{
+	reflect.TypeFor[v1.PodConditionType]():     "any name",
+	reflect.TypeFor[v1.OSName]():               "checkOS takes linux alone",
+	reflect.TypeFor[v1.NodeSelectorOperator](): "a term with another one matches no node",
+	reflect.TypeFor[v1.TolerationOperator]():   "a toleration with another one tolerates nothing",
+	reflect.TypeFor[v1.TaintEffect]():          "a toleration with another one tolerates nothing",
+	reflect.TypeFor[v1.Signal]():               "criconfig refuses another one",
+	reflect.TypeFor[v1.StorageMedium]():        "isMedium",
+}
+
+// TestEveryChoice: of each field that has a list of values, another value
+// refuses the pod. Taken for a default it could be less than was asked for,
+// such as a profile of seccomp that is none.
+func TestEveryChoice(t *testing.T) {
+	n := 0
+	for _, rules := range tables {
+		for typ := range rules {
+			for i := range typ.NumField() {
+				f := typ.Field(i)
+				kind := element(f.Type)
+				if kind.Kind() != reflect.String || kind.PkgPath() != typ.PkgPath() || free[kind] != "" {
+					continue
+				}
+				name, path := child(f, field.NewPath("x"))
+				r := rules[typ][name]
+				if r.mark != "" {
+					continue
+				}
+				n++
+				v := reflect.New(f.Type).Elem()
+				unknown := reflect.ValueOf("Newer").Convert(kind)
+				if f.Type.Kind() == reflect.Pointer {
+					v.Set(reflect.New(kind))
+					v.Elem().Set(unknown)
+				} else if f.Type == kind {
+					v.Set(unknown)
+				} else {
+					continue // lists of names
+				}
+				if errs := r.apply(v, path); len(errs) == 0 {
+					t.Errorf("%v.%s takes any value of %v", typ, name, kind)
+				}
+			}
+		}
+	}
+	if n < 15 {
+		t.Errorf("%d fields were looked at", n)
 	}
 }
 

@@ -54,7 +54,7 @@ var volumeTable = map[reflect.Type]map[string]rule{
 		"sizeLimit": allow,
 		"mode":      refuse(newerField),
 	},
-	reflect.TypeFor[v1.ImageVolumeSource](): {"reference": allow, "pullPolicy": allow},
+	reflect.TypeFor[v1.ImageVolumeSource](): {"reference": allow, "pullPolicy": only(v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)},
 	reflect.TypeFor[v1.ConfigMapVolumeSource](): {
 		"LocalObjectReference": walk,
 		"items":                walk,

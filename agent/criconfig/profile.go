@@ -40,8 +40,9 @@ func seccomp(n *Node, own, pods *v1.SeccompProfile) (*runtimeapi.SecurityProfile
 			LocalhostRef: filepath.Join(root, *profile.LocalhostProfile),
 		}, nil
 	case v1.SeccompProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
 	}
-	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
+	return nil, configErrorf("unknown seccomp profile type: %q", kind)
 }
 
 // appArmorProfile is the container's, else that of the pod's old annotation
@@ -57,6 +58,8 @@ func appArmorProfile(p *v1.Pod, container string, own *v1.SecurityContext, pods 
 
 func annotatedProfile(value string) *v1.AppArmorProfile {
 	switch value {
+	case "":
+		return nil
 	case v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
 		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}
 	case v1.DeprecatedAppArmorBetaProfileNameUnconfined:
@@ -65,7 +68,7 @@ func annotatedProfile(value string) *v1.AppArmorProfile {
 	if name, ok := strings.CutPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix); ok {
 		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
 	}
-	return nil
+	return &v1.AppArmorProfile{Type: v1.AppArmorProfileType(value)} // which apparmor refuses
 }
 
 // apparmor is the profile as CRI has it. Its older form, one string, which

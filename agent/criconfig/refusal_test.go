@@ -87,6 +87,15 @@ func TestContainerRefusals(t *testing.T) {
 		{"nobody by the image", nonRoot(&runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: -1}}), "image has an invalid user id (-1)"},
 		{"no seccomp profile", own(v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost}}),
 			"localhostProfile must be set if seccompProfile type is Localhost."},
+		{"an unknown seccomp profile", own(v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{Type: "Newer"}}), `unknown seccomp profile type: "Newer"`},
+		{"a seccomp profile without a type, where the node has a default", func(in *ContainerInput) {
+			in.Node.SeccompDefault = true
+			in.Pod.Spec.SecurityContext = &v1.PodSecurityContext{SeccompProfile: new(v1.SeccompProfile)}
+		}, `unknown seccomp profile type: ""`},
+		{"AppArmor by a bad annotation, beside none at all for the pod", func(in *ContainerInput) {
+			in.Pod.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + in.Container.Name: "odd"}
+			in.Pod.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}}
+		}, `unknown apparmor profile type: "odd"`},
 		{"a seccomp profile elsewhere", own(v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr("../../etc/x")}}),
 			"outside the node's profiles"},
 		{"no AppArmor profile", own(v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost}}),

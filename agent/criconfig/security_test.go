@@ -70,10 +70,6 @@ func TestSecurityContext(t *testing.T) {
 			in.Pod.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "runtime/default"}
 			pods.AppArmorProfile = &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}
 		}, func(s *sc) { s.Apparmor = profile(runtimeapi.SecurityProfile_RuntimeDefault, "") }},
-		{"AppArmor by a bad annotation", func(in *ContainerInput, _ *v1.SecurityContext, pods *v1.PodSecurityContext) {
-			in.Pod.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "odd"}
-			pods.AppArmorProfile = &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}
-		}, func(s *sc) { s.Apparmor = profile(runtimeapi.SecurityProfile_Unconfined, "") }},
 		{"the processes of another container", func(in *ContainerInput, _ *v1.SecurityContext, _ *v1.PodSecurityContext) {
 			in.TargetID = "id"
 		}, func(s *sc) {
