@@ -427,6 +427,7 @@ func TestCertificateWithoutRights(t *testing.T) {
 		if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != 403 {
 			t.Fatalf("%d, %v", response.StatusCode, err)
 		}
+		response.Body.Close()
 		all = append(all, c)
 	}
 	for i, c := range all[:maxPending] {

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -65,7 +64,7 @@ func (p *program) main(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
-	if text := oneLine(err); text != "" {
+	if text := cli.OneLine(err); text != "" {
 		fmt.Fprintf(p.stderr, "%s: %s\n", name, text)
 	}
 	var coded interface{ ExitCode() int }
@@ -80,9 +79,4 @@ func (p *program) execute(ctx context.Context, cmd *cobra.Command, args []string
 	cmd.SetOut(p.stdout)
 	cmd.SetErr(p.stderr)
 	return cmd.ExecuteContext(ctx)
-}
-
-// oneLine joins the lines of joined errors.
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }

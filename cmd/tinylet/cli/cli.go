@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -148,14 +146,3 @@ func coded(err error) error {
 	}
 	return err
 }
-
-// clean keeps text from outside on one line and off the terminal's control
-// characters.
-func clean(s string) string {
-	if strings.IndexFunc(s, unprintable) < 0 {
-		return s
-	}
-	return strings.Join(strings.FieldsFunc(s, unprintable), " ")
-}
-
-func unprintable(r rune) bool { return r != ' ' && !strconv.IsPrint(r) }

@@ -18,6 +18,7 @@ type execFlags struct {
 	container string
 	stdin     bool
 	tty       bool
+	raw       bool
 }
 
 func (s *system) exec() *cobra.Command {
@@ -26,7 +27,9 @@ func (s *system) exec() *cobra.Command {
 		Short: "Run a command in a container",
 		Long: "Run a command in a container of a pod that runs, and end with its exit code.\n\n" +
 			"POD is a name, its beginning if that is unique, or NAMESPACE/NAME. The command is\n" +
-			"not read by a shell unless it is one. It needs the agent, and no API server.",
+			"not read by a shell unless it is one. It needs the agent, and no API server.\n\n" +
+			"Without -t, control characters are shown as ^[, \\u009b or \\x9b where the output is a\n" +
+			"terminal; --raw writes them as they are. With -t the command has the terminal.",
 		Example: `  # A shell in the pod whose name begins with web.
   tinylet exec -it web -- sh
 
@@ -43,6 +46,7 @@ func (s *system) exec() *cobra.Command {
 	flags.StringVarP(&f.container, "container", "c", "", "`name` of the container; needed where there are several")
 	flags.BoolVarP(&f.stdin, "stdin", "i", false, "give the command the standard input")
 	flags.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal; its errors come with its output then")
+	addRaw(flags, &f.raw)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return s.runExec(cmd, args[0], args[1:], &f) }
 	return command(cmd)
 }
@@ -83,13 +87,17 @@ func (s *system) runExec(cmd *cobra.Command, arg string, command []string, f *ex
 		return err
 	}
 
+	stdout, flushOut := shown(cmd.OutOrStdout(), f.raw || f.tty)
+	defer flushOut()
+	stderr, flushErr := shown(cmd.ErrOrStderr(), f.raw || f.tty)
+	defer flushErr()
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
 	session := remotecommand.Session{
 		Dial:    client.Dial,
 		Path:    local.PathExec + p.Pod.Namespace + "/" + p.Pod.Name + "/" + string(p.Pod.UID) + "/" + name,
 		Command: command,
-		Stdout:  cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
+		Stdout:  stdout, Stderr: stderr,
 		TTY: f.tty,
 	}
 	if f.stdin {

@@ -30,7 +30,7 @@ func (s *system) join() *cobra.Command {
 	o := join.Options{UserAgent: "tinylet/" + version.Release()}
 	var tokenFile string
 	cmd := &cobra.Command{
-		Use:   "join --server URL --token TOKEN --ca-cert-hash sha256:HASH",
+		Use:   "join --server URL --token-file FILE --ca-cert-hash sha256:HASH",
 		Short: "Make this board a node of a cluster, without kubeadm",
 		Long: "Make this board a node of a cluster: find out with a bootstrap token which one it\n" +
 			"is, check that with the hash of the cluster's CA, and write the bootstrap\n" +
@@ -38,19 +38,25 @@ func (s *system) join() *cobra.Command {
 			"--bootstrap-kubeconfig then asks for its certificate by itself, without a\n" +
 			"restart.\n\n" +
 			"`kubeadm token create --print-join-command` on the control plane prints a token\n" +
-			"and the hash. A board that is a node of the cluster already stays so.",
-		Example: `  # With what kubeadm printed:
-  tinylet join --server https://10.0.0.1:6443 --token abcdef.0123456789abcdef \
+			"and the hash. A board that is a node of the cluster already stays so.\n\n" +
+			"Give the token in a file or by the standard input: --token works too, but the\n" +
+			"list of processes and the shell's history show it then.",
+		Example: `  # With what kubeadm printed; type or paste the token, and end with Ctrl-D.
+  tinylet join --server https://10.0.0.1:6443 --token-file - \
       --ca-cert-hash sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866
 
-  # The token from a file, which no list of processes shows.
+  # From another machine, with a token that is made for it.
+  ssh control-plane kubeadm token create |
+      ssh board tinylet join --server https://10.0.0.1:6443 --token-file - --ca-cert-hash sha256:...
+
+  # From a file that root alone can read.
   tinylet join --server https://10.0.0.1:6443 --token-file /run/token --ca-cert-hash sha256:...`,
 		Args: cobra.NoArgs,
 	}
 	form := addOutput(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Server, "server", "", "`URL` of the API server")
-	flags.StringVar(&o.Token, "token", "", "bootstrap `token`")
+	flags.StringVar(&o.Token, "token", "", "bootstrap `token`; every user can see it in the list of processes: prefer --token-file")
 	flags.StringVar(&tokenFile, "token-file", "", "`file` with the bootstrap token, - is the standard input")
 	flags.StringSliceVar(&o.CAHashes, "ca-cert-hash", nil, "`hash` of the cluster's CA, sha256:...; may be repeated")
 	flags.BoolVar(&o.UnsafeSkipCAVerification, "unsafe-skip-ca-verification", false, "trust any CA that the token has signed: whoever had the token can then be the server")
@@ -81,7 +87,7 @@ func (s *system) join() *cobra.Command {
 func takeToken(o *join.Options, file string, stdin io.Reader) error {
 	switch {
 	case (o.Token == "") == (file == ""):
-		return errors.New("either --token or --token-file is needed: `kubeadm token create` makes a token")
+		return errors.New("either --token-file or --token is needed: `kubeadm token create` makes a token")
 	case file == "":
 		return nil
 	}

@@ -63,3 +63,14 @@ func TestJoinRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestJoinExamples: every user sees the words of a command line in the list of
+// processes.
+func TestJoinExamples(t *testing.T) {
+	cmd := (&system{}).join()
+	for _, text := range []string{cmd.Use, cmd.Example} {
+		if strings.Contains(text, "--token ") || !strings.Contains(text, "--token-file ") {
+			t.Errorf("a token is on the command line:\n%s", text)
+		}
+	}
+}

@@ -32,6 +32,7 @@ type logFlags struct {
 	previous   bool
 	timestamps bool
 	limitBytes int64
+	raw        bool
 }
 
 func (s *system) logs() *cobra.Command {
@@ -40,7 +41,9 @@ func (s *system) logs() *cobra.Command {
 		Short: "Print what a container wrote",
 		Long: "Print what a container of a pod wrote to its standard output and error.\n\n" +
 			"POD is a name, its beginning if that is unique, or NAMESPACE/NAME. Without an\n" +
-			"agent the log files of the node are searched for it.",
+			"agent the log files of the node are searched for it.\n\n" +
+			"On a terminal control characters are shown as ^[, \\u009b or \\x9b, since a container\n" +
+			"can write what changes the terminal; --raw writes them as they are, with colours.",
 		Example: `  # The last 20 lines, and then what comes, across restarts.
   tinylet logs web -f --tail 20
 
@@ -60,6 +63,7 @@ func (s *system) logs() *cobra.Command {
 	flags.BoolVarP(&f.previous, "previous", "p", false, "the container before the last restart")
 	flags.BoolVar(&f.timestamps, "timestamps", false, "put its time before each line")
 	flags.Int64Var(&f.limitBytes, "limit-bytes", 0, "end after this `number` of bytes; 0 is no limit")
+	addRaw(flags, &f.raw)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return s.printLogs(cmd, args[0], &f) }
 	return command(cmd)
 }
@@ -74,7 +78,9 @@ func (s *system) printLogs(cmd *cobra.Command, arg string, f *logFlags) error {
 		return err
 	}
 	src := podlogs.Source{Path: path, Next: !f.previous, Wait: f.follow}
-	damaged, err := podlogs.Read(cmd.Context(), src, o, podlogs.Output{Stdout: cmd.OutOrStdout()})
+	out, flush := shown(cmd.OutOrStdout(), f.raw)
+	damaged, err := podlogs.Read(cmd.Context(), src, o, podlogs.Output{Stdout: out})
+	flush()
 	if damaged > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "left out damaged lines, as a power cut leaves them: %d\n", damaged)
 	}
@@ -135,7 +141,7 @@ func (s *system) logPath(ctx context.Context, notes io.Writer, arg string, f *lo
 	}
 	c := &doc.Containers[slices.Index(names, name)]
 	if c.LogPath == "" {
-		none := fmt.Errorf("container %q has no log yet: it is %s", name, strings.TrimSpace(c.Reason+" "+clean(c.Message)))
+		none := fmt.Errorf("container %q has no log yet: it is %s", name, strings.TrimSpace(clean(c.Reason+" "+c.Message)))
 		if !f.follow {
 			return "", &ExitError{Code: codeNotFound, Err: none}
 		}

@@ -22,7 +22,9 @@ that dashboards know of a kubelet and its own. All are counted from the agent's 
 	}
 	socket := addSocket(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return local.NewClient(*socket).Metrics(cmd.Context(), cmd.OutOrStdout())
+		out, flush := shown(cmd.OutOrStdout(), false)
+		defer flush()
+		return local.NewClient(*socket).Metrics(cmd.Context(), out)
 	}
 	return command(cmd)
 }
