@@ -42,12 +42,13 @@ func StockNames() []string { return []string{"debian", "2.0", "2.3", "2.4"} }
 // packages are those that a board with the runtime has beside the others.
 func (s Stock) packages() []string {
 	switch s {
-	case NotStock:
-		return nil
 	case StockDebian:
 		return []string{"containerd", "runc"}
+	case Stock20, Stock23, Stock24:
+		return []string{"runc"}
+	case NotStock:
 	}
-	return []string{"runc"}
+	return nil
 }
 
 // omitted are the files of the overlays that a board with a stock runtime does
