@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,10 +40,15 @@ func TestTaskThatEndsEarlyIsRestarted(t *testing.T) {
 	for name, failure := range map[string]error{"with an error": errors.New("no epoll"), "without an error": nil} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				start, begins, broken := time.Now(), []time.Duration(nil), true
+				start := time.Now()
+				var mu sync.Mutex
+				begins, broken := []time.Duration(nil), true
 				s, text, cancel, wg := supervised(t, "poller", false, func(ctx context.Context) error {
+					mu.Lock()
 					begins = append(begins, time.Since(start))
-					if broken {
+					fails := broken
+					mu.Unlock()
+					if fails {
 						return failure
 					}
 					<-ctx.Done()
@@ -66,13 +72,15 @@ func TestTaskThatEndsEarlyIsRestarted(t *testing.T) {
 				for i := range want {
 					want[i] *= time.Second
 				}
+				mu.Lock()
 				if !slices.Equal(begins, want) {
 					t.Errorf("it began at %v, want %v", begins, want)
 				}
+				broken = false
+				mu.Unlock()
 				if n := strings.Count(text.String(), "task=poller"); n != 4 || !strings.Contains(text.String(), "level=ERROR") {
 					t.Errorf("%d lines of 8 failures:\n%s", n, text)
 				}
-				broken = false
 				time.Sleep(time.Minute)
 				health("poller was restarted (ended early 8 times): ")
 				time.Sleep(wellAfter)
@@ -88,20 +96,20 @@ func TestTaskThatEndsEarlyIsRestarted(t *testing.T) {
 // TestBackoffBeginsAnew has a task that fails after it has run well.
 func TestBackoffBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := 0
+		var runs atomic.Int32
 		_, _, cancel, wg := supervised(t, "a", false, func(ctx context.Context) error {
-			if runs++; runs%5 == 0 {
+			if runs.Add(1)%5 == 0 {
 				time.Sleep(wellAfter)
 			}
 			return errors.New("no")
 		})
 		time.Sleep(wellAfter + (1+2+4+8+1+2)*time.Second - time.Millisecond)
-		if synctest.Wait(); runs != 6 {
-			t.Errorf("%d runs", runs)
+		if synctest.Wait(); runs.Load() != 6 {
+			t.Errorf("%d runs", runs.Load())
 		}
 		time.Sleep(time.Millisecond)
-		if synctest.Wait(); runs != 7 {
-			t.Errorf("%d runs", runs)
+		if synctest.Wait(); runs.Load() != 7 {
+			t.Errorf("%d runs", runs.Load())
 		}
 		cancel()
 		wg.Wait()

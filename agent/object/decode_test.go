@@ -45,7 +45,9 @@ func TestRefused(t *testing.T) {
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%.200q does not say %q", err, tc.want)
 			}
-			if took := time.Since(start); took > 5*time.Second {
+			// What is refused for its cost would take hours: the bound is no measure
+			// of the machine.
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		})
