@@ -73,7 +73,7 @@ type agent struct {
 	mu     sync.Mutex
 	status string
 	slot   chan<- struct{}
-	log    bytes.Buffer
+	log    logBuffer
 }
 
 func newAgent() *agent {
@@ -315,3 +315,23 @@ func TestNotUnderSystemd(t *testing.T) {
 		t.Error("there is no systemd")
 	}
 }
+
+// logBuffer is a log that is read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logBuffer) Len() int { return len(l.String()) }
