@@ -42,7 +42,7 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 .PHONY: test
 # A board alone leaves almost half of two processors idle: two at a time.
 test: host browser lint test-unit build size image ## everything that CI runs, boards and power cuts included (root)
-	@$(LANES) test-board-arm64 test-board-armv7 test-cluster-power $(FAILED)
+	@$(LANES) test-board-arm64 test-board-armv7 test-cluster-power test-board-stock $(FAILED)
 
 .PHONY: browser
 browser: # headless Chromium for tests of the status page, where the distribution has it; without it they are skipped
@@ -69,6 +69,10 @@ test-board-arm64: host build-arm64 bin/verdict
 	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 20m -run TestRuntimeConformance ./test/board 2>&1 | $(call VERDICT,arm64)
 test-board-armv7: host build-armv7 bin/verdict
 	BOARD_ARCH=armv7 go test -json -tags board -count=1 -timeout 40m ./test/e2e 2>&1 | $(call VERDICT,armv7)
+
+.PHONY: test-board-stock
+test-board-stock: host build-arm64 bin/verdict # pods with containerd as it comes, without any configuration of ours
+	BOARD_ARCH=arm64 BOARD_STOCK=2.4 go test -json -tags board -count=1 -timeout 20m -run '^TestStock$$' ./test/e2e 2>&1 | $(call VERDICT,stock)
 
 bin/verdict: test/verdict/main.go test/verdict/follow.go
 	go build -o $@ ./test/verdict
