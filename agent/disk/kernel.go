@@ -9,7 +9,10 @@ import (
 )
 
 // beneath keeps an open in its directory: no links, and nothing mounted below.
-const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+const beneath = unix.RESOLVE_BENEATH | sameMount
+
+// sameMount keeps an open in its mount, and follows no links.
+const sameMount = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 // statx looks at a name, which ends with a zero byte, in an open directory; an
 // empty one is what is open itself. It follows no link at the end. The name is
@@ -54,5 +57,6 @@ func gone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ESTALE)
 }
 
-// dot is the name of a directory in itself, nothing that of what is open.
-var dot, nothing = [...]byte{'.', 0}, [...]byte{0}
+// dot is the name of a directory in itself, above that of its parent, nothing
+// that of what is open.
+var dot, above, nothing = [...]byte{'.', 0}, [...]byte{'.', '.', 0}, [...]byte{0}

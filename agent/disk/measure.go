@@ -92,8 +92,12 @@ func (l *look) list(pods []Pod) {
 			s.other = append(s.other, l.tree(place))
 		}
 	}
-	if big := l.before.big; big != nil && k.trees[big.place] == big {
-		k.big = big
+	if big := l.before.big; big != nil {
+		if k.trees[big.place] == big {
+			k.big = big
+		} else if big.walk != nil {
+			big.walk.Drop()
+		}
 	}
 }
 

@@ -56,6 +56,7 @@ func (l *look) walk(ctx context.Context) {
 		case l.known.big == nil:
 			l.known.big = t
 		default:
+			t.walk.Drop()
 			t.walk = nil
 		}
 	}
@@ -118,6 +119,7 @@ func (l *look) step(ctx context.Context, t *tree, entries int, stop func() bool)
 	t.now = time.Now()
 	switch {
 	case err != nil:
+		walk.Drop()
 		t.at, t.usage = time.Time{}, Usage{}
 		if !errors.Is(err, fs.ErrNotExist) {
 			l.tell(t, err)
@@ -137,6 +139,7 @@ func (l *look) step(ctx context.Context, t *tree, entries int, stop func() bool)
 	if err != nil {
 		l.tell(t, err)
 	}
+	walk.Drop()
 	*walk = Walk{}
 	l.spare = walk
 	return took

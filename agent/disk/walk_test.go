@@ -277,22 +277,177 @@ func TestWalkVanishing(t *testing.T) {
 	}
 }
 
-func TestWalkDeep(t *testing.T) {
-	root := t.TempDir()
-	at, err := os.OpenRoot(root)
+// nested makes so many directories in one another, each with a file "z" of 4096
+// bytes, and answers the open deepest one, and the tree's usage.
+func nested(t testing.TB, dir string, levels int) (deepest int, usage Usage) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer at.Close()
-	if err := at.MkdirAll("t/"+strings.Repeat("d/", maxLevels+10), 0o755); err != nil {
+	var st unix.Stat_t
+	add := func(fd int) {
+		if err := unix.Fstat(fd, &st); err != nil {
+			t.Fatal(err)
+		}
+		usage.Bytes += uint64(st.Blocks) * 512
+		usage.Inodes++
+	}
+	for range levels {
+		fill(t, at, "z", 4096, add)
+		if err := unix.Mkdirat(at, "d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(at, "d", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(at)
+		_ = unix.Close(at)
+		at = next
+	}
+	add(at)
+	t.Cleanup(func() { _ = unix.Close(at) })
+	return at, usage
+}
+
+// fill makes a file of so many bytes in an open directory.
+func fill(t testing.TB, dir int, name string, size int, then func(fd int)) {
+	t.Helper()
+	fd, err := unix.Openat(dir, name, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, root+"/t/zzz", 4096)
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	then(fd)
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestWalkDeep: what lies at the bottom of many levels is counted, once,
+// wherever steps end, and with few open files.
+func TestWalkDeep(t *testing.T) {
+	for _, memory := range []bool{false, true} {
+		t.Run(fmt.Sprint(memory), func(t *testing.T) {
+			root := t.TempDir()
+			if memory {
+				mounted(t, root+"/t", "")
+			}
+			deepest, want := nested(t, root+"/t", 600)
+			fill(t, deepest, "hidden", 1<<20, func(fd int) {
+				var st unix.Stat_t
+				if err := unix.Fstat(fd, &st); err != nil {
+					t.Fatal(err)
+				}
+				if st.Blocks < 1<<11 {
+					t.Fatalf("the file has %d blocks", st.Blocks)
+				}
+				want.Bytes += uint64(st.Blocks) * 512
+				want.Inodes++
+			})
+			for _, entries := range []int{1, 13, 500, math.MaxInt} {
+				begun, most := openFiles(t), 0
+				var w Walk
+				var k Walker
+				for done := false; !done; {
+					var err error
+					if _, done, err = k.Measure(&w, Place{root, "t"}, entries, func() bool {
+						most = max(most, len(k.open))
+						return false
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if w.Usage() != want || w.Err() != nil {
+					t.Errorf("in steps of %d: %+v, %v, want %+v", entries, w.Usage(), w.Err(), want)
+				}
+				if n := openFiles(t); n != begun || most > openLevels+1 {
+					t.Errorf("in steps of %d: %d files are left open, %d were", entries, n-begun, most)
+				}
+			}
+		})
+	}
+}
+
+// TestWalkDropped: a walk that is given up leaves nothing open.
+func TestWalkDropped(t *testing.T) {
+	root := t.TempDir()
+	nested(t, root+"/t", 2*openLevels)
+	begun := openFiles(t)
 	var w Walk
-	whole(t, &w, Place{root, "t"}, maxLevels*2)
-	// The root, those that are entered, and the first that is not.
-	if want := uint64(1 + maxLevels + 1 + 1); !errors.Is(w.Err(), ErrDeep) || w.Usage().Inodes != want {
-		t.Errorf("got %v, %+v, want %d inodes", w.Err(), w.Usage(), want)
+	if _, done, err := new(Walker).Measure(&w, Place{root, "t"}, 3*openLevels, never); done || err != nil || w.held == nil {
+		t.Fatal(done, err, w.held)
+	}
+	w.Drop()
+	if n := openFiles(t); n != begun {
+		t.Errorf("%d files are left open", n-begun)
+	}
+}
+
+// TestWalkMoved: directories far down that are moved out while the walk is below
+// them hide nothing of what lies beside the way, and do not lead it out of its
+// tree.
+func TestWalkMoved(t *testing.T) {
+	for _, memory := range []bool{false, true} {
+		for _, entries := range []int{1, 20, math.MaxInt} {
+			t.Run(fmt.Sprint(memory, entries), func(t *testing.T) {
+				root := t.TempDir()
+				if memory {
+					mounted(t, root, "")
+				}
+				const levels = 3 * openLevels
+				deepest, want := nested(t, root+"/t", levels)
+				for i := range 2 * checkEvery {
+					fill(t, deepest, fmt.Sprint(i), 0, func(int) { want.Inodes++ })
+				}
+				want.Bytes += blocks(t, root+"/t"+strings.Repeat("/d", levels)) - blocks(t, root+"/t"+strings.Repeat("/d", levels-1))
+				put(t, root+"/outside/secret/f", 1<<20)
+				var bottom unix.Stat_t
+				if err := unix.Fstat(deepest, &bottom); err != nil {
+					t.Fatal(err)
+				}
+				var k Walker
+				var w Walk
+				moved := false
+				move := func(at uint64) {
+					if moved || at != bottom.Ino {
+						return
+					}
+					moved = true
+					if err := os.Rename(root+"/t"+strings.Repeat("/d", 2*openLevels), root+"/outside/d"); err != nil {
+						t.Error(err)
+					}
+				}
+				for done := false; !done; {
+					var err error
+					if _, done, err = k.Measure(&w, Place{root, "t"}, entries, func() bool {
+						move(k.top().ino)
+						return false
+					}); err != nil {
+						t.Fatal(err)
+					}
+					if w.held != nil {
+						move(w.deepest.ino)
+					}
+				}
+				if got := w.Usage(); !moved || got != want || w.Err() != nil {
+					t.Errorf("moved %v: %+v, %v, want %+v", moved, got, w.Err(), want)
+				}
+			})
+		}
 	}
 }
 
