@@ -79,6 +79,16 @@ func wordFor(c *v1.ContainerStatus) string {
 	return "waiting"
 }
 
+// started is the ID of a pod's container that runs.
+func (v *view) started(uid types.UID, name string) (id string, ok bool) {
+	e, ok := v.statuses.Entry(uid)
+	if !ok {
+		return "", false
+	}
+	c, ok := e.RunningOf(name)
+	return c.ID, ok
+}
+
 // logs finds the logs of containers.
 type logs struct {
 	runtime interface {
@@ -145,10 +155,6 @@ func (v *view) tellEnd(ctx context.Context, q server.LogQuery, ended chan<- stru
 }
 
 func (v *view) runs(q server.LogQuery) bool {
-	e, ok := v.statuses.Entry(q.Pod.UID)
-	if !ok {
-		return false
-	}
-	c, runs := e.RunningOf(q.Container)
-	return runs && c.ID == q.ID
+	id, ok := v.started(q.Pod.UID, q.Container)
+	return ok && id == q.ID
 }

@@ -73,7 +73,7 @@ func (p *parts) assembleNodeAPI(cfg *config.Config, rt container.Runtime, view *
 	}
 	c := server.Config{
 		Kubelet: k, GetCertificate: p.cluster.identity.Serving(), Authn: callers, Authz: rights,
-		Pods: p.told, Runtime: rt, ContainerLog: (&logs{runtime: rt, view: view}).containerLog, Streaming: p.streams, Profiling: profile.Handler(),
+		Pods: p.told, Started: view.started, Runtime: rt, ContainerLog: (&logs{runtime: rt, view: view}).containerLog, Streaming: p.streams, Profiling: profile.Handler(),
 		Metrics: p.writeMetrics, ProbeMetrics: p.writeProbes,
 		Log: log,
 	}

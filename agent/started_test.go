@@ -57,6 +57,9 @@ func TestStartedContainerIsSeenBeforeTheStatus(t *testing.T) {
 		if !view.runs(q) {
 			t.Error("who follows its log is told that it has ended")
 		}
+		if got, ok := view.started(p.UID, "c0"); !ok || got != id {
+			t.Errorf("kubectl logs finds %q, %v", got, ok)
+		}
 		stop()
 	})
 }

@@ -48,6 +48,8 @@ type board struct {
 	pods []*v1.Pod // with their statuses
 	logs map[string]LogFile
 	asks []LogQuery
+	// started are IDs of containers by pod UID/NAME.
+	started map[string]string
 }
 
 // canned are the lists of a runtime.
@@ -131,7 +133,11 @@ func newBoard(t testing.TB) *board {
 			},
 		},
 		ContainerLog: b.log,
-		Checks:       []Check{{Name: "syncloop", Healthy: func(time.Time) error { return nil }}},
+		Started: func(uid types.UID, container string) (string, bool) {
+			id, ok := b.started[string(uid)+"/"+container]
+			return id, ok
+		},
+		Checks: []Check{{Name: "syncloop", Healthy: func(time.Time) error { return nil }}},
 		Summary: func(_ context.Context, w io.Writer, only bool) error {
 			_, err := fmt.Fprintf(w, `{"only":%t}`, only)
 			return err

@@ -61,7 +61,11 @@ func (s *Server) containerLogs(w *paced, r *http.Request, parts []string) {
 		text(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", container, name))
 		return
 	}
-	id, err := whose(name, status, container, in.Previous)
+	started := ""
+	if s.config.Started != nil {
+		started, _ = s.config.Started(p.UID, container)
+	}
+	id, err := whose(name, status, container, started, in.Previous)
 	if err != nil {
 		text(w, http.StatusBadRequest, err.Error())
 		return
@@ -174,9 +178,20 @@ func message(what string, err error) string {
 
 // whose is the ID, with its scheme, of the container whose log is meant
 // (validateContainerLogStatus in pkg/kubelet/kubelet_pods.go): the one that
-// runs, or else the last that ran, or with previous the one before.
-func whose(podName string, status *v1.PodStatus, name string, previous bool) (string, error) {
+// runs, or else the last that ran, or with previous the one before. started is
+// the ID of the one that runs, without a scheme, or "" where only the status
+// tells of one: the status may come minutes after the start.
+func whose(podName string, status *v1.PodStatus, name, started string, previous bool) (string, error) {
 	c := pod.StatusOf(status, name)
+	if started != "" && !previous {
+		if c != nil && bare(c.ContainerID) == started {
+			return c.ContainerID, nil
+		}
+		return started, nil
+	}
+	if id := ranBefore(c, started); id != "" {
+		return id, nil
+	}
 	if c == nil {
 		return "", fmt.Errorf("container %q in pod %q is not available", name, podName)
 	}
@@ -209,6 +224,20 @@ func whose(podName string, status *v1.PodStatus, name string, previous bool) (st
 		why = "trying and failing to pull image"
 	}
 	return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, podName, why)
+}
+
+// ranBefore is the container of the status where another of its name has
+// started since, and "" otherwise.
+func ranBefore(c *v1.ContainerStatus, started string) string {
+	switch {
+	case c == nil || started == "" || bare(c.ContainerID) == started:
+		return ""
+	case c.State.Running != nil:
+		return c.ContainerID
+	case c.State.Terminated != nil:
+		return c.State.Terminated.ContainerID
+	}
+	return ""
 }
 
 // bare is an ID without its scheme.

@@ -69,28 +69,37 @@ func TestWhose(t *testing.T) {
 		state    v1.ContainerState
 		last     *v1.ContainerStateTerminated
 		previous bool
+		started  string
 		want     string
 	}{
-		"runs":                          {run, nil, false, "id:now"},
-		"runs again":                    {run, ended("last"), false, "id:now"},
-		"the one before":                {run, ended("last"), true, "id:last"},
-		"none before":                   {run, nil, true, `previous terminated container "app" in pod "web" not found`},
-		"one before that never started": {run, ended(""), true, `previous terminated container "app" in pod "web" not found`},
-		"ended":                         {v1.ContainerState{Terminated: ended("now")}, nil, false, "id:now"},
-		"ended, the one before":         {v1.ContainerState{Terminated: ended("now")}, ended("last"), true, "id:last"},
-		"never started again":           {v1.ContainerState{Terminated: ended("")}, ended("last"), false, "id:last"},
-		"never started":                 {v1.ContainerState{Terminated: ended("")}, nil, false, `container "app" in pod "web" is terminated`},
-		"waits to start again":          {waiting("CrashLoopBackOff"), ended("last"), false, "id:last"},
-		"waits, and never ran":          {waiting("CrashLoopBackOff"), ended(""), false, `container "app" in pod "web" is terminated`},
-		"waits":                         {waiting("ContainerCreating"), nil, false, `container "app" in pod "web" is waiting to start: ContainerCreating`},
-		"no image":                      {waiting("ErrImagePull"), nil, false, `container "app" in pod "web" is waiting to start: image can't be pulled`},
-		"no image for long":             {waiting("ImagePullBackOff"), nil, false, `container "app" in pod "web" is waiting to start: trying and failing to pull image`},
-		"nothing is known":              {v1.ContainerState{}, nil, false, `container "app" in pod "web" is waiting to start - no logs yet`},
+		"runs":                          {run, nil, false, "", "id:scheme://now"},
+		"runs again":                    {run, ended("last"), false, "", "id:scheme://now"},
+		"the one before":                {run, ended("last"), true, "", "id:last"},
+		"none before":                   {run, nil, true, "", `previous terminated container "app" in pod "web" not found`},
+		"one before that never started": {run, ended(""), true, "", `previous terminated container "app" in pod "web" not found`},
+		"ended":                         {v1.ContainerState{Terminated: ended("now")}, nil, false, "", "id:now"},
+		"ended, the one before":         {v1.ContainerState{Terminated: ended("now")}, ended("last"), true, "", "id:last"},
+		"never started again":           {v1.ContainerState{Terminated: ended("")}, ended("last"), false, "", "id:last"},
+		"never started":                 {v1.ContainerState{Terminated: ended("")}, nil, false, "", `container "app" in pod "web" is terminated`},
+		"waits to start again":          {waiting("CrashLoopBackOff"), ended("last"), false, "", "id:last"},
+		"waits, and never ran":          {waiting("CrashLoopBackOff"), ended(""), false, "", `container "app" in pod "web" is terminated`},
+		"waits":                         {waiting("ContainerCreating"), nil, false, "", `container "app" in pod "web" is waiting to start: ContainerCreating`},
+		"no image":                      {waiting("ErrImagePull"), nil, false, "", `container "app" in pod "web" is waiting to start: image can't be pulled`},
+		"no image for long":             {waiting("ImagePullBackOff"), nil, false, "", `container "app" in pod "web" is waiting to start: trying and failing to pull image`},
+		"nothing is known":              {v1.ContainerState{}, nil, false, "", `container "app" in pod "web" is waiting to start - no logs yet`},
+		"started since":                 {waiting("ContainerCreating"), nil, false, "new", "id:new"},
+		"started again since":           {v1.ContainerState{Terminated: ended("now")}, ended("last"), false, "new", "id:new"},
+		"the one before that":           {v1.ContainerState{Terminated: ended("now")}, ended("last"), true, "new", "id:now"},
+		"before that, the end unseen":   {run, ended("last"), true, "new", "id:scheme://now"},
+		"before that, while it waited":  {waiting("CrashLoopBackOff"), ended("last"), true, "new", "id:last"},
+		"runs, and the status knows":    {run, nil, false, "now", "id:scheme://now"},
+		"runs as the status has it":     {run, ended("last"), true, "now", "id:last"},
+		"nothing before it":             {waiting("ContainerCreating"), nil, true, "new", `previous terminated container "app" in pod "web" not found`},
 	} {
 		status := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
-			{Name: "app", ContainerID: "now", State: tt.state, LastTerminationState: v1.ContainerState{Terminated: tt.last}},
+			{Name: "app", ContainerID: "scheme://now", State: tt.state, LastTerminationState: v1.ContainerState{Terminated: tt.last}},
 		}}
-		got, err := whose("web", status, "app", tt.previous)
+		got, err := whose("web", status, "app", tt.started, tt.previous)
 		text := "id:" + got
 		if err != nil {
 			text = err.Error()
@@ -99,8 +108,11 @@ func TestWhose(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, text, tt.want)
 		}
 	}
-	if _, err := whose("web", new(v1.PodStatus), "app", false); err == nil || err.Error() != `container "app" in pod "web" is not available` {
+	if _, err := whose("web", new(v1.PodStatus), "app", "", false); err == nil || err.Error() != `container "app" in pod "web" is not available` {
 		t.Errorf("without a status: %v", err)
+	}
+	if id, err := whose("web", new(v1.PodStatus), "app", "new", false); id != "new" || err != nil {
+		t.Errorf("started before there is a status: %q, %v", id, err)
 	}
 }
 
@@ -148,39 +160,47 @@ func TestContainerLogs(t *testing.T) {
 	b.logged("before", second1+" stdout F earlier\n")
 	b.logged("i", second1+" stdout F init\n")
 	b.logs["init-app"] = LogFile{Path: filepath.Join(t.TempDir(), "0.log")}
+	late := running("default", "late", "app", "pulls")
+	late.Status.ContainerStatuses = nil // while the second one's image is pulled
+	b.pods = append(b.pods, late)
+	b.logged("late-app", second1+" stdout F started\n")
+	b.started = map[string]string{"uid-of-late/app": "late-app"}
 	b.start()
 	admin := b.admin()
 	for path, want := range map[string]answer{
-		"default/web/app":                                               {code: 200, text: "one\n<b>two</b>\nthree\n"},
-		"default/web/app/":                                              {code: 200, text: "one\n<b>two</b>\nthree\n"},
-		"default/web/app?tailLines=1":                                   {code: 200, text: "three\n"},
-		"default/web/app?tail=1":                                        {code: 200, text: "three\n"},
-		"default/web/app?tailLines=0":                                   {code: 200},
-		"default/web/app?timestamps=true&tailLines=1":                   {code: 200, text: "2026-01-02T03:04:06.000000002Z three\n"},
-		"default/web/app?sinceTime=2026-01-02T03:04:06Z":                {code: 200, text: "three\n"},
-		"default/web/app?sinceSeconds=10":                               {code: 200},
-		"default/web/app?limitBytes=5":                                  {code: 200, text: "one\n<"},
-		"default/web/app?stream=Stderr":                                 {code: 200, text: "<b>two</b>\n"},
-		"default/web/app?stream=Stdout":                                 {code: 200, text: "one\nthree\n"},
-		"default/web/app?stream=All":                                    {code: 200, text: "one\n<b>two</b>\nthree\n"},
-		"default/web/app?previous=true":                                 {code: 200, text: "earlier\n"},
-		"default/init/first":                                            {code: 200, text: "init\n"},
-		"default/web/side?previous=true":                                {code: 400, text: `previous terminated container "side" in pod "web" not found`},
-		"default/web/side":                                              {code: 400, text: "unable to retrieve container logs for containerd://web-side"},
-		"default/init/debug":                                            {code: 400, text: `container "debug" in pod "init" is not available`},
-		"default/waits/app":                                             {code: 400, text: `container "app" in pod "waits" is waiting to start: ContainerCreating`},
-		"default/web/none":                                              {code: 404, text: `container "none" not found in pod "web"`},
-		"default/none/app":                                              {code: 404, text: `pod "none" does not exist`},
-		"other/web/app":                                                 {code: 404, text: `pod "web" does not exist`},
-		"default/%00/app":                                               {code: 404, text: `pod "\x00" does not exist`},
-		"default/web/app?tailLines=x":                                   {code: 400, text: `{"message": "Unable to decode query. tailLines: `},
-		"default/web/app?tailLines=-1":                                  {code: 422, text: `{"message": "Invalid request. number of last lines: -1 is negative"}`},
-		"default/web/app?limitBytes=0":                                  {code: 422, text: `{"message": "Invalid request. limit of bytes: 0 is less than 1"}`},
-		"default/web/app?sinceSeconds=0":                                {code: 422, text: `{"message": "Invalid request. sinceSeconds: 0 is less than 1"}`},
-		"default/web/app?stream=x":                                      {code: 422, text: `{"message": "Invalid request. stream: \"x\" is none of `},
-		"default/none/app?stream=x":                                     {code: 422, text: `{"message": "Invalid request. `},
+		"default/web/app":                                {code: 200, text: "one\n<b>two</b>\nthree\n"},
+		"default/web/app/":                               {code: 200, text: "one\n<b>two</b>\nthree\n"},
+		"default/web/app?tailLines=1":                    {code: 200, text: "three\n"},
+		"default/web/app?tail=1":                         {code: 200, text: "three\n"},
+		"default/web/app?tailLines=0":                    {code: 200},
+		"default/web/app?timestamps=true&tailLines=1":    {code: 200, text: "2026-01-02T03:04:06.000000002Z three\n"},
+		"default/web/app?sinceTime=2026-01-02T03:04:06Z": {code: 200, text: "three\n"},
+		"default/web/app?sinceSeconds=10":                {code: 200},
+		"default/web/app?limitBytes=5":                   {code: 200, text: "one\n<"},
+		"default/web/app?stream=Stderr":                  {code: 200, text: "<b>two</b>\n"},
+		"default/web/app?stream=Stdout":                  {code: 200, text: "one\nthree\n"},
+		"default/web/app?stream=All":                     {code: 200, text: "one\n<b>two</b>\nthree\n"},
+		"default/web/app?previous=true":                  {code: 200, text: "earlier\n"},
+		"default/init/first":                             {code: 200, text: "init\n"},
+		"default/web/side?previous=true":                 {code: 400, text: `previous terminated container "side" in pod "web" not found`},
+		"default/web/side":                               {code: 400, text: "unable to retrieve container logs for containerd://web-side"},
+		"default/late/app":                               {code: 200, text: "started\n"},
+		"default/late/pulls":                             {code: 400, text: `container "pulls" in pod "late" is not available`},
+		"default/late/app?previous=true":                 {code: 400, text: `container "app" in pod "late" is not available`},
+		"default/init/debug":                             {code: 400, text: `container "debug" in pod "init" is not available`},
+		"default/waits/app":                              {code: 400, text: `container "app" in pod "waits" is waiting to start: ContainerCreating`},
+		"default/web/none":                               {code: 404, text: `container "none" not found in pod "web"`},
+		"default/none/app":                               {code: 404, text: `pod "none" does not exist`},
+		"other/web/app":                                  {code: 404, text: `pod "web" does not exist`},
+		"default/%00/app":                                {code: 404, text: `pod "\x00" does not exist`},
+		"default/web/app?tailLines=x":                    {code: 400, text: `{"message": "Unable to decode query. tailLines: `},
+		"default/web/app?tailLines=-1":                   {code: 422, text: `{"message": "Invalid request. number of last lines: -1 is negative"}`},
+		"default/web/app?limitBytes=0":                   {code: 422, text: `{"message": "Invalid request. limit of bytes: 0 is less than 1"}`},
+		"default/web/app?sinceSeconds=0":                 {code: 422, text: `{"message": "Invalid request. sinceSeconds: 0 is less than 1"}`},
+		"default/web/app?stream=x":                       {code: 422, text: `{"message": "Invalid request. stream: \"x\" is none of `},
+		"default/none/app?stream=x":                      {code: 422, text: `{"message": "Invalid request. `},
 		"default/web/app?sinceSeconds=1&sinceTime=2026-01-02T03:04:06Z": {code: 422, text: `{"message": "Invalid request. `},
-		"default/init/app":                                              {code: 400, text: `read log "`},
+		"default/init/app": {code: 400, text: `read log "`},
 	} {
 		got := b.ask(admin, "GET", "/containerLogs/"+path)
 		if got.code != want.code || got.text != want.text && (want.code < 400 || !strings.HasPrefix(got.text, want.text)) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/tinylet/tinylet/agent/authn"
@@ -40,6 +41,9 @@ type Config struct {
 	// Pods are the node's pods with their newest statuses, in the order to be
 	// shown. They must not be changed afterwards.
 	Pods func() iter.Seq2[*v1.Pod, *v1.PodStatus]
+	// Started answers the ID, without a scheme, of a container that runs,
+	// where that may be newer than the pod's status. May be nil.
+	Started func(pod types.UID, container string) (id string, ok bool)
 	// Runtime is asked for what runs.
 	Runtime Runtime
 	// ContainerLog finds the log of a container.
