@@ -69,6 +69,15 @@ func (f *folder) rename(from, to string) error {
 	return nil
 }
 
+// size is that of a file, or 0 where it cannot be told.
+func (f *folder) size(name string) int64 {
+	info, err := f.root.Lstat(name)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 func (f *folder) remove(name string) error {
 	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove rotated log: %w", err)

@@ -49,10 +49,15 @@ type Config struct {
 	// MaxSize in bytes is from when on a log is rotated; negative is never.
 	MaxSize int64
 	// MaxFiles, 2 or more, is how many files of one container there may be.
+	// Fewer are kept where they have grown far larger than MaxSize before they
+	// could be rotated: all of them but the one that is written to take twice
+	// MaxSize*MaxFiles at most, or there is one.
 	MaxFiles int
 	// Workers is how many logs are rotated at once; 0 is one.
 	Workers int
-	// Interval is the shortest time between two looks at one log; 0 is 10 s.
+	// Interval is the shortest time between two looks at one log; 0 is 10 s. A
+	// log that reaches MaxSize in less is looked at as soon as that, but once a
+	// second at most.
 	Interval time.Duration
 	Log      *slog.Logger
 }
@@ -63,8 +68,12 @@ const (
 	// longest is the longest time between two looks, which catches what no
 	// event told of.
 	longest = 5 * time.Minute
-	// rate in bytes per second is how fast a log is expected to grow at most.
+	// rate in bytes per second is how fast a log is expected to grow at most,
+	// until it was seen to grow faster.
 	rate = 1 << 20
+	// shortest is the shortest time between two looks at a log that grows
+	// faster.
+	shortest = time.Second
 )
 
 // Rotator rotates logs. Its methods are safe for concurrent use; Run may run

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"time"
 )
@@ -30,7 +31,7 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 	if _, err := f.root.Lstat(base); errors.Is(err, fs.ErrNotExist) {
 		keep, plain = keep+1, 1
 	}
-	excess := max(len(rotated)-keep, 0)
+	excess := r.excess(f, base, rotated, keep, plain)
 	for _, name := range append(unused, names(rotated[:excess])...) {
 		if err := f.remove(name); err != nil {
 			return err
@@ -49,6 +50,31 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// excess is how many of the oldest pieces go: those beyond keep, and those for
+// which there is no room, since a container wrote far more than MaxSize before
+// it was looked at. Such pieces are never compressed, which would take longer
+// than the next one takes to be written. The last inUse pieces are not among
+// them.
+func (r *Rotator) excess(f *folder, base string, pieces []piece, keep, inUse int) int {
+	over := max(len(pieces)-keep, 0)
+	total, room := f.size(base), r.cfg.room()
+	for i := len(pieces) - 1; i >= over; i-- {
+		if total += f.size(pieces[i].name); total > room && i < len(pieces)-inUse {
+			return i + 1
+		}
+	}
+	return over
+}
+
+// room is how much the rotated logs of one container may take on the disk.
+func (c *Config) room() int64 {
+	pieces := 2 * int64(c.MaxFiles)
+	if c.MaxSize < 0 || c.MaxSize > math.MaxInt64/pieces {
+		return math.MaxInt64
+	}
+	return c.MaxSize * pieces
 }
 
 // swap renames the log and has the runtime begin a new one.

@@ -3,6 +3,7 @@ package logrotate
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,6 +86,61 @@ func TestRotations(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Pieces that have grown far larger than the limit leave room for fewer, and the
+// older ones are removed instead of being compressed.
+func TestLargePieces(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		maxSize int64
+		want    []string // after four rotations
+	}{
+		{"as large as the limit", 5000, []string{"0.log", "0.log.20000101-000000.gz", "0.log.20000101-000100.gz", "0.log.20000101-000200.gz", "0.log.20000101-000300"}},
+		{"twice as large", 2500, []string{"0.log", "0.log.20000101-000000.gz", "0.log.20000101-000100.gz", "0.log.20000101-000200.gz", "0.log.20000101-000300"}},
+		{"ten times as large", 500, []string{"0.log", "0.log.20000101-000300"}},
+		{"never by itself", -1, []string{"0.log", "0.log.20000101-000000.gz", "0.log.20000101-000100.gz", "0.log.20000101-000200.gz", "0.log.20000101-000300"}},
+		{"no limit of use", math.MaxInt64, []string{"0.log", "0.log.20000101-000000.gz", "0.log.20000101-000100.gz", "0.log.20000101-000200.gz", "0.log.20000101-000300"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Local = time.UTC
+				c := newContainer(t)
+				r := c.rotator(5)
+				r.cfg.MaxSize = tc.maxSize
+				for range 4 {
+					if err := c.file.Truncate(5000); err != nil {
+						t.Fatal(err)
+					}
+					if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Minute)
+				}
+				if diff := cmp.Diff(tc.want, c.files()); diff != "" {
+					t.Errorf("files (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// The piece that the container still writes to, since an agent was killed
+// before the reopening, is kept however large it is.
+func TestLargePieceInUse(t *testing.T) {
+	c := newContainer(t)
+	if err := c.file.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	move(t, c.path, c.path+".20260101-000000")
+	r := c.rotator(5)
+	r.cfg.MaxSize = 1000
+	if err := r.Rotate(t.Context(), "id", c.path); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"0.log", "0.log.20260101-000000"}, c.files()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
 

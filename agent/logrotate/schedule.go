@@ -16,13 +16,46 @@ type state struct {
 	size     int64 // when it was last looked at; -1 is never
 	failures int   // in a row
 	seen     bool  // in the listing under way
+
+	grows int64     // bytes in a second, as last measured
+	since time.Time // when the log had start bytes; zero is never
+	start int64
+}
+
+// measure takes in the size of a log. A rate that was higher before counts half
+// as much each time: a container that pauses is not left alone at once.
+func (s *state) measure(size int64, now time.Time) {
+	elapsed := now.Sub(s.since)
+	if !s.since.IsZero() {
+		if elapsed < shortest/4 {
+			return // too short to tell
+		}
+		growth := size - s.start
+		if growth < 0 {
+			growth = size // somebody else rotated it
+		}
+		s.grows = max(int64(float64(growth)/elapsed.Seconds()), s.grows/2)
+	}
+	s.measureFrom(size, now)
+}
+
+// measureFrom begins to measure at a size.
+func (s *state) measureFrom(size int64, now time.Time) {
+	s.start, s.since = size, now
 }
 
 // wait is how long a log of a size may be left alone: until it could have
-// reached the limit.
-func (c *Config) wait(size int64) time.Duration {
-	left := max(c.MaxSize-size, 0) / rate
-	return c.bound(time.Duration(min(left, int64(longest/time.Second))) * time.Second)
+// reached the limit. grows is how many bytes in a second it was last seen to
+// grow: one that would reach the limit in less than an interval is looked at
+// more often.
+func (c *Config) wait(size, grows int64) time.Duration {
+	left := max(c.MaxSize-max(size, 0), 0)
+	usual := c.bound(time.Duration(min(left/rate, int64(longest/time.Second))) * time.Second)
+	if grows <= rate && float64(grows)*c.Interval.Seconds() <= float64(c.MaxSize) {
+		return usual
+	}
+	reached := time.Duration(min(float64(left)/float64(grows), longest.Seconds()) * float64(time.Second))
+	return min(max(reached, shortest), usual)
 }
 
 // retry is how long to wait after the nth failure in a row.
@@ -40,8 +73,9 @@ func (c *Config) bound(d time.Duration) time.Duration {
 // wake makes logs that were at rest due again; nil is all.
 func (r *Rotator) wake(paths []string, now time.Time) {
 	soon := func(s *state) {
-		if at := now.Add(r.cfg.wait(s.size)); s.failures == 0 && at.Before(s.due) {
+		if at := now.Add(r.cfg.wait(s.size, s.grows)); s.failures == 0 && at.Before(s.due) {
 			s.due = at
+			s.measureFrom(max(s.size, 0), now) // it rested until now
 		}
 	}
 	if paths == nil {
@@ -124,12 +158,14 @@ func (r *Rotator) inspect(ctx context.Context, events growth, path string, s *st
 	case err != nil:
 		r.failed(path, s, now, err)
 		return false
-	case size >= r.cfg.MaxSize:
+	}
+	s.measure(size, now)
+	if size >= r.cfg.MaxSize {
 		return true
 	}
 	rests := size == s.size
 	s.size, s.failures = size, 0
-	s.due = now.Add(r.cfg.wait(size))
+	s.due = now.Add(r.cfg.wait(size, s.grows))
 	if !rests || !events.watch(path) || ctx.Err() != nil {
 		return false
 	}
@@ -149,7 +185,8 @@ func (r *Rotator) attempt(ctx context.Context, path string, s *state, now time.T
 		return
 	}
 	s.size, s.failures = -1, 0
-	s.due = now.Add(r.cfg.wait(0))
+	s.measureFrom(0, now)
+	s.due = now.Add(r.cfg.wait(0, s.grows))
 }
 
 func (r *Rotator) failed(path string, s *state, now time.Time, err error) {

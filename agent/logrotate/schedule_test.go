@@ -243,29 +243,141 @@ func TestNegativeSizeIsNever(t *testing.T) {
 }
 
 func TestWaits(t *testing.T) {
+	const mega = 1 << 20
 	for _, tc := range []struct {
-		name      string
-		max, size int64
-		want      time.Duration
+		name             string
+		max, size, grows int64
+		want             time.Duration
 	}{
-		{"small limit", 10 << 20, 0, 10 * time.Second},
-		{"never looked at", 10 << 20, -1, 10 * time.Second},
-		{"large limit", 100 << 20, 0, 100 * time.Second},
-		{"large limit, nearly reached", 100 << 20, 99 << 20, 10 * time.Second},
-		{"above", 10 << 20, 11 << 20, 10 * time.Second},
-		{"huge limit", 1 << 62, 0, 5 * time.Minute},
+		{"small limit", 10 * mega, 0, 0, 10 * time.Second},
+		{"never looked at", 10 * mega, -1, 0, 10 * time.Second},
+		{"large limit", 100 * mega, 0, 0, 100 * time.Second},
+		{"large limit, nearly reached", 100 * mega, 99 * mega, 0, 10 * time.Second},
+		{"above", 10 * mega, 11 * mega, 0, 10 * time.Second},
+		{"huge limit", 1 << 62, 0, 0, 5 * time.Minute},
+		{"as fast as expected", 10 * mega, 9 * mega, mega, 10 * time.Second},
+		{"fast", 10 * mega, 0, 5 * mega, 2 * time.Second},
+		{"fast, nearly reached", 10 * mega, 9 * mega, 5 * mega, time.Second},
+		{"fast, above", 10 * mega, 11 * mega, 5 * mega, time.Second},
+		{"very fast", 10 * mega, 0, 1 << 40, time.Second},
+		{"fast, large limit", 100 * mega, 0, 5 * mega, 20 * time.Second},
+		{"fast, huge limit", 1 << 62, 0, 2 * mega, 5 * time.Minute},
+		{"fast for a tiny limit", mega, 0, mega / 4, 4 * time.Second},
+		{"slow for a tiny limit", mega, 0, mega / 10, 10 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := Config{MaxSize: tc.max, Interval: 10 * time.Second}
-			if got := c.wait(tc.size); got != tc.want {
+			if got := c.wait(tc.size, tc.grows); got != tc.want {
 				t.Errorf("wait = %v, want %v", got, tc.want)
 			}
 		})
 	}
 	slow := Config{MaxSize: 1, Interval: 20 * time.Hour}
-	if slow.retry(100) != 20*time.Hour || slow.wait(0) != 20*time.Hour {
-		t.Errorf("waits %v and %v, want the interval", slow.retry(100), slow.wait(0))
+	if slow.retry(100) != 20*time.Hour || slow.wait(0, 0) != 20*time.Hour {
+		t.Errorf("waits %v and %v, want the interval", slow.retry(100), slow.wait(0, 0))
 	}
+}
+
+// grow has a container write so many bytes.
+func (c *container) grow(bytes int64) {
+	c.t.Helper()
+	info, err := c.file.Stat()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.file.Truncate(info.Size() + bytes); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// disk is what all files of a container's log have, in bytes.
+func (c *container) disk() (total int64) {
+	for _, name := range c.files() {
+		if info, err := os.Stat(filepath.Join(filepath.Dir(c.path), name)); err == nil {
+			total += info.Size()
+		}
+	}
+	return total
+}
+
+// A container that writes fast is looked at when it could have reached the
+// limit, and once it writes no more it costs as little as any other.
+func TestFastLog(t *testing.T) {
+	const mega, limit, maxFiles = 1 << 20, 1 << 20, 5
+	for _, tc := range []struct {
+		name  string
+		grows int64   // bytes in a second
+		pause int     // seconds in which it writes nothing, every other second or more
+		looks [2]int  // least and most in the minute that it writes
+		disk  float64 // most of all its files after the first 15 s, in seconds of writing
+	}{
+		{"slow", limit / 20, 0, [2]int{5, 8}, 100},
+		{"as fast as expected", limit / 10, 0, [2]int{5, 8}, 60},
+		{"fast", limit / 4, 0, [2]int{12, 25}, 30},
+		{"very fast", 100 * mega, 0, [2]int{48, 62}, 2.5},
+		{"in bursts", 100 * mega, 1, [2]int{48, 62}, 3.5},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Local = time.UTC
+				c, k := newContainer(t), newKernel()
+				r := c.rotator(maxFiles)
+				r.cfg.MaxSize = limit
+				looks := running(t, c, r, k)
+				const tick = 10 // in a second
+				var most int64
+				for i := range 60 * tick {
+					time.Sleep(time.Second / tick)
+					synctest.Wait()
+					if i > 15*tick {
+						most = max(most, c.disk())
+					}
+					if tc.pause == 0 || i/tick%(tc.pause+1) == 0 {
+						c.grow(tc.grows / tick)
+					}
+					if got := c.files(); len(got) > maxFiles {
+						t.Fatalf("files: %q", got)
+					}
+				}
+				if got := looks(); got < tc.looks[0] || got > tc.looks[1] {
+					t.Errorf("%d looks in a minute, want %v", got, tc.looks)
+				}
+				if seconds := float64(most) / float64(tc.grows); seconds > tc.disk {
+					t.Errorf("its files had %d bytes, as much as it writes in %.1f s, want %.1f", most, seconds, tc.disk)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if got := looks(); got > 25 || k.watches(c.path) == 0 {
+					t.Errorf("%d looks in two minutes after that, %d watches", got, k.watches(c.path))
+				}
+				time.Sleep(time.Hour)
+				if got := looks(); got > 13 {
+					t.Errorf("%d looks in an hour at rest", got)
+				}
+			})
+		})
+	}
+}
+
+// A log that rested is measured from when the kernel told of its growth.
+func TestFastLogAfterARest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, k := newContainer(t), newKernel()
+		r := c.rotator(5)
+		running(t, c, r, k)
+		time.Sleep(4*time.Minute + time.Second/2)
+		k.tell(c.path)
+		for range 10 {
+			time.Sleep(time.Second)
+			c.grow(8 << 20)
+		}
+		synctest.Wait()
+		time.Sleep(time.Second / 10)
+		synctest.Wait()
+		if got := r.logs[c.path].grows >> 20; got < 6 || got > 8 {
+			t.Errorf("it grows by %d MiB in a second, want 8", got)
+		}
+	})
 }
 
 // Inotify has no virtual time, so this waits for real events.
