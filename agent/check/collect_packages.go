@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // runtimePackages are the distribution's packages that a node's containers run
@@ -16,7 +17,9 @@ import (
 var runtimePackages = []string{"containerd", "crun", "runc"}
 
 // cvePattern is the name of a vulnerability in a changelog.
-var cvePattern = regexp.MustCompile(`\bCVE-\d{4}-\d{4,7}\b`)
+var cvePattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\bCVE-\d{4}-\d{4,7}\b`)
+})
 
 // packages reads dpkg's list of what is installed. It is empty on a system
 // without dpkg.
@@ -83,7 +86,7 @@ func (t tree) changelog(name string) (found bool, cves []string) {
 	if err != nil {
 		return false, nil
 	}
-	for _, cve := range cvePattern.FindAllString(string(text), -1) {
+	for _, cve := range cvePattern().FindAllString(string(text), -1) {
 		if !slices.Contains(cves, cve) {
 			cves = append(cves, cve)
 		}

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // release is a version of containerd, runc or crun.
@@ -26,19 +27,29 @@ const (
 	custom
 )
 
+// The patterns are compiled when they are first used: what runs at the start of
+// the agent and of its CNI plugin does not need them.
 var (
-	releasePattern    = regexp.MustCompile(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(.*)$`)
-	preReleasePattern = regexp.MustCompile(`^[-~](alpha|beta|rc)[.\d]*$`)
+	releasePattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(.*)$`)
+	})
+	preReleasePattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[-~](alpha|beta|rc)[.\d]*$`)
+	})
 	// packagedPattern is Debian's repacked sources, then a revision: +ds1-2+b4,
 	// ~ds1-6+deb13u1, -0ubuntu1~24.04.1, -1.el9.
-	packagedPattern = regexp.MustCompile(`^([~+](ds|dfsg|git)[.\da-f]*)?-\d[-+~.\w]*$`)
+	packagedPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([~+](ds|dfsg|git)[.\da-f]*)?-\d[-+~.\w]*$`)
+	})
 	// describedPattern is git describe's: commits after a release.
-	describedPattern = regexp.MustCompile(`^-\d+-g[0-9a-f]{4,40}([-.+](m|dirty))?$`)
+	describedPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^-\d+-g[0-9a-f]{4,40}([-.+](m|dirty))?$`)
+	})
 )
 
 // parseRelease reports false where text does not begin with a version.
 func parseRelease(text string) (release, bool) {
-	m := releasePattern.FindStringSubmatch(strings.TrimSpace(text))
+	m := releasePattern().FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
 		return release{}, false
 	}
@@ -47,11 +58,11 @@ func parseRelease(text string) (release, bool) {
 		*number, _ = strconv.Atoi(m[i+1]) // at most six digits, or none
 	}
 	switch rest := m[4]; {
-	case rest == "", describedPattern.MatchString(rest):
+	case rest == "", describedPattern().MatchString(rest):
 		r.build = upstream
-	case preReleasePattern.MatchString(rest):
+	case preReleasePattern().MatchString(rest):
 		r.build = preRelease
-	case packagedPattern.MatchString(rest):
+	case packagedPattern().MatchString(rest):
 		r.build = packaged
 	default:
 		r.build = custom

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -195,7 +196,9 @@ func (c *checker) limits(kc *kubelet.KubeletConfiguration) {
 
 // sysctlPattern is a name of segments that dots or slashes part, with a star
 // at the end for all that begins so.
-var sysctlPattern = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`)
+var sysctlPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`)
+})
 
 // maxSysctl bounds a sysctl's name, in bytes
 // (pkg/apis/core/validation: SysctlMaxLength).
@@ -216,7 +219,7 @@ func (c *checker) sysctl(path, pattern string) {
 	known := slices.ContainsFunc(namespaced, func(group string) bool {
 		return name == group || (strings.HasSuffix(group, ".") && strings.HasPrefix(name, group))
 	})
-	if !known || len(pattern) > maxSysctl || !sysctlPattern.MatchString(pattern) {
+	if !known || len(pattern) > maxSysctl || !sysctlPattern().MatchString(pattern) {
 		c.invalid(path, pattern, "a sysctl that belongs to a pod alone, such as net.core.somaxconn, or a pattern such as kernel.msg*")
 	}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"regexp"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubelet "k8s.io/kubelet/config/v1beta1"
@@ -9,7 +10,9 @@ import (
 
 // cpuList is the kernel's list of CPUs (cpuset(7)). Which of them the machine
 // has shows when the agent starts.
-var cpuList = regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
+var cpuList = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
+})
 
 // static is the value of cpuManagerPolicy by which containers have CPUs alone.
 const static = "static"
@@ -20,7 +23,7 @@ func (c *checker) cpus(kc *kubelet.KubeletConfiguration) {
 		c.invalid("cpuManagerPolicyOptions", "set", "absent unless cpuManagerPolicy is "+static)
 	}
 	if kc.ReservedSystemCPUs != "" {
-		if !cpuList.MatchString(kc.ReservedSystemCPUs) {
+		if !cpuList().MatchString(kc.ReservedSystemCPUs) {
 			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "a list of CPUs such as 0-1,3")
 		}
 		if kc.SystemReservedCgroup != "" || kc.KubeReservedCgroup != "" {

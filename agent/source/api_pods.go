@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -95,10 +94,6 @@ func later(a, b string) bool {
 	return order > 0 || (err != nil && a != b)
 }
 
-// uidPattern is that of package manifest: a UID becomes a folder's name, a
-// part of a cgroup's, and the value of a label.
-var uidPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
-
 // maxFileName is NAME_MAX; the pod's log folder is NAMESPACE_NAME_UID.
 const maxFileName = 255
 
@@ -112,7 +107,7 @@ func (s *apiPods) judge(p, old *v1.Pod) (sane bool, told string) {
 	}
 	fault := ""
 	switch {
-	case !uidPattern.MatchString(string(p.UID)):
+	case !manifest.IsUID(p.UID):
 		fault = "its UID is no name of a file"
 	case len(validation.IsDNS1123Subdomain(p.Name)) > 0:
 		fault = "its name is none"

@@ -165,6 +165,32 @@ func TestErrorsHaveOneLogKey(t *testing.T) {
 	}
 }
 
+// TestPatternsAreCompiledLate fails for a regular expression that is compiled
+// when its package is initialized: the agent, the CNI plugin and each command
+// would spend time on it at their start. sync.OnceValue compiles it at its first
+// use.
+func TestPatternsAreCompiledLate(t *testing.T) {
+	early := regexp.MustCompile(`(?m)^(var \w+|\t\w+) *= regexp\.MustCompile`)
+	// Only tests import it.
+	const lint = "agent/metric/lint"
+	for _, p := range goList(t, "./...") {
+		short := strings.TrimPrefix(p.ImportPath, module)
+		if layerOf(short) < 0 || short == lint {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			path := filepath.Join(p.Dir, name)
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, found := range early.FindAll(data, -1) {
+				t.Errorf("%s: %q is compiled at the start: use sync.OnceValue", path, found)
+			}
+		}
+	}
+}
+
 // TestDependencies fails when the binary links a package that the list does
 // not have, or no longer links one that it has: growth is a decision.
 func TestDependencies(t *testing.T) {

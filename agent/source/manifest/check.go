@@ -2,10 +2,10 @@ package manifest
 
 import (
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -97,10 +97,20 @@ func oneOf[T ~string](c *checks, path *field.Path, value T, allowed ...T) {
 	}
 }
 
-// uidPattern is narrower than what an API server allows in
-// metadata.uid, which is anything: the UID becomes a folder's name, a part
-// of a cgroup's and the value of a label.
-var uidPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+// IsUID reports whether a UID has at most 63 letters, digits and '-', with a
+// letter or digit at both ends. An API server allows anything; here the UID
+// becomes a folder's name, a part of a cgroup's and the value of a label.
+func IsUID(uid types.UID) bool {
+	for i := range len(uid) {
+		switch c := uid[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '-' && i > 0 && i < len(uid)-1:
+		default:
+			return false
+		}
+	}
+	return uid != "" && len(uid) <= 63
+}
 
 func isName(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 

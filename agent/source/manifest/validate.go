@@ -38,7 +38,7 @@ func (c *checks) metadata(p *v1.Pod) {
 	path := field.NewPath("metadata")
 	c.name(path.Child("name"), p.Name, validation.IsDNS1123Subdomain)
 	c.name(path.Child("namespace"), p.Namespace, validation.IsDNS1123Label)
-	if !uidPattern.MatchString(string(p.UID)) {
+	if !IsUID(p.UID) {
 		c.add(field.Invalid(path.Child("uid"), p.UID, "must have at most 63 letters, digits and '-', with a letter or digit at both ends"))
 	}
 	// The pod's log folder is NAMESPACE_NAME_UID.

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"regexp"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -30,14 +31,16 @@ func (c *checks) handlers(container *v1.Container, spec *v1.PodSpec, path *field
 func (c *checks) stopSignal(signal v1.Signal, spec *v1.PodSpec, path *field.Path) {
 	if spec.OS == nil {
 		c.add(field.Forbidden(path, "may not be set for containers with empty `spec.os.name`"))
-	} else if !signalPattern.MatchString(string(signal)) {
+	} else if !signalPattern().MatchString(string(signal)) {
 		c.add(field.Invalid(path, signal, "must be the name of a signal, such as SIGTERM or SIGRTMIN+3"))
 	}
 }
 
 // signalPattern is the form of the API's constants; which there are, the
 // runtime knows.
-var signalPattern = regexp.MustCompile(`^SIG([A-Z]+[0-9]*|RTMIN\+[0-9]{1,2}|RTMAX-[0-9]{1,2})$`)
+var signalPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^SIG([A-Z]+[0-9]*|RTMIN\+[0-9]{1,2}|RTMAX-[0-9]{1,2})$`)
+})
 
 // noHandlers refuses probes and hooks where nothing would run them.
 func (c *checks) noHandlers(container *v1.Container, path *field.Path) {

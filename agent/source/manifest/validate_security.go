@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -19,7 +20,9 @@ const (
 )
 
 // sysctlPattern is a name in either of its forms, with dots or slashes.
-var sysctlPattern = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+var sysctlPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+})
 
 func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
 	c.hostUsers(spec, path)
@@ -88,8 +91,8 @@ func (c *checks) sysctls(sysctls []v1.Sysctl, spec *v1.PodSpec, path *field.Path
 		case sysctl.Name == "":
 			c.add(field.Required(at, ""))
 			continue
-		case len(sysctl.Name) > maxSysctlName || !sysctlPattern.MatchString(sysctl.Name):
-			c.add(field.Invalid(at, sysctl.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlPattern)))
+		case len(sysctl.Name) > maxSysctlName || !sysctlPattern().MatchString(sysctl.Name):
+			c.add(field.Invalid(at, sysctl.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlPattern())))
 		}
 		c.once(at, sysctl.Name, names)
 		c.noControl(path.Index(i).Child("value"), sysctl.Value)
