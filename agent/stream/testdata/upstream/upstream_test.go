@@ -21,11 +21,14 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -81,7 +84,13 @@ func (c commands) Attach(ctx context.Context, id string, in io.Reader, out, errs
 	return c.Exec(ctx, id, []string{"cat"}, in, out, errs, tty, resize)
 }
 
+// refusedPort is one that nobody listens at.
+const refusedPort = 1
+
 func (commands) PortForward(_ context.Context, sandbox string, port int32, conn io.ReadWriteCloser) error {
+	if port == refusedPort {
+		return errors.New("connect: connection refused")
+	}
 	fmt.Fprintf(conn, "port %d of %s: ", port, sandbox)
 	_, err := io.Copy(conn, conn)
 	return err
@@ -291,6 +300,120 @@ func TestPortForward(t *testing.T) {
 	close(stop)
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// forwarding is a session of port-forward, whose connections the test opens as
+// kubectl does.
+type forwarding struct {
+	t     *testing.T
+	conn  httpstream.Connection
+	count int
+}
+
+func (f *forwarding) create(kind string, port int) (httpstream.Stream, error) {
+	headers := http.Header{}
+	headers.Set(v1.StreamType, kind)
+	headers.Set(v1.PortHeader, strconv.Itoa(port))
+	headers.Set(v1.PortForwardRequestIDHeader, strconv.Itoa(f.count))
+	return f.conn.CreateStream(headers)
+}
+
+// connect opens a connection to a port. Of one that is refused at once there may
+// be no data stream any more.
+func (f *forwarding) connect(port int) (data, failure httpstream.Stream) {
+	f.t.Helper()
+	f.count++
+	failure, err := f.create(v1.StreamTypeError, port)
+	if err != nil {
+		f.t.Fatalf("connection %d: %v", f.count, err)
+	}
+	if err := failure.Close(); err != nil { // nothing is written to it
+		f.t.Fatal(err)
+	}
+	if data, err = f.create(v1.StreamTypeData, port); err != nil && port != refusedPort {
+		f.t.Fatalf("connection %d: %v", f.count, err)
+	}
+	return data, failure
+}
+
+// ends reads both streams of a connection to their end.
+func (f *forwarding) ends(data, failure httpstream.Stream, want string) {
+	f.t.Helper()
+	got, err := io.ReadAll(data)
+	told, errOfFailure := io.ReadAll(failure)
+	if err := errors.Join(err, errOfFailure); err != nil || string(got) != want || len(told) > 0 {
+		f.t.Errorf("of %d connections one has %q and %q, %v; want %q", f.count, got, told, err, want)
+	}
+	f.conn.RemoveStreams(data, failure)
+}
+
+// TestPortForwardConnections: each connection of a session is for itself. One
+// that the port refuses ends no other one and not the session, and there may be
+// many, one after the other and at once.
+func TestPortForwardConnections(t *testing.T) {
+	config := node(t)
+	transport, upgrader, err := spdy.RoundTripperFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(config.Host + "/portForward/ns/pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, _, err := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u).Dial(portforward.PortForwardProtocolV1Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	f := &forwarding{t: t, conn: conn}
+	const hello = "port 8080 of sandbox: "
+	// The client's library passes nothing on while something is not read.
+	lasting, itsFailure := f.connect(8080)
+	if _, err := io.ReadFull(lasting, make([]byte, len(hello))); err != nil {
+		t.Fatal(err)
+	}
+	for range 25 {
+		_, failure := f.connect(refusedPort)
+		if told, _ := io.ReadAll(failure); len(told) > 0 && !strings.Contains(string(told), "connection refused") {
+			t.Errorf("the refused connection says %q", told)
+		}
+		data, failure := f.connect(8080)
+		if _, err := io.WriteString(data, "there and back"); err != nil {
+			t.Fatal(err)
+		}
+		if err := data.Close(); err != nil {
+			t.Fatal(err)
+		}
+		f.ends(data, failure, hello+"there and back")
+	}
+	var all sync.WaitGroup
+	var open []httpstream.Stream
+	for range 25 {
+		data, failure := f.connect(8080)
+		open = append(open, data)
+		all.Go(func() { f.ends(data, failure, hello+"at once") })
+	}
+	for _, data := range open {
+		if _, err := io.WriteString(data, "at once"); err != nil {
+			t.Fatal(err)
+		}
+		if err := data.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all.Wait()
+	if _, err := io.WriteString(lasting, "still there"); err != nil {
+		t.Fatal(err)
+	}
+	if err := lasting.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.ends(lasting, itsFailure, "still there")
+	select {
+	case <-conn.CloseChan():
+		t.Error("the session has ended")
+	default:
 	}
 }
 
