@@ -12,13 +12,17 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/action"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/conformance"
 	"github.com/tinylet/tinylet/agent/container/cri"
@@ -240,6 +244,54 @@ func TestExecEnds(t *testing.T) {
 			t.Errorf("without a runtime: %v", err)
 		}
 		server.Start(t)
+	}
+}
+
+// A probe's command leaves a child that holds its output: the runtime passes on
+// what there is and never ends its answer. Each probe fails by its own timeout,
+// and neither a call nor a goroutine is left.
+func TestProbesOfAnOutputThatNeverEnds(t *testing.T) {
+	const probes = 24
+	var open atomic.Int32
+	hung := rawServer(t, func(w http.ResponseWriter, r *http.Request) {
+		open.Add(1)
+		defer open.Add(-1)
+		w.Header().Set("Content-Type", "application/grpc")
+		message(w, 1<<20)
+		_, _ = w.Write(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.BytesType), 1<<19))
+		_, _ = w.Write([]byte("the command's own output"))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	d := newDriver(t, cri.Config{RuntimeEndpoint: hung, Timeout: 10 * time.Millisecond})
+	runner := action.New(action.Config{Exec: d})
+	round := func() {
+		var all sync.WaitGroup
+		for range probes {
+			all.Go(func() {
+				h := &v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "sleep infinity &"}}}
+				got, err := runner.Probe(t.Context(), h, action.Target{ContainerID: "c", Container: &v1.Container{}}, 40*time.Millisecond)
+				if err != nil || got.Status != action.Failure || !strings.Contains(got.Output, "timed out after 40ms") {
+					t.Errorf("%v %q, %v", got.Status, got.Output, err)
+				}
+			})
+		}
+		all.Wait()
+		until(t, "the end of the calls", func() bool { return open.Load() == 0 })
+	}
+	round() // opens the connection
+	before := runtime.NumGoroutine()
+	round()
+	until(t, "the end of the goroutines", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// until polls for what goroutines bring about.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 30 s for %s", what)
+		}
 	}
 }
 
