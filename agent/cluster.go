@@ -114,7 +114,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.registrar = registrar.New(registrar.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
 		Looked: func() { // each nodeStatusUpdateFrequency
-			p.evictions.look()
+			p.looked()
 			c.inputs.checkAddresses()
 		},
 		Inputs: c.inputs.get,

@@ -144,6 +144,10 @@ func (e *evictions) look() {
 	}
 }
 
+// looked has the node looked at soon, after the agent was awake for something
+// else. Disk eviction depends on these calls.
+func (p *parts) looked() { p.evictions.look() }
+
 // under are the pressures that the node is under.
 func (e *evictions) under() evict.Conditions {
 	if loop := e.loop.Load(); loop != nil {

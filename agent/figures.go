@@ -43,10 +43,7 @@ func newFigures(cfg *config.Config, view *view, p *parts, log *slog.Logger) (*fi
 	f := &figures{view: view, machine: node.ReadFacts(node.Roots{})}
 	c := stats.Config{
 		Node: cfg.NodeName, Groups: view.tree, Machine: f.readMachine, System: f.system,
-		Pods: func(ctx context.Context) ([]stats.Pod, error) {
-			p.evictions.look() // whoever asks has woken the agent
-			return f.pods(ctx)
-		},
+		Pods: f.pods, Looked: p.looked,
 		Network: f.network, PodDisk: p.podDisk, NodeDisk: p.disks.Node, Device: rootDevice(cfg.Paths.Root), Log: log,
 	}
 	var err error

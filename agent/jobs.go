@@ -39,17 +39,15 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 		Saved: saved, Save: save, BootID: bootID(),
 	})
 	p.rotator, err = logrotate.New(logrotate.Config{
-		Reopen: rt,
-		Containers: func() []logrotate.Log {
-			p.evictions.look() // a log has grown
-			return view.logs()
-		},
-		MaxSize:  cfg.LogMaxBytes(),
-		MaxFiles: int(*kubelet.ContainerLogMaxFiles),
-		Notify:   p.statuses.Notify,
-		Workers:  int(*kubelet.ContainerLogMaxWorkers),
-		Interval: kubelet.ContainerLogMonitorInterval.Duration,
-		Log:      log,
+		Reopen:     rt,
+		Containers: view.logs,
+		Looked:     p.looked, // a log has grown
+		MaxSize:    cfg.LogMaxBytes(),
+		MaxFiles:   int(*kubelet.ContainerLogMaxFiles),
+		Notify:     p.statuses.Notify,
+		Workers:    int(*kubelet.ContainerLogMaxWorkers),
+		Interval:   kubelet.ContainerLogMonitorInterval.Duration,
+		Log:        log,
 	})
 	if err != nil {
 		return err
@@ -71,13 +69,13 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 	if below != nil && view.tree != nil {
 		p.lost = lost.New(lost.Config{
 			Running: func(ctx context.Context) []lost.Container {
-				p.evictions.look() // once a minute, also on a board alone
 				orphans, err := view.orphans(ctx, rt)
 				if err != nil && ctx.Err() == nil {
 					log.Debug("containers of pods that nobody knows are looked for again", "error", err)
 				}
 				return append(view.running(), orphans...)
 			},
+			Looked:    p.looked, // once a minute, also on a board alone
 			Populated: view.tree.Populated, Containers: rt, Tasks: below,
 			Wake: p.wake, Events: p.events, Log: log,
 		})

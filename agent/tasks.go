@@ -49,6 +49,9 @@ type failure struct {
 	since   time.Time // this run's begin
 }
 
+// over reports whether the task runs, and has run well since.
+func (f failure) over(now time.Time) bool { return !f.waiting && now.Sub(f.since) >= wellAfter }
+
 // run runs the task, again and again if it must, until ctx ends.
 func (s *supervisor) run(ctx context.Context, t *task) {
 	for times := 0; ; {
@@ -101,9 +104,12 @@ func loud(n int) slog.Level {
 }
 
 // note remembers how a task does; the zero failure is that it has no more to do.
+// Failures that are over are forgotten.
 func (s *supervisor) note(name string, f failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(s.failing, func(_ string, f failure) bool { return f.over(now) })
 	if f.times == 0 {
 		delete(s.failing, name)
 		return
@@ -115,7 +121,7 @@ func (s *supervisor) note(name string, f failure) {
 }
 
 // Healthy fails while a task waits to be run again, or has ended early more
-// than once and not run well since.
+// than once and not run well since. It changes nothing.
 func (s *supervisor) Healthy(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,9 +131,7 @@ func (s *supervisor) Healthy(now time.Time) error {
 		switch {
 		case f.waiting:
 			bad = append(bad, fmt.Sprintf("%s does not run (ended early %s): %v", name, count(f.times), f.err))
-		case now.Sub(f.since) >= wellAfter:
-			delete(s.failing, name)
-		case f.times > 1:
+		case f.times > 1 && !f.over(now):
 			bad = append(bad, fmt.Sprintf("%s was restarted (ended early %s): %v", name, count(f.times), f.err))
 		}
 	}

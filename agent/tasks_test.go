@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,6 +92,27 @@ func TestTaskThatEndsEarlyIsRestarted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHealthyChangesNothing asks how tasks do at different times. What is over is
+// forgotten when another task fails.
+func TestHealthyChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s supervisor
+		start := time.Now()
+		s.note("poller", failure{times: 2, err: errors.New("no epoll"), since: start})
+		if err := s.Healthy(start.Add(wellAfter)); err != nil {
+			t.Errorf("a task that has run well since: %v", err)
+		}
+		if err := s.Healthy(start); err == nil || !strings.HasPrefix(err.Error(), "poller was restarted") {
+			t.Errorf("after somebody has asked: %v", err)
+		}
+		time.Sleep(wellAfter)
+		s.note("probes", failure{times: 1, err: errors.New("no"), waiting: true})
+		if names := slices.Collect(maps.Keys(s.failing)); !slices.Equal(names, []string{"probes"}) {
+			t.Errorf("remembered are %v", names)
+		}
+	})
 }
 
 // TestBackoffBeginsAnew has a task that fails after it has run well.

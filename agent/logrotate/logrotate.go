@@ -42,6 +42,9 @@ type Config struct {
 	// Containers lists the logs of the containers that run. It is called from
 	// Run whenever a log is due and after Notify; it must not block for long.
 	Containers func() []Log
+	// Looked is called after each look at the logs that are due: for checks that
+	// are due whenever the agent is awake. It must not block. nil is none.
+	Looked func()
 	// Notify fills a slot after each change of what Containers lists, until
 	// cancel is called. nil never does: a container that has started is then
 	// found within five minutes.
@@ -136,6 +139,9 @@ func (r *Rotator) Run(ctx context.Context) error {
 			r.wake(events.take(), time.Now())
 		}
 		timer.Reset(r.look(ctx, events, time.Now()))
+		if r.cfg.Looked != nil {
+			r.cfg.Looked()
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,6 +101,21 @@ func grow(t *testing.T, c *container, size int64) {
 	if err := c.file.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestLooked is called behind each look.
+func TestLooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, k := newContainer(t), newKernel()
+		r, looked := c.rotator(5), atomic.Int32{}
+		r.cfg.Looked = func() { looked.Add(1) }
+		looks := running(t, c, r, k)
+		time.Sleep(2*longest + time.Minute)
+		synctest.Wait()
+		if got, want := int(looked.Load()), looks(); got != want || got < 3 {
+			t.Errorf("Looked was called %d times for %d looks", got, want)
+		}
+	})
 }
 
 func TestLogAtRestIsLeftAlone(t *testing.T) {

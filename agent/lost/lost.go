@@ -52,10 +52,13 @@ type Container struct {
 	Cgroup string
 }
 
-// Config is what a Finder works with. All fields are required.
+// Config is what a Finder works with. All fields but Looked are required.
 type Config struct {
 	// Running lists the containers.
 	Running func(context.Context) []Container
+	// Looked is called after each look, once a minute: for checks that are due
+	// whenever the agent is awake. It must not block. nil is none.
+	Looked func()
 	// Populated says whether a group or one below it has processes; one that
 	// does not exist has none.
 	Populated func(cgroup string) (bool, error)
@@ -109,6 +112,9 @@ func (f *Finder) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-ticker.C:
 			f.look(ctx)
+			if f.cfg.Looked != nil {
+				f.cfg.Looked()
+			}
 		}
 	}
 }

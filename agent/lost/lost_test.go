@@ -76,6 +76,19 @@ const (
 	exited = runtimeapi.ContainerState_CONTAINER_EXITED
 )
 
+// TestLooked is called behind each look, also where no container runs.
+func TestLooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, looked := finder(&node{}), 0
+		f.cfg.Looked = func() { looked++ }
+		ctx, cancel := context.WithTimeout(t.Context(), 3*look+time.Second)
+		defer cancel()
+		if err := f.Run(ctx); !errors.Is(err, context.DeadlineExceeded) || looked != 3 {
+			t.Errorf("Looked was called %d times in three minutes: %v", looked, err)
+		}
+	})
+}
+
 func TestFinder(t *testing.T) {
 	lost := node{statusRuns: true, state: runs, ended: true}
 	healed := []string{"list id", "ask id", "end sandbox", "ContainerLost p"}

@@ -41,6 +41,9 @@ type gathered struct {
 // gather reads all groups. A group that is gone is left out, as is one that
 // cannot be read; only that is told in the log.
 func (s *Stats) gather(ctx context.Context, parts cgroups.Parts) (*gathered, error) {
+	if s.cfg.Looked != nil {
+		defer s.cfg.Looked()
+	}
 	machine, err := s.cfg.Machine()
 	if err != nil {
 		return nil, fmt.Errorf("gather figures: the machine: %w", err)

@@ -44,6 +44,10 @@ type Config struct {
 	// namespace and of containers in a pod must be unique: of a container's
 	// attempts only the last.
 	Pods func(context.Context) ([]Pod, error)
+	// Looked is called after each time that all groups were read, or could not
+	// be: for checks that are due whenever the agent is awake. It must not
+	// block. nil is none.
+	Looked func()
 	// System answers groups beside the pods', such as the agent's own; one
 	// without a path is left out. It is called behind Pods. May be nil.
 	System func() []Group

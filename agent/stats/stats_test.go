@@ -194,6 +194,8 @@ func TestGroupsThatAreGone(t *testing.T) {
 func TestNothingCanBeRead(t *testing.T) {
 	errRuntime := errors.New("the runtime does not answer")
 	b := newBoard(t)
+	looked := 0
+	b.cfg.Looked = func() { looked++ }
 	b.cfg.Pods = func(context.Context) ([]Pod, error) { return nil, errRuntime }
 	s := b.stats(t)
 	var out bytes.Buffer
@@ -210,6 +212,22 @@ func TestNothingCanBeRead(t *testing.T) {
 	b.cfg.Machine = func() (Machine, error) { return Machine{}, errProc }
 	if _, err := b.stats(t).Summary(t.Context(), true); !errors.Is(err, errProc) {
 		t.Errorf("summary: %v", err)
+	}
+	if looked != 4 {
+		t.Errorf("Looked was called for %d of 4 requests", looked)
+	}
+}
+
+// TestLooked is called for each request behind which groups are read.
+func TestLooked(t *testing.T) {
+	b := newBoard(t)
+	looked := 0
+	b.cfg.Looked = func() { looked++ }
+	s := b.stats(t)
+	cadvisor(t, s)
+	resource(t, s)
+	if _, err := s.Summary(t.Context(), false); err != nil || looked != 3 {
+		t.Errorf("Looked was called for %d of 3 requests: %v", looked, err)
 	}
 }
 
