@@ -5,6 +5,6 @@
 // is net/podnet's, in the plugin's process.
 //
 // It waits for events alone: the node's pod networks, a change of the links to
-// the world, a change of the rules by somebody else; a slow look each ten
-// minutes is the net below them.
+// the world, a change of the rules by somebody else, a change of the files that
+// it keeps for the runtime; a slow look each ten minutes is the net below them.
 package network

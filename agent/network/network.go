@@ -84,10 +84,13 @@ type Config struct {
 // Network keeps the pods' network as it should be. Its methods never block
 // but for Run.
 type Network struct {
-	cfg  Config
-	news chan struct{} // one slot: look again
+	cfg   Config
+	news  chan struct{} // one slot: look again
+	files watcher       // nil where files are not watched
 
 	mu       sync.Mutex
+	watched  []string       // the folders of files that are kept in place
+	written  []byte         // what the file is to say
 	assigned []netip.Prefix // by the API server
 	doubt    error          // what the API server has told, and that is no use
 	direct   []netip.Prefix
@@ -97,6 +100,8 @@ type Network struct {
 	// Of Run alone.
 	folder  folder // of network configurations
 	places  places
+	kept    bool       // the files there are kept in place
+	was     cni.Config // what the file said when it was last there
 	opened  cni.Config // what pods is of
 	pods    Pods
 	said    string    // the mode that the log has told
@@ -107,6 +112,8 @@ type Network struct {
 	backoff apiclient.Backoff
 	late    []byte    // what the file is to say in a while
 	spared  time.Time // when it was last written for Direct alone
+
+	unwatched string // the error that the log has told
 }
 
 // New makes a Network; nothing is read or changed yet.
@@ -115,7 +122,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, errors.New("network: the pods' network, the runtime's containers, a recorder of events and a log are needed")
 	}
 	return &Network{
-		cfg: cfg, news: make(chan struct{}, 1),
+		cfg: cfg, news: make(chan struct{}, 1), files: &inotify{},
 		backoff: apiclient.Backoff{Max: slowLook},
 	}, nil
 }
@@ -158,7 +165,12 @@ func (n *Network) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	for _, watch := range n.cfg.Watches {
-		beside.Go(func() { n.watch(ctx, watch) })
+		beside.Go(func() { n.watch(ctx, watch, n.moved) })
+	}
+	if n.files != nil {
+		beside.Go(func() {
+			n.watch(ctx, func(ctx context.Context, _ func()) error { return n.watchFiles(ctx) }, n.Look)
+		})
 	}
 	defer n.close()
 	defer n.finish()
@@ -168,7 +180,8 @@ func (n *Network) Run(ctx context.Context) error {
 		if ctx.Err() == nil {
 			n.tell(err)
 		}
-		if !n.rest(ctx, n.wait(err, first)) || !pause(ctx, between-time.Since(began)) {
+		fresh := n.place()
+		if !n.rest(ctx, n.wait(err, first || fresh)) || !pause(ctx, between-time.Since(began)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -242,14 +255,20 @@ func (n *Network) look(ctx context.Context) error {
 		return err
 	}
 	was, ours := recall(data)
+	if data == nil {
+		was = n.was // somebody has deleted the file
+	}
+	n.was = was
 	others := foreign(names, func() bool { return ours })
 	networks := n.folder.networks(others)
 	mode := Decide(n.cfg.Settings.Mode, networks)
 	n.announce(mode, others, networks)
+	n.kept = mode != config.NetworkCNI
 	switch mode {
 	case config.NetworkCNI:
 		if ours {
 			_, err = n.folder.remove()
+			n.was = cni.Config{}
 		}
 		n.late = nil
 		n.leave(ctx, was)
@@ -383,10 +402,16 @@ func (n *Network) collect(ctx context.Context) (empty bool, err error) {
 
 // write makes the file say data, which c is written as.
 func (n *Network) write(data []byte, c cni.Config) error {
+	n.mu.Lock()
+	n.written = data
+	n.mu.Unlock()
 	changed, err := n.folder.write(data)
 	if changed {
 		n.cfg.Log.Info("network configuration is written", "file", filepath.Join(n.folder.path, FileName), "networks", subnets(c.Ranges))
 		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", configured(c))
+	}
+	if err == nil {
+		n.was = c
 	}
 	return err
 }

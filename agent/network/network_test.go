@@ -100,6 +100,7 @@ func newLab(t *testing.T, change func(*Config)) *lab {
 	if l.Network, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
+	l.files = nil // the kernel does not wait in virtual time
 	return l
 }
 

@@ -84,17 +84,19 @@ const (
 // errEnded says that a watch gave no reason.
 var errEnded = errors.New("the watch has ended by itself")
 
+// moved is told of a change of what the host has.
+func (n *Network) moved() {
+	n.Look()
+	if n.cfg.Moved != nil {
+		n.cfg.Moved()
+	}
+}
+
 // watch runs one watch until ctx ends. One that breaks off is begun again, and
 // the log told once until one has lasted; while there is none, the slow look is
 // left. A kernel without the protocol is not asked again: each time it would
 // look for a module.
-func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error) {
-	told := func() {
-		n.Look()
-		if n.cfg.Moved != nil {
-			n.cfg.Moved()
-		}
-	}
+func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error, told func()) {
 	backoff := apiclient.Backoff{First: watchFirst, Max: watchMax}
 	began := time.Now()
 	err := watch(ctx, told)

@@ -1,0 +1,190 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/net/cni"
+)
+
+// Waits before a file that was deleted or overwritten is written again. The
+// first is none. While somebody does it again and again, the next are at most
+// firstRestore and double up to slowLook; slowLook without a change ends that.
+const firstRestore = 2 * time.Second
+
+// watcher tells of changes in folders.
+type watcher interface {
+	// run tells the path of each file or folder that has changed, "" where some
+	// were missed, until ctx ends. It returns nil then. Begun is called before
+	// that if place was called already, which had no effect.
+	run(ctx context.Context, begun func(), changed chan<- string) error
+	// place has these folders watched and no others. Fresh reports that one of
+	// them was not watched before, so that a change may have been missed.
+	place(folders []string) (fresh bool, err error)
+}
+
+// watchFiles has n look when somebody deletes or changes the network
+// configuration, the plugin's link or the script of the plugin loopback.
+func (n *Network) watchFiles(ctx context.Context) error {
+	changed := make(chan string)
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { ended <- n.files.run(ctx, n.Look, changed) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	backoff := apiclient.Backoff{First: firstRestore, Max: slowLook}
+	var last time.Time
+	var due <-chan time.Time // nil while no file has changed
+	for {
+		select {
+		case err := <-ended:
+			ended <- nil
+			return err
+		case path := <-changed:
+			if due != nil || !n.concerns(path) {
+				continue
+			}
+			wait := time.Duration(0)
+			if time.Since(last) < slowLook {
+				wait = backoff.Next()
+			} else {
+				backoff.Reset()
+			}
+			due = time.After(wait)
+		case <-due:
+			due, last = nil, time.Now()
+			n.Look()
+		}
+	}
+}
+
+// concerns reports whether a changed path is of a file that is kept in place and
+// that is not as it should be, or is the folder of one.
+func (n *Network) concerns(path string) bool {
+	n.mu.Lock()
+	folders, written := n.watched, n.written
+	n.mu.Unlock()
+	if path == "" || slices.Contains(folders, path) {
+		return true
+	}
+	switch filepath.Base(path) {
+	case FileName:
+		data, err := folder{filepath.Dir(path)}.read()
+		return err != nil || !bytes.Equal(data, written)
+	case Plugin:
+		return !linked(path, n.cfg.Binary)
+	case cni.LoopbackType:
+		_, err := os.Stat(path)
+		return err != nil
+	}
+	return false
+}
+
+// place has the folders watched in which files are kept in place. It reports
+// whether another look is due, since a change may have been missed.
+func (n *Network) place() (fresh bool) {
+	if n.files == nil {
+		return false
+	}
+	var folders []string
+	if n.kept {
+		folders = append(slices.Clone(n.places.pluginDirs), n.folder.path)
+	}
+	n.mu.Lock()
+	n.watched = folders
+	n.mu.Unlock()
+	fresh, err := n.files.place(folders)
+	if err != nil && n.unwatched != err.Error() {
+		n.cfg.Log.Warn("deleted network files are restored late", "error", err)
+	}
+	n.unwatched = ""
+	if err != nil {
+		n.unwatched = err.Error()
+	}
+	return fresh
+}
+
+// inotify is the watcher of the kernel.
+type inotify struct {
+	mu   sync.Mutex
+	open *fsnotify.Watcher // nil while run does not
+	late bool              // place was called then
+}
+
+func (i *inotify) run(ctx context.Context, begun func(), changed chan<- string) error {
+	open, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch the files of network plugins: %w", err)
+	}
+	defer open.Close()
+	set := func(w *fsnotify.Watcher) (late bool) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		late, i.open, i.late = i.late, w, false
+		return late
+	}
+	if set(open) {
+		begun()
+	}
+	defer set(nil)
+	for {
+		path := ""
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-open.Events:
+			if e.Op == fsnotify.Chmod {
+				continue
+			}
+			path = e.Name
+		case err := <-open.Errors:
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return fmt.Errorf("watch the files of network plugins: %w", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case changed <- path:
+		}
+	}
+}
+
+// place adds what is watched already as well: it costs one call, and renews the
+// watch of a folder that was replaced.
+func (i *inotify) place(folders []string) (fresh bool, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.open == nil {
+		i.late = true
+		return false, nil
+	}
+	have := i.open.WatchList()
+	for _, folder := range have {
+		if !slices.Contains(folders, folder) {
+			_ = i.open.Remove(folder) // it may be gone, which ended the watch
+		}
+	}
+	for _, folder := range folders {
+		switch added := i.open.Add(folder); {
+		case added == nil:
+			fresh = fresh || !slices.Contains(have, folder)
+		case !errors.Is(added, fs.ErrNotExist):
+			err = errors.Join(err, fmt.Errorf("watch folder %s: %w", folder, added))
+		}
+	}
+	return fresh, err
+}
