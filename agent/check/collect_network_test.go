@@ -119,6 +119,19 @@ func TestNetworkConfigurations(t *testing.T) {
 	}
 }
 
+// TestHostWithoutNFTables is of a kernel that lacks nf_tables: what needs no
+// rules is known all the same.
+func TestHostWithoutNFTables(t *testing.T) {
+	ns := nstest.New(t)
+	var got HostNetwork
+	if err := nstest.WithoutNetfilter(ns, func() error { got = hostNetwork("tinylet0"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Known || got.Err != "" || got.RulesKnown || got.RulesErr == "" || got.BridgeFamily != Unknown {
+		t.Errorf("the host's network is %+v", got)
+	}
+}
+
 func TestPluginLink(t *testing.T) {
 	const folder, name = "/opt/cni/bin", "tinylet-cni"
 	for _, tt := range []struct {

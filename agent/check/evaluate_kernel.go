@@ -61,7 +61,7 @@ func judgeNetworkFeatures(k *Kernel, n *Network) []Finding {
 	if !n.own() {
 		return append(out, judgeModule(k, "nf-tables", "nf_tables", Warn, "masquerading and host ports may not work", "CONFIG_NF_TABLES"))
 	}
-	const noRules = "the pods' network cannot be made"
+	const noRules = "pods with a network of their own cannot start, pods with hostNetwork can"
 	tables := judgeModule(k, "nf-tables", "nf_tables", Fail, noRules, "CONFIG_NF_TABLES")
 	if tables.Level == OK && k.Config["CONFIG_NF_TABLES_INET"] == "n" {
 		tables = fail("nf-tables", "the kernel's nf_tables has no family inet: "+noRules, rebuild("CONFIG_NF_TABLES_INET"))

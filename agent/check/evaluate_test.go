@@ -193,7 +193,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "no overlayfs", change: module("overlay", No), id: "overlayfs", level: Fail, what: "overlay", remedy: "CONFIG_OVERLAY_FS"},
 		{name: "no veth", change: module("veth", No), id: "veth", level: Fail, what: "veth", remedy: "modprobe veth"},
 		{name: "no bridge", change: module("bridge", No), id: "bridge", level: Fail, what: "bridge", remedy: "modprobe bridge"},
-		{name: "no nf_tables", change: module("nf_tables", No), id: "nf-tables", level: Fail, what: "nf_tables", remedy: "CONFIG_NF_TABLES=y"},
+		{name: "no nf_tables", change: module("nf_tables", No), id: "nf-tables", level: Fail, what: "pods with a network of their own cannot start", remedy: "CONFIG_NF_TABLES=y"},
 		{name: "no nf_tables for another's network", change: all(module("nf_tables", No), network(mode("cni", "10-x.conflist"))), id: "nf-tables", level: Warn, what: "nf_tables", remedy: "modprobe nf_tables"},
 		{name: "no family bridge", change: network(func(n *Network) { n.Host.BridgeFamily = No }), id: "pod-spoofing", level: Warn, what: "addresses of other pods", remedy: "CONFIG_NF_TABLES_BRIDGE=y"},
 		{name: "no family bridge, by the configuration", id: "pod-spoofing", level: Warn, what: "family bridge", remedy: "CONFIG_NF_TABLES_BRIDGE=y", change: func(f *Facts) {

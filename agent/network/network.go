@@ -18,6 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
@@ -360,7 +361,9 @@ func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config)
 	if err := n.open(*wanted); err != nil {
 		return err
 	}
-	if err := n.pods.Ensure(); err != nil {
+	if err := n.pods.Ensure(); errors.As(err, new(*nft.Unsupported)) {
+		return fmt.Errorf("pods with a network of their own cannot start, pods with hostNetwork can: %w", err)
+	} else if err != nil {
 		return err
 	}
 	_, err := n.collect(ctx)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -15,9 +16,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
@@ -330,6 +334,28 @@ func TestFailures(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestKernelWithoutNFTables says which pods do not start, and what helps. Where
+// all pods have the host's network nothing is wrong.
+func TestKernelWithoutNFTables(t *testing.T) {
+	for mode, want := range map[string]string{
+		config.NetworkBridge: "pods with a network of their own cannot start, pods with hostNetwork can: set up: the kernel has no nf_tables: load it (modprobe -a nf_tables) or use a kernel that has it (protocol not supported)",
+		config.NetworkHost:   "",
+		config.NetworkCNI:    "",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, func(c *Config) {
+				c.Settings.Mode, c.Networks = mode, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+			})
+			l.shelf.fail = fmt.Errorf("set up: %w", &nft.Unsupported{What: "nf_tables", Err: unix.EPROTONOSUPPORT})
+			l.run(t, func() {
+				if got := l.Problem(); got != want {
+					t.Errorf("mode %s: the problem is %q, want %q", mode, got, want)
+				}
+			})
+		})
+	}
 }
 
 // A node that joins has no networks for a moment, which alarms nobody.

@@ -45,7 +45,7 @@ func OpenIn(ns *os.File) (*Table, error) {
 
 func opened(conn *netlink.Conn, err error) (*Table, error) {
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
-		return nil, &Unsupported{What: "nfnetlink", Err: err}
+		return nil, &Unsupported{What: "nf_tables", Err: err} // which has nfnetlink built as well
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)

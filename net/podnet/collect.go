@@ -51,13 +51,13 @@ func (n *Network) sweep() error {
 	if err != nil {
 		return err
 	}
+	var ports []nft.Port
 	table, err := nft.Open()
-	if err != nil {
-		return err
+	if err == nil {
+		defer table.Close()
+		ports, err = table.Ports()
 	}
-	defer table.Close()
-	ports, err := table.Ports()
-	if err != nil && !errors.Is(err, nft.ErrNoTable) {
+	if err := absent(err); err != nil && !errors.Is(err, nft.ErrNoTable) {
 		return err
 	}
 	leases, err := n.leases.All()
@@ -78,5 +78,5 @@ func (n *Network) sweep() error {
 	if len(left) > 0 {
 		errs = append(errs, table.RemovePorts(left))
 	}
-	return errors.Join(append(errs, n.restrictAll())...)
+	return errors.Join(append(errs, absent(n.restrictAll()))...)
 }

@@ -62,7 +62,16 @@ func (n *Network) forget(l ipam.Lease) error {
 	if s.MAC == nil {
 		return nil // what there may be goes with the next look at all
 	}
-	return n.withSenders(func(t *nft.Senders) error { return t.Remove(s) })
+	return absent(n.withSenders(func(t *nft.Senders) error { return t.Remove(s) }))
+}
+
+// absent is nil for an error of a kernel that can have no rules: there are none
+// to take away.
+func absent(err error) error {
+	if errors.As(err, new(*nft.Unsupported)) {
+		return nil
+	}
+	return err
 }
 
 // restrictAll does for all leases what restrict does, and forgets what has

@@ -68,7 +68,9 @@ func (n *Network) dismantle(lease ipam.Lease) error {
 
 // unpublish takes the lease's ports away. What a lease that cannot be read had
 // is found among all ports.
-func (n *Network) unpublish(lease ipam.Lease) error {
+func (n *Network) unpublish(lease ipam.Lease) error { return absent(unpublish(lease)) }
+
+func unpublish(lease ipam.Lease) error {
 	d, whole := detailOf(lease)
 	if whole && len(d.Ports) == 0 {
 		return nil

@@ -59,10 +59,5 @@ func Dismantle(bridge string) error {
 	if sendersErr == nil {
 		sendersErr = errors.Join(senders.Delete(), senders.Close())
 	}
-	for _, e := range []*error{&err, &sendersErr} {
-		if errors.As(*e, new(*nft.Unsupported)) {
-			*e = nil
-		}
-	}
-	return errors.Join(err, sendersErr)
+	return errors.Join(absent(err), absent(sendersErr))
 }

@@ -293,6 +293,20 @@ func TestNetOfTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = show()
+	if err := nstest.WithoutNetfilter(host, func() error {
+		var out bytes.Buffer
+		if err := n.runTo(t, &out, &out, "net"); err != nil {
+			return err
+		}
+		for _, want := range []string{"pods with a network of their own cannot start", "modprobe -a nf_tables", "nothing keeps pods from sending with the addresses of others", "default/web"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("without nftables it does not say %q:\n%s", want, &out)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 	if p := got.Pods[0]; !p.InterfaceMissing || !p.Ports[0].Missing || got.Bridge.Exists || !strings.Contains(got.RulesProblem, "not there") || got.SpoofingProblem == "" {
 		t.Errorf("what was taken away is not missed: %+v", got)
 	}

@@ -50,7 +50,7 @@ func readNet(folder, leases string) (NetDocument, error) {
 	if table != nil {
 		defer table.Close()
 	}
-	return doc, doc.kernel(c, host, table)
+	return doc, doc.kernel(c, host, table, unsupported)
 }
 
 // configuration reads which configuration the runtime takes, and what tinylet's
@@ -149,8 +149,8 @@ func (d *NetDocument) own(c cni.Config) {
 }
 
 // kernel reads what the kernel has, and compares. The table is nil on a kernel
-// without nftables.
-func (d *NetDocument) kernel(c cni.Config, host *link.Handle, table *nft.Table) error {
+// that lacks nftables.
+func (d *NetDocument) kernel(c cni.Config, host *link.Handle, table *nft.Table, lacks *nft.Unsupported) error {
 	links, err := host.Links()
 	if err != nil {
 		return err
@@ -160,11 +160,20 @@ func (d *NetDocument) kernel(c cni.Config, host *link.Handle, table *nft.Table) 
 	}
 	if d.Mode == config.NetworkBridge || d.Mode == config.NetworkRouted {
 		d.bridge(c.Bridge, links)
-		if err := d.rules(c, table); err != nil {
-			return err
+		var err error
+		if lacks == nil {
+			err = d.rules(c, table)
 		}
-		if err := d.spoofing(table != nil); err != nil {
+		switch {
+		case lacks != nil, errors.As(err, &lacks):
+			d.RulesProblem = "pods with a network of their own cannot start, pods with hostNetwork can: " + lacks.Error()
+			d.SpoofingProblem = "without nftables nothing keeps pods from sending with the addresses of others"
+		case err != nil:
 			return err
+		default:
+			if err := d.spoofing(); err != nil {
+				return err
+			}
 		}
 	}
 	return d.pods(c, links, table)
@@ -193,30 +202,21 @@ func (d *NetDocument) bridge(name string, links []link.Link) {
 
 // rules says how the table differs from what the configuration asks for.
 func (d *NetDocument) rules(c cni.Config, table *nft.Table) error {
-	if table == nil {
-		d.RulesProblem = "the kernel has no nftables"
-		return nil
-	}
 	b := nft.Base{Bridge: c.Bridge, Masquerade: c.Masquerade, Direct: c.Direct}
 	for i := range d.Networks {
 		b.Pods = append(b.Pods, d.Networks[i].Subnet)
 	}
 	err := table.Verify(b)
 	var edited *nft.Edited
-	var unsupported *nft.Unsupported
-	if errors.Is(err, nft.ErrNoTable) || errors.As(err, &edited) || errors.As(err, &unsupported) {
+	if errors.Is(err, nft.ErrNoTable) || errors.As(err, &edited) {
 		d.RulesProblem = err.Error()
 		return nil
 	}
 	return err
 }
 
-// spoofing says why pods can send with the addresses of others. Without any
-// rules that is said already.
-func (d *NetDocument) spoofing(nftables bool) error {
-	if !nftables {
-		return nil
-	}
+// spoofing says why pods can send with the addresses of others.
+func (d *NetDocument) spoofing() error {
 	senders, err := nft.OpenSenders()
 	if err != nil {
 		return err
