@@ -12,10 +12,10 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// sandboxLabels are the pod's own and those that identify it.
+// sandboxLabels are the pod's own, within its share, and those that identify it.
 func sandboxLabels(p *v1.Pod) map[string]string {
 	labels := make(map[string]string, len(p.Labels)+3)
-	maps.Copy(labels, p.Labels)
+	maps.Copy(labels, shortest(p.Labels, sandboxShare))
 	labels[container.LabelPodName] = p.Name
 	labels[container.LabelPodNamespace] = p.Namespace
 	labels[container.LabelPodUID] = string(p.UID)
@@ -32,7 +32,8 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 }
 
 // containerAnnotations keep what a later agent needs to know of a container
-// when the pod's spec is gone (pkg/kubelet/kuberuntime/labels.go).
+// when the pod's spec is gone (pkg/kubelet/kuberuntime/labels.go). A hook and
+// ports that are beyond the container's share are left out.
 func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 	p, c := in.Pod, in.Container
 	a := map[string]string{
@@ -52,14 +53,18 @@ func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("lifecycle.preStop: %w", err)
 		}
-		a[container.AnnotationPreStopHandler] = string(raw)
+		if listable(p, raw) {
+			a[container.AnnotationPreStopHandler] = string(raw)
+		}
 	}
 	if len(c.Ports) > 0 {
 		raw, err := json.Marshal(c.Ports)
 		if err != nil {
 			return nil, fmt.Errorf("ports: %w", err)
 		}
-		a[container.AnnotationPorts] = string(raw)
+		if listable(p, raw) {
+			a[container.AnnotationPorts] = string(raw)
+		}
 	}
 	if in.Backoff > 0 {
 		seconds := (in.Backoff + time.Second - 1) / time.Second

@@ -2,7 +2,6 @@ package criconfig
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,7 +47,7 @@ func SandboxOf(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 		DnsConfig:    dns,
 		PortMappings: portMappings(p),
 		Labels:       sandboxLabels(p),
-		Annotations:  maps.Clone(p.Annotations),
+		Annotations:  shortest(p.Annotations, sandboxShare),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    PodCgroup(p, n),
 			SecurityContext: sc,
