@@ -15,15 +15,15 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// lacksTables is what the runtime passes on of the plugin on a kernel without
+// errNoTables is what the runtime passes on of the plugin on a kernel without
 // nf_tables.
-var lacksTables = fmt.Errorf("set up the network of default/web: %w", &nft.Unsupported{What: "nf_tables", Err: unix.EPROTONOSUPPORT})
+var errNoTables = fmt.Errorf("set up the network of default/web: %w", &nft.Unsupported{What: "nf_tables", Err: unix.EPROTONOSUPPORT})
 
 // TestKernelWithoutNFTables has a pod with a network of its own not start, and
 // say why. A pod with hostNetwork runs.
 func TestKernelWithoutNFTables(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
-		l.runtime.Inject("RunPodSandbox", fake.Fault{Err: lacksTables, Match: func(name string) bool { return strings.HasPrefix(name, "default/web") }})
+		l.runtime.Inject("RunPodSandbox", fake.Fault{Err: errNoTables, Match: func(name string) bool { return strings.HasPrefix(name, "default/web") }})
 		web, host := shell(t, "web", "Always", "sleep infinity"), shell(t, "host", "Always", "sleep infinity")
 		host.Spec.HostNetwork = true
 		l.want(web, host)
@@ -50,7 +50,7 @@ func TestKernelWithoutNFTables(t *testing.T) {
 func TestNodeTellsOfItsKernel(t *testing.T) {
 	a := everything(t, true)
 	inputs := a.cluster.inputs
-	inputs.problem = problems(inputs.problem, lacksTables.Error)
+	inputs.problem = problems(inputs.problem, errNoTables.Error)
 	inputs.healthy = func(time.Time) error { return nil }
 	inputs.status = &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Message: "cni plugin not initialized"},
