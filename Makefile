@@ -138,6 +138,18 @@ soak-power: host build-arm64 build-armv7 control-plane-servers bin/verdict ## 20
 soak-power-arm64 soak-power-armv7: soak-power-%: bin/verdict
 	BOARD_ARCH=$* POWER_CYCLES=$(or $(CYCLES),$(CYCLES_$*)) POWER_SEED=$(SEED) $(POWER) -timeout 4h ./test/node 2>&1 | $(call VERDICT,power-$*)
 
+.PHONY: conformance-programs test-conformance
+conformance-programs: # upstream's tests and what runs them, and the programs of their images; minutes the first time, then cached
+	@echo "building upstream's end-to-end tests v1.36.3 (about 10 minutes the first time)"
+	cd test/conformance/upstream && export CGO_ENABLED=0 && out=$(CURDIR)/.cache/conformance && \
+	go build -trimpath -ldflags "-s -w" -o $$out/ginkgo github.com/onsi/ginkgo/v2/ginkgo && \
+	go test -c -vet=off -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $$out/e2e.test k8s.io/kubernetes/test/e2e && \
+	export GOOS=linux GOARCH=arm64 && \
+	go build -trimpath -ldflags "-s -w" -o $$out/agnhost k8s.io/kubernetes/test/images/agnhost && \
+	go build -trimpath -ldflags "-s -w" -o $$out/nonewprivs k8s.io/kubernetes/test/images/nonewprivs
+test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS; writes docs/reference/conformance.md (root, an hour and a half, not in test)
+	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/conformance
+
 .PHONY: bench bench-code
 bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock kubelet on one board (root, half an hour, wants a quiet machine); writes test/bench/RESULTS.md
 	go test -tags cluster -count=1 -timeout 120m -v -run '^TestComparison$$' ./test/bench
@@ -154,7 +166,7 @@ lint: ## gofmt, go vet and the pinned analyzers
 	go vet ./...
 	go vet -tags board ./test/...
 	go vet -tags adopt ./test/adopt/...
-	go vet -tags cluster ./test/cluster/... ./test/node ./test/bench/...
+	go vet -tags cluster ./test/cluster/... ./test/node ./test/bench/... ./test/conformance
 	cd test/lint && go build -o ../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 

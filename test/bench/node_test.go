@@ -5,7 +5,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -106,17 +105,6 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// kubeconfig is that of a bootstrap token, as kubeadm writes it.
-func kubeconfig(t *testing.T, c *cluster.Cluster) []byte {
-	return fmt.Appendf(nil, `apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {token: %q}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`, c.Server(), base64.StdEncoding.EncodeToString(c.CA()), c.Token(t))
-}
-
 // files are what a board needs to join with an agent.
 func (a agent) files(t *testing.T, c *cluster.Cluster) []board.File {
 	return []board.File{
@@ -124,7 +112,7 @@ func (a agent) files(t *testing.T, c *cluster.Cluster) []board.File {
 		{Path: "/etc/default/tinylet", Mode: 0o644, Data: fmt.Appendf(nil, arguments, a.program)},
 		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(config)},
 		{Path: "/etc/kubernetes/pki/ca.crt", Mode: 0o644, Data: c.CA()},
-		{Path: "/etc/kubernetes/bootstrap-kubelet.conf", Mode: 0o600, Data: kubeconfig(t, c)},
+		{Path: "/etc/kubernetes/bootstrap-kubelet.conf", Mode: 0o600, Data: c.Bootstrap(c.Server(), c.Token(t))},
 	}
 }
 

@@ -5,7 +5,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -124,13 +123,7 @@ func (l lab) bootstrap() []byte { return l.kubeconfig(l.c.Server(), l.c.Token(l.
 
 // kubeconfig is one of a bootstrap token at any address of the API server.
 func (l lab) kubeconfig(server, token string) []byte {
-	return fmt.Appendf(nil, `apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {token: %q}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`, server, base64.StdEncoding.EncodeToString(l.c.CA()), token)
+	return l.c.Bootstrap(server, token)
 }
 
 // boot starts the board on the lab's disk. The network comes with it, unless

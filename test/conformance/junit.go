@@ -1,0 +1,129 @@
+package conformance
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Outcome is how a test ended.
+type Outcome string
+
+// The ways in which a test ends. A test that is not in the report, or was not
+// begun, has NotRun.
+const (
+	Passed  Outcome = "passed"
+	Failed  Outcome = "failed"
+	Skipped Outcome = "skipped"
+	NotRun  Outcome = "not run"
+)
+
+// Result is what came of one test.
+type Result struct {
+	Name    string
+	Outcome Outcome
+	Message string // of a failure or of a test that skipped itself
+	Took    time.Duration
+}
+
+// testcase is what is read of a JUnit report.
+type testcase struct {
+	Name    string   `xml:"name,attr"`
+	Status  string   `xml:"status,attr"`
+	Time    float64  `xml:"time,attr"`
+	Failure *message `xml:"failure"`
+	Error   *message `xml:"error"`
+	Skipped *message `xml:"skipped"`
+}
+
+type message struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// notBegun is the message that Ginkgo gives a test which it did not begin.
+const notBegun = "skipped"
+
+// ReadJUnit returns the results of the tests of these names, in their order,
+// from a JUnit report that Ginkgo wrote. The error names whatever of the suite
+// itself failed, such as its start.
+func ReadJUnit(r io.Reader, names []string) ([]Result, error) {
+	var report struct {
+		Suites []struct {
+			Cases []testcase `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.NewDecoder(r).Decode(&report); err != nil {
+		return nil, fmt.Errorf("read the JUnit report: %w", err)
+	}
+	cases := map[string]testcase{}
+	var errs []error
+	for _, s := range report.Suites {
+		for _, c := range s.Cases {
+			name, isTest := strings.CutPrefix(c.Name, "[It] ")
+			if isTest {
+				cases[name] = c
+			} else if c.problem() != nil {
+				errs = append(errs, fmt.Errorf("%s: %s", c.Name, c.problem().short()))
+			}
+		}
+	}
+	results := make([]Result, 0, len(names))
+	for _, name := range names {
+		c, ok := cases[name]
+		if !ok {
+			results = append(results, Result{Name: name, Outcome: NotRun})
+			continue
+		}
+		results = append(results, c.result(name))
+	}
+	return results, errors.Join(errs...)
+}
+
+func (c testcase) problem() *message {
+	if c.Failure != nil {
+		return c.Failure
+	}
+	return c.Error
+}
+
+func (c testcase) result(name string) Result {
+	r := Result{Name: name, Outcome: Passed, Took: time.Duration(c.Time * float64(time.Second))}
+	switch {
+	case c.problem() != nil:
+		r.Outcome, r.Message = Failed, c.problem().short()
+	case c.Skipped != nil && c.Skipped.Message == notBegun:
+		r.Outcome = NotRun
+	case c.Skipped != nil:
+		r.Outcome, r.Message = Skipped, strings.TrimPrefix(c.Skipped.short(), "skipped - ")
+	case c.Status != "passed":
+		r.Outcome, r.Message = Failed, c.Status
+	}
+	return r
+}
+
+// short returns the message in one line of bounded length.
+func (m message) short() string {
+	const most = 300
+	text := m.Message
+	if text == "" {
+		text = m.Text
+	}
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return string(runes)
+}
+
+// Unexpected returns the results that fail a run: failures that the rules do
+// not list, and tests without a result.
+func (r Rules) Unexpected(results []Result) []Result {
+	return slices.DeleteFunc(slices.Clone(results), func(x Result) bool {
+		return x.Outcome == Passed || x.Outcome == Skipped || x.Outcome == Failed && r.MayFail(x.Name) != ""
+	})
+}
