@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,8 @@ import (
 const (
 	name      = "edge-one"
 	memoryMB  = 1024
-	processes = 3 // tests at a time
+	processes = 3    // tests at a time
+	longest   = "6h" // that a run takes
 	patience  = 6 * time.Minute
 	archive   = "/var/lib/tinylet/images/conformance.tar"
 	page      = "../../docs/reference/conformance.md"
@@ -51,8 +53,9 @@ const arguments = `TINYLET_ARGS="--config /etc/tinylet/config.yaml --kubeconfig 
 `
 
 // TestConformance runs the selected tests against a board. CONFORMANCE_FOCUS, a
-// regular expression, runs only those that match it. The page of the
-// documentation is written by a run without a focus, and by any run with
+// regular expression, runs only those that match it. CONFORMANCE_TIME, such as
+// 30m, ends the run after that time, whatever was not run by then. The page of
+// the documentation is written by a run without both, and by any run with
 // CONFORMANCE_RECORD.
 func TestConformance(t *testing.T) {
 	rules, err := ParseRules(read(t, "selection.yaml"), read(t, "exceptions.yaml"))
@@ -63,7 +66,7 @@ func TestConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	focus := os.Getenv("CONFORMANCE_FOCUS")
+	focus, limit := os.Getenv("CONFORMANCE_FOCUS"), os.Getenv("CONFORMANCE_TIME")
 	choice, err := rules.Choose(names, focus)
 	if err != nil {
 		t.Fatal(err)
@@ -77,9 +80,9 @@ func TestConformance(t *testing.T) {
 	run := Run{Date: time.Now(), Choice: choice, Kubernetes: cluster.Version, Board: fmt.Sprintf("QEMU virt, cortex-a72, 2 CPUs, %d MB", memoryMB)}
 	info := s.node().Status.NodeInfo
 	run.Agent, run.Runtime = info.KubeletVersion, strings.Replace(info.ContainerRuntimeVersion, "://", " ", 1)
-	run.Results = s.ginkgo(choice.Run)
+	run.Results = s.ginkgo(choice.Run, cmp.Or(limit, longest))
 	written := filepath.Join(t.ArtifactDir(), "conformance.md")
-	if focus == "" || os.Getenv("CONFORMANCE_RECORD") != "" {
+	if focus+limit == "" || os.Getenv("CONFORMANCE_RECORD") != "" {
 		written = page
 	}
 	if err := os.WriteFile(written, []byte(run.Page(rules)), 0o644); err != nil {
@@ -88,7 +91,7 @@ func TestConformance(t *testing.T) {
 	for _, o := range []Outcome{Passed, Failed, Skipped, NotRun} {
 		t.Logf("%s: %d", o, run.count(o))
 	}
-	for _, x := range rules.Unexpected(run.Results) {
+	for _, x := range rules.Unexpected(run.Results, limit != "") {
 		t.Errorf("%s: %s: %s", x.Outcome, x.Name, x.Message)
 	}
 }
@@ -186,8 +189,9 @@ func (s suiteOn) node() corev1.Node {
 	return list.Items[0]
 }
 
-// ginkgo runs tests by their names and returns what came of each.
-func (s suiteOn) ginkgo(names []string) []Result {
+// ginkgo runs tests by their names, for a limited time, and returns what came
+// of each.
+func (s suiteOn) ginkgo(names []string, limit string) []Result {
 	s.Helper()
 	dir := s.ArtifactDir()
 	log, err := os.Create(filepath.Join(dir, "ginkgo.log"))
@@ -196,7 +200,7 @@ func (s suiteOn) ginkgo(names []string) []Result {
 	}
 	defer log.Close()
 	cmd := s.c.Beside(s.T, s.Context(), built(s.T, "ginkgo"), "run",
-		fmt.Sprint("--procs=", processes), "--timeout=6h", "--no-color", "--silence-skips", "--keep-going",
+		fmt.Sprint("--procs=", processes), "--timeout="+limit, "--no-color", "--silence-skips", "--keep-going",
 		"--focus="+Focus(names), built(s.T, "e2e.test"), "--",
 		"--provider=skeleton", "--num-nodes=1", "--dump-logs-on-failure=false", "--report-dir="+dir,
 		"--kubeconfig="+s.c.AdminKubeconfig())

@@ -13,8 +13,8 @@ import (
 // Outcome is how a test ended.
 type Outcome string
 
-// The ways in which a test ends. A test that is not in the report, or was not
-// begun, has NotRun.
+// The ways in which a test ends. A test that was not begun, or was broken off
+// with the suite, has NotRun.
 const (
 	Passed  Outcome = "passed"
 	Failed  Outcome = "failed"
@@ -91,9 +91,23 @@ func (c testcase) problem() *message {
 	return c.Error
 }
 
+// brokenOff reports whether the end of the suite's time, or of Ginkgo itself,
+// ended the test. A test whose own time was over has failed.
+func (c testcase) brokenOff() bool {
+	switch c.Status {
+	case "interrupted", "aborted":
+		return true
+	case "timedout":
+		return c.Failure != nil && strings.Contains(c.Failure.Message+c.Failure.Text, "A suite timeout occurred")
+	}
+	return false
+}
+
 func (c testcase) result(name string) Result {
 	r := Result{Name: name, Outcome: Passed, Took: time.Duration(c.Time * float64(time.Second))}
 	switch {
+	case c.brokenOff():
+		r.Outcome = NotRun
 	case c.problem() != nil:
 		r.Outcome, r.Message = Failed, c.problem().short()
 	case c.Skipped != nil && c.Skipped.Message == notBegun:
@@ -121,9 +135,9 @@ func (m message) short() string {
 }
 
 // Unexpected returns the results that fail a run: failures that the rules do
-// not list, and tests without a result.
-func (r Rules) Unexpected(results []Result) []Result {
+// not list, and tests without a result unless the run's time was limited.
+func (r Rules) Unexpected(results []Result, limited bool) []Result {
 	return slices.DeleteFunc(slices.Clone(results), func(x Result) bool {
-		return x.Outcome == Passed || x.Outcome == Skipped || x.Outcome == Failed && r.MayFail(x.Name) != ""
+		return limited && x.Outcome == NotRun || x.Outcome == Passed || x.Outcome == Skipped || x.Outcome == Failed && r.MayFail(x.Name) != ""
 	})
 }

@@ -18,6 +18,9 @@ const junit = `<?xml version="1.0" encoding="UTF-8"?>
  <testcase name="[It] node c" status="skipped" time="0"><skipped message="skipped - needs two nodes"></skipped></testcase>
  <testcase name="[It] node d" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
  <testcase name="[It] node e" status="panicked" time="1"><error message="" type="panicked">no memory</error></testcase>
+ <testcase name="[It] node g" status="timedout" time="9"><failure type="timedout">[TIMEDOUT] A suite timeout occurred</failure></testcase>
+ <testcase name="[It] node h" status="timedout" time="9"><failure type="timedout">[TIMEDOUT] A spec timeout occurred</failure></testcase>
+ <testcase name="[It] node i" status="interrupted" time="9"><error type="interrupted">Interrupted by User</error></testcase>
  <testcase name="[It] another" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
 </testsuite>
 </testsuites>`
@@ -29,9 +32,12 @@ var results = []Result{
 	{"node d", NotRun, "", 0},
 	{"node e", Failed, "no memory", time.Second},
 	{"node f", NotRun, "", 0},
+	{"node g", NotRun, "", 9 * time.Second},
+	{"node h", Failed, "[TIMEDOUT] A spec timeout occurred", 9 * time.Second},
+	{"node i", NotRun, "", 9 * time.Second},
 }
 
-var ran = []string{"node a", "node b", "node c", "node d", "node e", "node f"}
+var ran = []string{"node a", "node b", "node c", "node d", "node e", "node f", "node g", "node h", "node i"}
 
 func TestReadJUnit(t *testing.T) {
 	got, err := ReadJUnit(strings.NewReader(junit), ran)
@@ -59,8 +65,11 @@ func TestUnexpected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Result{results[3], results[4], results[5]}
-	if diff := cmp.Diff(want, r.Unexpected(results)); diff != "" {
+	want := results[3:]
+	if diff := cmp.Diff(want, r.Unexpected(results, false)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]Result{results[4], results[7]}, r.Unexpected(results, true)); diff != "" {
+		t.Errorf("with a limit (-want +got):\n%s", diff)
 	}
 }

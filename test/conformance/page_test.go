@@ -13,14 +13,14 @@ func TestPage(t *testing.T) {
 	}
 	run := Run{
 		Date: time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC), Kubernetes: "v1.36.3", Agent: "v1.36.0+tinylet.0", Runtime: "containerd v2.4.2", Board: "a board",
-		Choice:  Choice{Selected: 9, Omitted: map[string]string{"node pull|x": "no registry is there"}, Run: ran},
+		Choice:  Choice{Selected: 12, Omitted: map[string]string{"node pull|x": "no registry is there"}, Run: ran},
 		Results: results,
 	}
 	page := run.Page(r)
 	for _, line := range []string{
-		"4 of the 9 selected tests ran in it.",
-		"| selected | 9 |", "| omitted, with a reason | 1 |", "| not run in this run | 4 |", "| ran | 4 |",
-		"| passed | 1 |", "| failed | 2 |", "| skipped themselves | 1 |",
+		"5 of the 12 selected tests ran in it.",
+		"| selected | 12 |", "| omitted, with a reason | 1 |", "| not run in this run | 6 |", "| ran | 5 |",
+		"| passed | 1 |", "| failed | 3 |", "| skipped themselves | 1 |",
 		"| node b | the board is slow |", "| node e | not listed: no memory |",
 		"| node c | needs two nodes |", `| node pull\|x | no registry is there |`,
 	} {
