@@ -69,6 +69,9 @@ func (r Run) Page(rules Rules) string {
 	}
 	for _, s := range slices.Sorted(maps.Keys(subjects)) {
 		n := subjects[s]
+		if n[Passed]+n[Failed]+n[Skipped] == 0 {
+			continue // the count above has them
+		}
 		say("| %s | %d | %d | %d | %d |", cell(s), n[Passed], n[Failed], n[Skipped], n[NotRun])
 	}
 	section := func(title, none, head string, outcome Outcome, text func(Result) string) {
@@ -109,13 +112,15 @@ var label = regexp.MustCompile(`\[(NodeConformance|Conformance|Serial|Slow|Linux
 // subject returns the first words of a test's name: its group, and what of it
 // is tested.
 func subject(name string) string {
+	const most = 4 // words
 	words := strings.Fields(label.ReplaceAllString(name, ""))
+	words = words[:min(most, len(words))]
 	for i, w := range words {
-		if i > 1 && (strings.HasPrefix(w, "[") || verbs[strings.ToLower(w)]) {
+		if i > 1 && (strings.HasPrefix(w, "[") || strings.HasPrefix(w, "(") || verbs[strings.ToLower(w)]) {
 			return strings.Join(words[:i], " ")
 		}
 	}
-	return strings.Join(words[:min(3, len(words))], " ")
+	return strings.Join(words, " ")
 }
 
 // verbs begin what a test says of its subject.

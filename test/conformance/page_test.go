@@ -28,6 +28,11 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", line, page)
 		}
 	}
+	run.Results = append(run.Results, Result{Name: "volume x", Outcome: NotRun})
+	if strings.Contains(run.Page(r), "| volume x |") {
+		t.Error("the page lists a subject of which nothing ran")
+	}
+	run.Results = results
 	if again := run.Page(r); again != page {
 		t.Error("the page of the same run differs")
 	}
@@ -37,7 +42,7 @@ func TestSubject(t *testing.T) {
 	for name, want := range map[string]string{
 		"[sig-node] Pods should be updated [NodeConformance]":                                         "[sig-node] Pods",
 		"[sig-storage] EmptyDir volumes should support (root,0644)":                                   "[sig-storage] EmptyDir volumes",
-		"[sig-node] [NodeConformance] [FeatureGate:SidecarContainers] Probing restartable init":       "[sig-node] Probing restartable",
+		"[sig-node] [NodeConformance] [FeatureGate:SidecarContainers] Probing restartable init":       "[sig-node] Probing restartable init",
 		"[sig-storage] HostPathType File [Slow] Should fail on mounting":                              "[sig-storage] HostPathType File",
 		"[sig-node] Security Context When creating a pod with readOnlyRootFilesystem should run":      "[sig-node] Security Context",
 		"[sig-node] Container Lifecycle Hook when create a pod with lifecycle hook should run [Slow]": "[sig-node] Container Lifecycle Hook",
