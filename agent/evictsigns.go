@@ -20,6 +20,11 @@ var shortOfMemory = cgroups.Trigger{Stall: 100 * time.Millisecond, Window: time.
 // at its limit gives a hundred a second.
 const signPause = time.Second
 
+// afterSign is when kills are looked for a second time after the last sign of
+// memory pressure. A system that runs out gives the sign before the kernel kills,
+// and none after it, where the kill ends the pressure within a trigger's window.
+const afterSign = 3 * time.Second
+
 // signs are what the kernel tells of memory and process IDs by itself. They
 // are for one goroutine, but look is called by another.
 type signs struct {
@@ -38,7 +43,8 @@ type signs struct {
 	killed func()
 	log    *slog.Logger
 
-	hears  bool // the machine is watched, or cannot be
+	late   *time.Timer // calls killed after the last sign; nil before the first
+	hears  bool        // the machine is watched, or cannot be
 	warned bool
 	// What ends the watches of the pods' group; nil is not watched.
 	ofMemory, ofTasks func()
@@ -117,6 +123,7 @@ func (s *signs) watchMachine(memory bool) {
 		}
 		if s.killed != nil {
 			s.killed()
+			s.killedLate()
 		}
 	})
 	s.hears = err == nil || errors.Is(err, cgroups.ErrPressure)
@@ -134,6 +141,16 @@ func (s *signs) watchMachine(memory bool) {
 		return
 	}
 	s.log.Warn("the kernel's signs of memory pressure cannot be heard yet: until then pods are evicted later", "error", err)
+}
+
+// killedLate has killed called once more, afterSign after the last of several
+// signs. It is for the goroutine of the machine's signs.
+func (s *signs) killedLate() {
+	if s.late == nil {
+		s.late = time.AfterFunc(afterSign, s.killed)
+		return
+	}
+	s.late.Reset(afterSign)
 }
 
 func (s *signs) told(err error) {

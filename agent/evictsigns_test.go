@@ -2,7 +2,10 @@ package agent
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/cgroups"
@@ -78,4 +81,37 @@ func TestOneTriggerOfPressure(t *testing.T) {
 			t.Errorf("%+v: %d looks, %d for what was killed", tc, looks, killed)
 		}
 	}
+}
+
+// TestKillAfterTheLastSign has the kernel kill after the sign of pressure that is
+// the last one.
+func TestKillAfterTheLastSign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sign func()
+		var kills, reported atomic.Int32
+		s := signs{
+			machine: func(f func()) error { sign = f; return nil },
+			look:    func() {}, log: slog.New(slog.DiscardHandler),
+			killed: func() { reported.Store(kills.Load()) },
+		}
+		s.watch("", nil)
+		for range 3 { // each sign puts the late look off
+			sign()
+			time.Sleep(afterSign - time.Millisecond)
+		}
+		kills.Store(1)
+		if synctest.Wait(); reported.Load() != 0 {
+			t.Error("a kill was reported before it was")
+		}
+		time.Sleep(time.Millisecond)
+		if synctest.Wait(); reported.Load() != 1 {
+			t.Error("a kill after the last sign was not reported")
+		}
+		sign()
+		kills.Store(2)
+		time.Sleep(afterSign)
+		if synctest.Wait(); reported.Load() != 2 {
+			t.Error("the kill after a later sign was not reported")
+		}
+	})
 }
