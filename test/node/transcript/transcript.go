@@ -41,6 +41,9 @@ var journal = regexp.MustCompile(`level=(WARN|ERROR) .*(?i:journal)`)
 // may leave: it was never acknowledged.
 const torn = `msg="torn tail of journal dropped"`
 
+// plain is what the agent says of a journal without a key, as the boards' is.
+const plain = `msg="journal is not sealed"`
+
 // oops is the kernel's own fault, as that of arm64 tells it when it goes down
 // for it, with the function that it was in. No program can be blamed for one.
 var oops = regexp.MustCompile(`(?s)Unable to handle kernel.*?Internal error: Oops: .*?\bpc : ([^\n]*).*?Kernel panic - not syncing: Oops: `)
@@ -61,7 +64,7 @@ func (t *Transcript) Crash() string {
 func (t *Transcript) Faults() (faults []string) {
 	for line := range strings.Lines(oops.ReplaceAllStringFunc(t.String(), withoutKernel)) {
 		line = strings.TrimSpace(line)
-		if bad.MatchString(line) || journal.MatchString(line) && !strings.Contains(line, torn) {
+		if bad.MatchString(line) || journal.MatchString(line) && !strings.Contains(line, torn) && !strings.Contains(line, plain) {
 			faults = append(faults, line)
 		}
 	}

@@ -14,6 +14,7 @@ func TestFaults(t *testing.T) {
 		{`time=2026-01-01T00:00:00Z level=INFO msg="pods are restored from the journal" pods=3`, false},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="torn tail of journal dropped" journal=/j/journal offset=12 bytes=4`, false},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="pod step failed, will be repeated" failures=1`, false},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="journal is not sealed" remedy="set journalKeyTPMFile"`, false},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="damaged part of journal is lost" offset=12 bytes=4`, true},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="a value in the journal of pods cannot be used and is left as it is" key=pod/x`, true},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="a pod in the journal is not run" podUID=x`, true},
