@@ -80,13 +80,7 @@ func (p *parts) connected(guard *protection) {
 
 // problems are two problems as one.
 func problems(first, second func() string) func() string {
-	return func() string {
-		a, b := first(), second()
-		if a == "" || b == "" {
-			return a + b
-		}
-		return a + "; " + b
-	}
+	return func() string { return joined(first(), second()) }
 }
 
 // assembleRoutes adds what keeps the routes to other nodes' pods. In other modes
