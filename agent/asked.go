@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,14 +18,40 @@ import (
 	"github.com/tinylet/tinylet/agent/stream"
 )
 
-// found is what the runtime knows a pod or a container by, as sessions want
-// it.
-func (v *view) found(_ context.Context, name stream.Name) (stream.Found, error) {
-	e, ok := v.newest(name)
+// observeLimit is how long a session waits for the first observation of a pod.
+// A worker observes a pod as the first thing; only a runtime that does not
+// answer takes longer.
+const observeLimit = 10 * time.Second
+
+// found is what the runtime knows a pod or a container by, as sessions want it.
+// After a start of the agent the status of a pod that was restored says
+// ContainerCreating until its worker has observed it. So what such a status
+// says does not run is answered only after that, or after observeLimit.
+func (v *view) found(ctx context.Context, name stream.Name) (stream.Found, error) {
+	ctx, cancel := context.WithTimeout(ctx, observeLimit)
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	defer v.statuses.Notify(changed)()
+	for {
+		e, known := v.newest(name)
+		f, err := foundIn(e, known, name)
+		if e.Observed || !errors.Is(err, stream.ErrNotRunning) {
+			return f, err
+		}
+		select {
+		case <-ctx.Done():
+			return f, err
+		case <-changed:
+		}
+	}
+}
+
+// foundIn is what found answers of a pod, if there is one.
+func foundIn(e status.Entry, known bool, name stream.Name) (stream.Found, error) {
 	switch {
-	case !ok && name.UID != "":
+	case !known && name.UID != "":
 		return stream.Found{}, fmt.Errorf("pod %s/%s with the UID %s: %w", name.Namespace, name.Pod, name.UID, stream.ErrNotFound)
-	case !ok:
+	case !known:
 		return stream.Found{}, fmt.Errorf("pod %s/%s: %w", name.Namespace, name.Pod, stream.ErrNotFound)
 	case name.Container != "":
 		id, err := runningIn(e, name)

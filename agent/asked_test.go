@@ -104,6 +104,41 @@ func TestFindsWhatASessionNames(t *testing.T) {
 	}
 }
 
+// TestSessionWaitsForTheFirstObservation has sessions ask for a pod that was
+// restored and is not observed yet.
+func TestSessionWaitsForTheFirstObservation(t *testing.T) {
+	p, observed := knownPod("web", "1", time.Unix(1e9, 0))
+	app := stream.Name{Namespace: "a", Pod: "web", Container: "app"}
+	for name, tt := range map[string]struct {
+		name     stream.Name
+		first    v1.PodStatus
+		observed time.Duration
+		want     stream.Found
+		err      error
+		after    time.Duration
+	}{
+		"container runs":      {app, v1.PodStatus{}, time.Second, stream.Found{SandboxID: "s", ContainerID: "app-1"}, nil, time.Second},
+		"sandbox is ready":    {stream.Name{Namespace: "a", Pod: "web"}, v1.PodStatus{}, time.Second, stream.Found{SandboxID: "s"}, nil, time.Second},
+		"container has ended": {stream.Name{Namespace: "a", Pod: "web", Container: "done"}, v1.PodStatus{}, time.Second, stream.Found{SandboxID: "s"}, stream.ErrNotRunning, time.Second},
+		"no such container":   {stream.Name{Namespace: "a", Pod: "web", Container: "other"}, v1.PodStatus{}, time.Second, stream.Found{}, stream.ErrNotFound, 0},
+		"API status is known": {app, observed, time.Second, stream.Found{ContainerID: "app-1"}, nil, 0},
+		"runtime is silent":   {app, v1.PodStatus{}, time.Hour, stream.Found{}, stream.ErrNotRunning, observeLimit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := &view{statuses: status.NewStore()}
+				v.statuses.Submit(p, tt.first)
+				time.AfterFunc(tt.observed, func() { v.set(p, observed, "s") })
+				begun := time.Now()
+				got, err := v.found(t.Context(), tt.name)
+				if got != tt.want || !errors.Is(err, tt.err) || time.Since(begun) != tt.after {
+					t.Errorf("%+v, %v after %v; want %+v, %v after %v", got, err, time.Since(begun), tt.want, tt.err, tt.after)
+				}
+			})
+		})
+	}
+}
+
 // container is the status of a pod's container on the lab, and its ID.
 func (l *lab) container(p *v1.Pod, name string) (c *v1.ContainerStatus, id string) {
 	l.t.Helper()
