@@ -52,9 +52,15 @@ browser: # headless Chromium for tests of the status page, where the distributio
 	{ $$sudo apt-get update -qq; $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-dejavu-core >/dev/null; } \
 	|| echo "Chromium could not be installed: what is tested of the status page in a browser is skipped"
 
+# With two processors the race detector itself fails at times ("CHECK failed:
+# tsan_rtl.cpp") in a bubble of testing/synctest whose timers are due: the bubble
+# has one racectx for all of them (https://go.dev/issue/78156, open with Go 1.26).
+# So packages that have bubbles run with one processor.
+BUBBLES = go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep testing/synctest | cut -d' ' -f1
 .PHONY: test-unit
 test-unit: ## unit tests with the race detector
-	go test -race ./...
+	go test -race -cpu 1 $$($(BUBBLES))
+	go test -race $$(go list ./... | grep -vxF -f <($(BUBBLES)))
 	cd agent/nodestatus/testdata/strategicpatch && go test ./...
 	cd agent/report/testdata/strategicpatch && go test ./...
 	cd agent/stream/testdata/upstream && go test ./...
