@@ -95,7 +95,7 @@ STOCKS ?= debian 2.0 2.3 2.4
 .PHONY: test-stock
 test-stock: host build-arm64 control-plane-servers ## pods, and a node of a real control plane, with each container runtime of STOCKS in its stock configuration (root, slow, not in test)
 	@for s in $(STOCKS); do \
-	  BOARD_ARCH=arm64 BOARD_STOCK=$$s go test -tags board -count=1 -timeout 30m -v -run '^TestStock$$' ./test/e2e || exit 1; \
+	  BOARD_ARCH=arm64 BOARD_STOCK=$$s go test -tags board -count=1 -timeout 30m -v -run '^(TestStock|TestRuntimeUpgrade)$$' ./test/e2e || exit 1; \
 	  BOARD_ARCH=arm64 BOARD_STOCK=$$s EVICTION_ROUNDS=1 go test -tags cluster -count=1 -timeout 45m -v -run '^(TestNode|TestOffline|TestServices|TestMemoryPressure)$$' ./test/node || exit 1; \
 	done
 .PHONY: test-hostile test-hostile-arm64 test-hostile-armv7

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 )
 
@@ -53,6 +54,38 @@ func buildContainerd(ctx context.Context, a Arch, version, dir string, say *prog
 		return fmt.Errorf("build containerd: %w", err)
 	}
 	return writeFile(done, nil, 0o644)
+}
+
+// RuntimeFiles are the programs of o.Stock's containerd, built if they are not
+// in the cache, as files of a board's folder dir.
+func RuntimeFiles(ctx context.Context, o Options, dir string) ([]File, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	say := newProgress(o.Progress)
+	version := stockBoards[o.Stock].containerd
+	if version == "" {
+		return nil, fmt.Errorf("containerd of %q is a package of the distribution", o.Stock)
+	}
+	built := containerdDir(o.CacheDir, o.Arch, version)
+	unlock, err := lock(ctx, o.CacheDir, say)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := buildContainerd(ctx, o.Arch, version, built, say); err != nil {
+		return nil, err
+	}
+	files := make([]File, len(containerdPrograms))
+	for i, name := range containerdPrograms {
+		data, err := os.ReadFile(filepath.Join(built, name))
+		if err != nil {
+			return nil, fmt.Errorf("read containerd's programs: %w", err)
+		}
+		files[i] = File{Path: path.Join(dir, name), Mode: 0o755, Data: data}
+	}
+	return files, nil
 }
 
 // buildGuest builds the board's control program.

@@ -39,6 +39,9 @@ var stockBoards = map[Stock]stockBoard{
 // StockNames lists the stock runtimes.
 func StockNames() []string { return []string{"debian", "2.0", "2.3", "2.4"} }
 
+// SandboxImage is the image of sandboxes that the runtime asks for by default.
+func (s Stock) SandboxImage() string { return stockBoards[s].sandbox }
+
 // packages are those that a board with the runtime has beside the others.
 func (s Stock) packages() []string {
 	switch s {

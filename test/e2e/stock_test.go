@@ -47,22 +47,8 @@ func TestStock(t *testing.T) {
 	if stock == board.NotStock {
 		t.Skip("boards of their own take long: make test-stock runs it, with BOARD_STOCK set")
 	}
-	image, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Systemd: stock == board.StockDebian, Stock: stock, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk := filepath.Join(t.TempDir(), "disk.qcow2")
-	if err := board.NewDisk(t.Context(), image, disk); err != nil {
-		t.Fatal(err)
-	}
-	log := "tail -n %d " + agentLog
-	if stock == board.StockDebian {
-		log = "journalctl -u tinylet -o cat --no-pager -n %d"
-	}
-	n := bootImage(t, image, withAgent(t, board.VMOptions{Disk: disk, DiskCache: "none", Files: []board.File{
-		{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(podConfig)},
-		{Path: objectsDir + "/base.yaml", Mode: 0o600, Data: []byte(baseObjects)},
-	}}), log)
+	image, disk, log := stockBoard(t, stock)
+	n := bootImage(t, image, stockNode(t, disk), log)
 	for _, c := range []check{
 		{"check finds no failure", stockChecks},
 		{"pods run", stockRuns},
@@ -82,6 +68,95 @@ func TestStock(t *testing.T) {
 	n = bootImage(t, image, board.VMOptions{Disk: disk, DiskCache: "none"}, log)
 	n.eventually(patience, "the pod is back after a power cut without a network", isReady("server"))
 	stockServes(n)
+}
+
+// stockBoard makes a board with a stock runtime and its disk; log prints the
+// agent's log.
+func stockBoard(t *testing.T, stock board.Stock) (image *board.Image, disk, log string) {
+	t.Helper()
+	image, err := board.Prepare(t.Context(), board.Options{Arch: arch(), Systemd: stock == board.StockDebian, Stock: stock, Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk = filepath.Join(t.TempDir(), "disk.qcow2")
+	if err := board.NewDisk(t.Context(), image, disk); err != nil {
+		t.Fatal(err)
+	}
+	if stock == board.StockDebian {
+		return image, disk, "journalctl -u tinylet -o cat --no-pager -n %d"
+	}
+	return image, disk, "tail -n %d " + agentLog
+}
+
+// stockNode is a board with the agent and its configuration.
+func stockNode(t *testing.T, disk string, more ...board.File) board.VMOptions {
+	t.Helper()
+	return withAgent(t, board.VMOptions{Disk: disk, DiskCache: "none", Files: append(more,
+		board.File{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: []byte(podConfig)},
+		board.File{Path: objectsDir + "/base.yaml", Mode: 0o600, Data: []byte(baseObjects)},
+	)})
+}
+
+// upgraded are the runtimes that replace Debian's containerd 1.7 in place.
+var upgraded = []board.Stock{board.Stock20, board.Stock23}
+
+// TestRuntimeUpgrade replaces containerd's programs while pods run and restarts
+// it, as a package's upgrade does: from Debian's 1.7 to 2.0, and from that to
+// 2.3. Pods go on, and are served by the shim that started them.
+func TestRuntimeUpgrade(t *testing.T) {
+	if os.Getenv("BOARD_STOCK") != string(board.StockDebian) {
+		t.Skip("the upgrade starts with Debian's containerd: make test-stock runs it, with BOARD_STOCK=debian")
+	}
+	var programs []board.File
+	for _, stock := range upgraded {
+		files, err := board.RuntimeFiles(t.Context(), board.Options{Arch: arch(), Stock: stock, Progress: os.Stderr}, "/root/"+string(stock))
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs = append(programs, files...)
+	}
+	image, disk, log := stockBoard(t, board.StockDebian)
+	n := bootImage(t, image, stockNode(t, disk, programs...), log)
+	n.put("server.yaml", stockPods)
+	before := n.eventually(patience, "the server is ready", isReady("server"))["server"]
+	for i, stock := range upgraded {
+		if !t.Run(string(stock), func(t *testing.T) { stockUpgrade(n.with(t), stock, before, i) }) {
+			t.FailNow()
+		}
+	}
+	n.clear()
+}
+
+// stockUpgrade installs a containerd over the one that runs; each upgrade leaves
+// a pod behind that the next one has to keep, too.
+func stockUpgrade(n node, stock board.Stock, before cli.PodDocument, round int) {
+	const version = "ctr version | awk '/^Server/ {s = 1} s && /Version/ {print $2}'"
+	old := n.sh(version)
+	// As dpkg does: each file is replaced by a rename, then the unit is restarted.
+	n.sh("cd /root/%s && for f in *; do cp $f /usr/bin/.new-$f && mv /usr/bin/.new-$f /usr/bin/$f || exit 1; done && systemctl restart containerd", stock)
+	n.sh("i=0; until v=$(%s 2>/dev/null) && [ -n \"$v\" ] && [ \"$v\" != %s ]; do [ $((i += 1)) -gt 120 ] && exit 1; sleep 1; done", version, old)
+	// Each branch of containerd asks for another image of sandboxes: without an
+	// uplink no pod starts until somebody imports it, and check reports that.
+	if out, err := n.vm.Run(n.ctx, "tinylet", "check"); err != nil || !strings.Contains(string(out.Stdout), stock.SandboxImage()) {
+		n.Errorf("check does not name the image %s: %v\n%s", stock.SandboxImage(), err, out.Stdout)
+	}
+	n.sh("ctr -n k8s.io images tag %s %s", board.StockDebian.SandboxImage(), stock.SandboxImage())
+	late := fmt.Sprintf("late-%d", round)
+	n.put(late+".yaml", sleeper(late, 1))
+	pods := n.eventually(patience, "a pod starts with the new runtime", isReady(late))
+	n.Logf("from %s to %s\n%s", old, n.sh(version), n.sh("tinylet ps; tinylet status"))
+	server := pods["server"]
+	if b, a := before.Containers[0], server.Containers[0]; b.ID != a.ID || b.Restarts != a.Restarts || server.Ready != before.Ready {
+		n.Errorf("the container did not go on: %+v, then %+v", b, a)
+	}
+	for name, p := range pods {
+		if p.Status != "Running" || p.Ready != p.Total {
+			n.Errorf("pod %s: %s, %d of %d ready", name, p.Status, p.Ready, p.Total)
+		}
+	}
+	stockServes(n)
+	stockSessions(n)
+	stockChecks(n)
 }
 
 func isReady(name string) func(map[string]cli.PodDocument) string {
