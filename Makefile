@@ -156,9 +156,11 @@ conformance-programs: # upstream's tests and what runs them, and the programs of
 test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME; writes docs/reference/conformance.md (root, an hour and a half, not in test)
 	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/conformance
 
-.PHONY: bench bench-code
+.PHONY: bench bench-room bench-code
 bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock kubelet on one board (root, half an hour, wants a quiet machine); writes test/bench/RESULTS.md
 	go test -tags cluster -count=1 -timeout 120m -v -run '^TestComparison$$' ./test/bench
+bench-room: host build-arm64 stock-kubelet control-plane-servers ## memory of a board of 256 MB that is a node, and how many pods it has room for, with tinylet and with the stock kubelet (root, slow)
+	go test -tags cluster -count=1 -timeout 60m -v -run '^TestRoom$$' ./test/bench
 bench-code: ## benchmarks of the code, with allocations
 	go test -run '^$$' -bench . -benchmem ./agent/... ./cgroups/... ./net/...
 

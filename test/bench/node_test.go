@@ -116,10 +116,15 @@ func (a agent) files(t *testing.T, c *cluster.Cluster) []board.File {
 	}
 }
 
-// boot starts a fresh board.
+// boot starts a fresh board of 512 MB.
 func boot(t *testing.T, c *cluster.Cluster, im *board.Image, name, program string, files []board.File) node {
 	t.Helper()
-	vm, err := board.Boot(t.Context(), im, board.VMOptions{MemoryMB: 512, CPUs: 2, Files: files, Network: c.BoardNet(t, name)})
+	return bootOf(t, c, im, name, program, 512, files)
+}
+
+func bootOf(t *testing.T, c *cluster.Cluster, im *board.Image, name, program string, memoryMB int, files []board.File) node {
+	t.Helper()
+	vm, err := board.Boot(t.Context(), im, board.VMOptions{MemoryMB: memoryMB, CPUs: 2, Files: files, Network: c.BoardNet(t, name)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,9 @@ func TestRuntimeUpgrade(t *testing.T) {
 		programs = append(programs, files...)
 	}
 	image, disk, log := stockBoard(t, board.StockDebian)
-	n := bootImage(t, image, stockNode(t, disk, programs...), log)
+	o := stockNode(t, disk, programs...)
+	o.MemoryMB = 1024 // the programs are in the initial file system twice, as its archive and unpacked
+	n := bootImage(t, image, o, log)
 	n.put("server.yaml", stockPods)
 	before := n.eventually(patience, "the server is ready", isReady("server"))["server"]
 	for i, stock := range upgraded {

@@ -1,0 +1,84 @@
+//go:build cluster
+
+package bench
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/test/board"
+	"github.com/tinylet/tinylet/test/cluster"
+)
+
+// What TestRoom asks for: pods until less than roomLeft bytes are available, at
+// most roomPods of them.
+const (
+	roomLeft = 100 << 20
+	roomPods = 15
+)
+
+// Settling is how long memory is left alone before it is read.
+const (
+	roomSettle    = 2 * time.Minute // of a node without pods
+	roomSettlePod = 10 * time.Second
+)
+
+// TestRoom measures how many pods a node of 256 MB has room for, with each agent
+// in turn: the memory that is available without pods, and how many busybox pods
+// run before less than 100 MiB are left. It fails when that cannot be measured.
+func TestRoom(t *testing.T) {
+	cl := cluster.Start(t, cluster.Options{})
+	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []agent{tinylet, kubelet} {
+		t.Run(a.program, func(t *testing.T) {
+			if _, err := os.Stat(a.binary); err != nil {
+				t.Fatalf("%v; make bench-room builds it", err)
+			}
+			files := a.files(t, cl)
+			if a == kubelet {
+				files = append(files, stockFiles()...)
+			}
+			n := bootOf(t, cl, im, "room-"+a.program, a.program, 256, files)
+			n.join()
+			n.rest(roomSettle)
+			available := n.sample().available
+			t.Logf("%.1f MB are available without pods", float64(available)/1e6)
+			pods := 0
+			for ; available >= roomLeft && pods < roomPods; pods++ {
+				n.runs(fmt.Sprintf("room-%d", pods))
+				n.rest(roomSettlePod)
+				available = n.sample().available
+				t.Logf("%.1f MB are available with %d pods", float64(available)/1e6, pods+1)
+			}
+			t.Logf("%d pods until less than %.1f MB are available", pods, roomLeft/1e6)
+		})
+	}
+}
+
+// runs makes a pod and waits until it runs.
+func (n node) runs(name string) {
+	n.Helper()
+	if err := n.request(n.Context(), http.MethodPost, podsPath, n.pod(name), nil); err != nil {
+		n.Fatal(err)
+	}
+	for began := time.Now(); ; n.rest(time.Second) {
+		var p corev1.Pod
+		if err := n.request(n.Context(), http.MethodGet, podsPath+"/"+name, nil, &p); err != nil {
+			n.Fatal(err)
+		}
+		if p.Status.Phase == corev1.PodRunning {
+			return
+		}
+		if time.Since(began) > patience {
+			n.Fatalf("pod %s is %s after %v", name, p.Status.Phase, patience)
+		}
+	}
+}
