@@ -156,6 +156,25 @@ conformance-programs: # upstream's tests and what runs them, and the programs of
 test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME; writes docs/reference/conformance.md (root, an hour and a half, not in test)
 	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/conformance
 
+.PHONY: addons-programs test-addons
+ADDONS := cd test/addons/programs
+ADDON := CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/addons/
+CNI_PLUGINS := $(addprefix github.com/containernetworking/plugins/plugins/,main/bridge main/loopback ipam/host-local meta/portmap meta/bandwidth)
+addons-programs: # the add-ons of clusters for arm64, and Prometheus for this machine; minutes the first time, then cached
+	@echo "building the add-ons of clusters (about 15 minutes the first time)"
+	$(ADDONS)/kubeproxy && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" \
+	  -o $(CURDIR)/.cache/addons/ k8s.io/kubernetes/cmd/kube-proxy
+	$(ADDONS)/coredns && $(ADDON) .
+	$(ADDONS)/nodeexporter && $(ADDON) github.com/prometheus/node_exporter
+	$(ADDONS)/cniplugins && $(ADDON) $(CNI_PLUGINS)
+	$(ADDONS)/flannelcni && $(ADDON)flannel github.com/containernetworking/plugins/plugins/meta/flannel
+	$(ADDONS)/flannel && $(ADDON)flanneld github.com/flannel-io/flannel
+	$(ADDONS)/prometheus && CGO_ENABLED=0 go build -trimpath -tags remove_all_sd,enable_kubernetes_sd -ldflags "-s -w" \
+	  -o $(CURDIR)/.cache/addons/ github.com/prometheus/prometheus/cmd/prometheus
+	cd test/cluster/metricsserver && $(ADDON)metrics-server .
+test-addons: host build-arm64 control-plane-servers addons-programs ## kube-proxy, CoreDNS, flannel, metrics-server, node-exporter and Prometheus with a board that is a node (root, slow, not in test)
+	go test -tags cluster -count=1 -timeout 90m -v -run '^TestAddons$$' ./test/addons
+
 .PHONY: bench bench-room bench-code
 bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock kubelet on one board (root, half an hour, wants a quiet machine); writes test/bench/RESULTS.md
 	go test -tags cluster -count=1 -timeout 120m -v -run '^TestComparison$$' ./test/bench
@@ -174,7 +193,7 @@ lint: ## gofmt, go vet and the pinned analyzers
 	go vet ./...
 	go vet -tags board ./test/...
 	go vet -tags adopt ./test/adopt/...
-	go vet -tags cluster ./test/cluster/... ./test/node ./test/bench/... ./test/conformance
+	go vet -tags cluster ./test/cluster/... ./test/node ./test/bench/... ./test/conformance ./test/addons
 	cd test/lint && go build -o ../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 

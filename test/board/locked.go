@@ -48,8 +48,25 @@ func locked(name string) ([]lockedPackage, error) {
 
 // readLock reads a list: one kernel, and more.
 func readLock(r io.Reader) ([]lockedPackage, error) {
-	var list []lockedPackage
+	list, err := readList(r)
+	if err != nil {
+		return nil, err
+	}
 	kernels := 0
+	for _, l := range list {
+		if l.isKernel() {
+			kernels++
+		}
+	}
+	if kernels != 1 || len(list) < 2 {
+		return nil, fmt.Errorf("list of packages: %d kernels in %d packages", kernels, len(list))
+	}
+	return list, nil
+}
+
+// readList reads a list of any packages.
+func readList(r io.Reader) ([]lockedPackage, error) {
+	var list []lockedPackage
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		sum, at, ok := strings.Cut(lines.Text(), "  ")
 		raw, err := hex.DecodeString(sum)
@@ -60,13 +77,7 @@ func readLock(r io.Reader) ([]lockedPackage, error) {
 		case !fs.ValidPath(at) || !strings.HasPrefix(at, "pool/") || !strings.HasSuffix(at, ".deb"):
 			return nil, fmt.Errorf("list of packages: %q is no package of a mirror", at)
 		}
-		if l.isKernel() {
-			kernels++
-		}
 		list = append(list, l)
-	}
-	if kernels != 1 || len(list) < 2 {
-		return nil, fmt.Errorf("list of packages: %d kernels in %d packages", kernels, len(list))
 	}
 	return list, nil
 }

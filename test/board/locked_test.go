@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -120,5 +121,23 @@ func TestFetchLocked(t *testing.T) {
 	}
 	if _, err := d.recorded([]lockedPackage{list[0], line("pool/c/crun_2_arm64.deb", "crun")}); err == nil {
 		t.Error("another list takes what is there")
+	}
+}
+
+// The packages for images have the program and what it is linked with.
+func TestImageLists(t *testing.T) {
+	f, err := locks.Open("packages/arm64-nftables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list, err := readList(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"nftables_", "libnftables1_", "libc6_"} {
+		if !slices.ContainsFunc(list, func(l lockedPackage) bool { return strings.HasPrefix(l.file(), want) }) {
+			t.Errorf("the list has no %s", want)
+		}
 	}
 }
