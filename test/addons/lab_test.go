@@ -24,7 +24,7 @@ const (
 	name     = "edge-one"
 	memoryMB = 1024
 	// patience is how long a check waits for what a fast board does in seconds.
-	patience = 8 * time.Minute
+	patience = 4 * time.Minute
 	binary   = "../../bin/tinylet-arm64"
 	folder   = "/var/lib/tinylet/images/"
 )
@@ -58,20 +58,22 @@ type lab struct {
 	vm *board.VM
 }
 
-// step is a part of a test that the later ones need.
+// step is a part of a test.
 type step struct {
-	name string
-	test func(lab)
+	name   string
+	needed bool // by those after it
+	test   func(lab)
 }
 
-// run runs steps as subtests until one fails.
+// run runs steps as subtests until one fails that the later ones need.
 func (l lab) run(t *testing.T, steps ...step) {
 	t.Helper()
 	for _, s := range steps {
 		if !t.Run(s.name, func(t *testing.T) {
+			l := l
 			l.T = t
 			s.test(l)
-		}) {
+		}) && s.needed {
 			return
 		}
 	}
@@ -86,8 +88,12 @@ func start(t *testing.T, mode string) lab {
 		t.Fatal(err)
 	}
 	l := lab{T: t, c: cluster.Start(t, cluster.Options{})}
+	console, err := os.Create(filepath.Join(t.ArtifactDir(), "console.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	l.vm, err = board.Boot(t.Context(), im, board.VMOptions{
-		MemoryMB: memoryMB, Network: l.c.BoardNet(t, name),
+		MemoryMB: memoryMB, Network: l.c.BoardNet(t, name), Console: console,
 		Files: slices.Concat(board.TinyletFiles(binary), []board.File{
 			{Path: "/etc/tinylet/config.yaml", Mode: 0o644, Data: fmt.Appendf(nil, config, mode)},
 			{Path: "/etc/tinylet/resolv.conf", Mode: 0o644, Data: fmt.Appendf(nil, "nameserver %s\n", l.c.HostAddress())},
@@ -99,7 +105,10 @@ func start(t *testing.T, mode string) lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.end)
+	t.Cleanup(func() {
+		l.end()
+		_ = console.Close()
+	})
 	if err := l.vm.WaitBooted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +205,8 @@ func (l lab) end() {
 		l.Error(err)
 	}
 	if l.Failed() {
+		console := l.vm.ConsoleLog()
+		l.Logf("end of the console:\n%s", console[max(0, len(console)-3000):])
 		l.Logf("end of tinylet's log:\n%s", out.Stdout[max(0, len(out.Stdout)-8000):])
 	}
 	if err := l.vm.Close(); err != nil {
