@@ -64,5 +64,7 @@ func (s Selection) Judge(series int) string {
 	return ""
 }
 
-// String names the selection in a test's log.
-func (s Selection) String() string { return s.Path + " " + s.Metric + "{" + s.Where + "}" }
+// String names the selection, without the slashes that separate subtests.
+func (s Selection) String() string {
+	return strings.ReplaceAll(strings.TrimPrefix(s.Path, "/")+" "+s.Metric+"{"+s.Where+"}", "/", ".")
+}
