@@ -155,7 +155,9 @@ func (d *Driver) count(ctx context.Context, method string, req, reply any, cc *g
 	d.calls.Add(1)
 	begun := time.Now()
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	d.observe(method, reply, time.Since(begun), err)
+	took := time.Since(begun)
+	d.observe(method, reply, took, err)
+	d.trace(ctx, method, req, reply, took)
 	return err
 }
 
