@@ -26,13 +26,14 @@ const patience = 15 * time.Minute
 
 // agent is what makes a board a node.
 type agent struct {
+	label   string // its name in a burst's table
 	program string // its name on the board, in /usr/bin
 	binary  string // on the host
 }
 
 var (
-	tinylet = agent{"tinylet", filepath.Join("..", "..", "bin", "tinylet-arm64")}
-	kubelet = agent{"stock-kubelet", filepath.Join("..", "..", ".cache", "kubelet", "kubelet-arm64")}
+	tinylet = agent{"tinylet", "tinylet", filepath.Join("..", "..", "bin", "tinylet-arm64")}
+	kubelet = agent{"kubelet", "stock-kubelet", filepath.Join("..", "..", ".cache", "kubelet", "kubelet-arm64")}
 )
 
 // config is of both agents, in the terms that both know.
@@ -139,9 +140,15 @@ func bootOf(t *testing.T, c *cluster.Cluster, im *board.Image, name, program str
 	return n
 }
 
-// close keeps the logs as artifacts, shows them after a failure, and ends the
-// board.
+// close keeps the logs and ends a board that is a node of the cluster.
 func (n node) close() {
+	n.end()
+	n.c.Gone(n.T, n.name)
+}
+
+// end keeps the logs as artifacts, shows them after a failure, and ends the
+// board.
+func (n node) end() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), 20*time.Second)
 	defer cancel()
 	for _, name := range []string{n.program, "containerd"} {
@@ -159,7 +166,6 @@ func (n node) close() {
 	if err := n.vm.Close(); err != nil {
 		n.Error(err)
 	}
-	n.c.Gone(n.T, n.name)
 }
 
 // join waits until the node is Ready and returns what it tells of itself.

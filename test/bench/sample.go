@@ -43,7 +43,8 @@ type process struct {
 	name      string // as the kernel has it: at most 15 bytes
 	parent    int
 	cpu       time.Duration
-	rss, anon int64 // zero for a kernel thread
+	reaped    time.Duration // CPU time of children that have ended
+	rss, anon int64         // zero for a kernel thread
 }
 
 // sections are the parts that sampleScript prints.
@@ -136,17 +137,17 @@ func parseStat(line string) (int, process, error) {
 		return 0, process{}, fmt.Errorf("%q has no name", line)
 	}
 	f := strings.Fields(line[end+1:])
-	if len(f) < 13 {
+	if len(f) < 15 {
 		return 0, process{}, fmt.Errorf("%q is too short", line)
 	}
-	var n [4]int64
-	for i, v := range []string{strings.TrimSpace(line[:open]), f[1], f[11], f[12]} { // pid, parent, utime, stime
+	var n [6]int64
+	for i, v := range []string{strings.TrimSpace(line[:open]), f[1], f[11], f[12], f[13], f[14]} { // pid, parent, utime, stime, cutime, cstime
 		var err error
 		if n[i], err = strconv.ParseInt(v, 10, 64); err != nil {
 			return 0, process{}, fmt.Errorf("%q: %w", line, err)
 		}
 	}
-	return int(n[0]), process{name: line[open+1 : end], parent: int(n[1]), cpu: ticks(n[2] + n[3])}, nil
+	return int(n[0]), process{name: line[open+1 : end], parent: int(n[1]), cpu: ticks(n[2] + n[3]), reaped: ticks(n[4] + n[5])}, nil
 }
 
 // readMemory reads lines of /proc/PID/status with the file's name before each.

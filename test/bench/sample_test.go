@@ -58,7 +58,7 @@ func TestParseSample(t *testing.T) {
 	if s.available != 300000<<10 || s.received != 5000 || s.sent != 7000 || s.written != 800*512 {
 		t.Errorf("available %d, received %d, sent %d, written %d", s.available, s.received, s.sent, s.written)
 	}
-	want := process{name: "stock-kubelet", parent: 305, cpu: 12500 * time.Millisecond, rss: 81000 << 10, anon: 23000 << 10}
+	want := process{name: "stock-kubelet", parent: 305, cpu: 12500 * time.Millisecond, reaped: 18 * time.Second, rss: 81000 << 10, anon: 23000 << 10}
 	if got := s.processes[310]; got != want {
 		t.Errorf("the kubelet is %+v, want %+v", got, want)
 	}
