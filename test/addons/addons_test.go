@@ -191,14 +191,15 @@ func (l lab) withoutNetwork() {
 		}
 		return "it does not"
 	})
+	// kube-proxy sets limits of the first module, which nothing else loads here.
+	// By the second one, replies between pods of one bridge pass its rules.
+	l.sh("modprobe nf_conntrack && modprobe br_netfilter")
 	l.installKubeProxy()
 }
 
 // flannel installs the upstream plugins, as distributions do, and flannel.
 func (l lab) flannel() {
-	// Replies of pods on one bridge pass the rules of Services by this module, as
-	// Kubernetes' instructions for container runtimes have it.
-	l.sh("mkdir -p /opt/cni/bin && modprobe br_netfilter")
+	l.sh("mkdir -p /opt/cni/bin")
 	for _, plugin := range []string{"bridge", "host-local", "portmap", "loopback", "bandwidth"} {
 		if err := l.vm.Put(l.Context(), "/opt/cni/bin/"+plugin, strings.NewReader(string(built(l.T, plugin))), 0o755); err != nil {
 			l.Fatal(err)
@@ -215,6 +216,10 @@ func (l lab) flannel() {
 	flanneld.Env = []string{path}
 	flanneld.Files = append(flanneld.Files, imagetar.File{Name: "opt/bin/flanneld", Mode: 0o755, Data: built(l.T, "flanneld")})
 	flanneld.Files = append(flanneld.Files, nft(l.T)...)
+	// It removes rules of iptables from before, whatever makes its own.
+	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+		flanneld.Files = append(flanneld.Files, imagetar.File{Name: "usr/sbin/" + name, Link: "xtables-nft-multi"})
+	}
 	plugin, err := imagetar.Busybox(flannelCNIImage, "arm64", busybox)
 	if err != nil {
 		l.Fatal(err)

@@ -158,7 +158,7 @@ func (l lab) images(images ...imagetar.Image) {
 	}
 }
 
-// nft returns the files of the program nft, with the libraries that it needs.
+// nft returns the files of the programs nft and iptables, with the libraries that it needs.
 func nft(t *testing.T) []imagetar.File {
 	t.Helper()
 	files, err := board.PackageFiles(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}}, "nftables")
