@@ -161,7 +161,7 @@ ADDONS := cd test/addons/programs
 ADDON := CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/.cache/addons/
 CNI_PLUGINS := $(addprefix github.com/containernetworking/plugins/plugins/,main/bridge main/loopback ipam/host-local meta/portmap meta/bandwidth)
 addons-programs: # the add-ons of clusters for arm64, and Prometheus for this machine; minutes the first time, then cached
-	@echo "building the add-ons of clusters (about 15 minutes the first time)"
+	@echo "building the add-ons of clusters (up to three quarters of an hour the first time, on a busy machine)"
 	$(ADDONS)/kubeproxy && CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -ldflags "$(KUBERNETES_STAMP)" \
 	  -o $(CURDIR)/.cache/addons/ k8s.io/kubernetes/cmd/kube-proxy
 	$(ADDONS)/coredns && $(ADDON) .
