@@ -74,6 +74,7 @@ type PLEG struct {
 	mu      sync.Mutex
 	pending []types.UID          // not delivered yet, each once
 	waiting map[types.UID]bool   // the same as a set
+	again   bool                 // the first of pending changed while it was offered
 	fresh   []Pod                // the newest snapshot, nil once delivered
 	owners  map[string]types.UID // container and sandbox ID -> pod
 	heard   time.Time            // when the runtime last said anything
@@ -100,7 +101,8 @@ func New(cfg Config) *PLEG {
 }
 
 // Changes delivers the UIDs of pods to look at again. A UID that is not taken
-// yet is not delivered twice.
+// yet is delivered once, or twice where the pod changed while it was offered: it
+// cannot be known then whether the consumer has taken it before the change.
 func (p *PLEG) Changes() <-chan types.UID { return p.changes }
 
 // Snapshots delivers what the runtime held at the last relist. A snapshot
@@ -155,6 +157,7 @@ func (p *PLEG) deliver(ctx context.Context) {
 		} else if len(p.pending) > 0 {
 			changes, uid = p.changes, p.pending[0]
 		}
+		p.again = false
 		p.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -165,7 +168,11 @@ func (p *PLEG) deliver(ctx context.Context) {
 		case changes <- uid:
 			p.mu.Lock()
 			p.pending = append(p.pending[:0], p.pending[1:]...)
-			delete(p.waiting, uid)
+			if p.again {
+				p.pending = append(p.pending, uid)
+			} else {
+				delete(p.waiting, uid)
+			}
 			p.mu.Unlock()
 		}
 	}
@@ -185,6 +192,8 @@ func (p *PLEG) changed(uid types.UID) {
 	if !p.waiting[uid] {
 		p.waiting[uid] = true
 		p.pending = append(p.pending, uid)
+	} else if p.pending[0] == uid {
+		p.again = true
 	}
 }
 

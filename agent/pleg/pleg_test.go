@@ -448,3 +448,43 @@ func TestSlowConsumer(t *testing.T) {
 		<-done
 	})
 }
+
+// A pod changes after its UID was taken and before that is noted: it is
+// delivered again. Another that changes while it waits is delivered once.
+func TestChangeAfterTheUIDWasTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		p.changed("a")
+		p.changed("b")
+		ended := make(chan struct{})
+		go func() {
+			p.deliver(ctx)
+			close(ended)
+		}()
+		synctest.Wait() // "a" is offered
+		p.mu.Lock()
+		got := []types.UID{<-p.Changes()}
+		p.changed("a")
+		p.changed("b")
+		p.mu.Unlock()
+		for range 2 {
+			select {
+			case uid := <-p.Changes():
+				got = append(got, uid)
+			case <-time.After(time.Minute):
+			}
+		}
+		synctest.Wait()
+		select {
+		case uid := <-p.Changes():
+			t.Errorf("%s is delivered once more", uid)
+		default:
+		}
+		if want := []types.UID{"a", "b", "a"}; !slices.Equal(got, want) {
+			t.Errorf("delivered %v, want %v", got, want)
+		}
+		cancel()
+		<-ended
+	})
+}
