@@ -120,12 +120,13 @@ func (a agent) files(t *testing.T, c *cluster.Cluster) []board.File {
 // boot starts a fresh board of 512 MB.
 func boot(t *testing.T, c *cluster.Cluster, im *board.Image, name, program string, files []board.File) node {
 	t.Helper()
-	return bootOf(t, c, im, name, program, 512, files)
+	return bootWith(t, c, im, name, program, board.VMOptions{MemoryMB: 512, Files: files})
 }
 
-func bootOf(t *testing.T, c *cluster.Cluster, im *board.Image, name, program string, memoryMB int, files []board.File) node {
+func bootWith(t *testing.T, c *cluster.Cluster, im *board.Image, name, program string, o board.VMOptions) node {
 	t.Helper()
-	vm, err := board.Boot(t.Context(), im, board.VMOptions{MemoryMB: memoryMB, CPUs: 2, Files: files, Network: c.BoardNet(t, name)})
+	o.CPUs, o.Network = 2, c.BoardNet(t, name)
+	vm, err := board.Boot(t.Context(), im, o)
 	if err != nil {
 		t.Fatal(err)
 	}
