@@ -158,18 +158,18 @@ func (l lab) propagation() {
 		"the driver that mounts": func() string { return in(driver, "main", "cat /shared/volume/file; true") },
 	}
 	in(driver, "main", "mkdir /shared/volume && mount -t tmpfs none /shared/volume && echo mounted >/shared/volume/file")
-	for who, look := range sees {
+	for who, read := range sees {
 		want := "mounted"
 		if who == "a pod that is private" {
 			want = ""
 		}
-		if got := strings.TrimSpace(look()); got != want {
+		if got := strings.TrimSpace(read()); got != want {
 			l.Errorf("%s sees %q, want %q", who, got, want)
 		}
 	}
 	in(driver, "main", "umount /shared/volume")
-	for who, look := range sees {
-		if got := strings.TrimSpace(look()); got != "" {
+	for who, read := range sees {
+		if got := strings.TrimSpace(read()); got != "" {
 			l.Errorf("%s sees %q after the end of the mount", who, got)
 		}
 	}

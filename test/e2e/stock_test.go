@@ -140,9 +140,9 @@ func stockUpgrade(n node, stock board.Stock, before cli.PodDocument, round int) 
 	n.sh("cd /root/%s && for f in *; do cp $f /usr/bin/.new-$f && mv /usr/bin/.new-$f /usr/bin/$f || exit 1; done && systemctl restart containerd", stock)
 	n.sh("i=0; until v=$(%s 2>/dev/null) && [ -n \"$v\" ] && [ \"$v\" != %s ]; do [ $((i += 1)) -gt 120 ] && exit 1; sleep 1; done", version, old)
 	// Each branch of containerd asks for another image of sandboxes: without an
-	// uplink no pod starts until somebody imports it, and check reports that.
-	if out, err := n.vm.Run(n.ctx, "tinylet", "check"); err != nil || !strings.Contains(string(out.Stdout), stock.SandboxImage()) {
-		n.Errorf("check does not name the image %s: %v\n%s", stock.SandboxImage(), err, out.Stdout)
+	// uplink no pod starts until it is imported, and check reports that.
+	if out, err := n.vm.Run(n.ctx, "tinylet", "check"); err != nil || !strings.Contains(string(out.Stdout), stock.SandboxImage()+", is not there") {
+		n.Errorf("check does not report that the image %s is missing: %v\n%s", stock.SandboxImage(), err, out.Stdout)
 	}
 	n.sh("ctr -n k8s.io images tag %s %s", board.StockDebian.SandboxImage(), stock.SandboxImage())
 	late := fmt.Sprintf("late-%d", round)
