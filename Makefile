@@ -40,9 +40,10 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 	go run ./test/demo $(if $(KEEP),-keep)
 
 .PHONY: test
-# A board alone leaves almost half of two processors idle: two at a time.
+# A board alone leaves almost half of two processors idle: two at a time. Each
+# suite runs once, on one of the boards (ONCE); make test-board runs all on both.
 test: host browser lint test-unit build size image ## everything that CI runs, boards and power cuts included (root)
-	@$(LANES) test-board-arm64 test-board-armv7 test-cluster-power test-board-stock $(FAILED)
+	@$(LANES) ONCE=1 test-board-arm64 test-board-armv7 test-cluster-power test-board-stock $(FAILED)
 
 .PHONY: browser
 browser: # headless Chromium for tests of the status page, where the distribution has it; without it they are skipped
@@ -67,14 +68,16 @@ test-unit: ## unit tests with the race detector
 	cd net/cni/testdata/libcni && go test ./...
 	cd net/cni/plugin/testdata/upstream && go test ./...
 
+SKIP_arm64 = $(if $(ONCE),-skip '^(TestBoard|TestCPUs|TestNetwork|TestWithoutMemoryController)$$')
+SKIP_armv7 = $(if $(ONCE),-skip '^(TestPod|TestPowerCut|TestOutOfMemory)$$')
 .PHONY: test-board test-board-arm64 test-board-armv7
 test-board: image build-arm64 build-armv7 ## end to end on a simulated arm64 and a simulated armv7 board, both at a time
 	@$(LANES) test-board-arm64 test-board-armv7 $(FAILED)
 test-board-arm64: host build-arm64 bin/verdict
-	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 50m ./test/e2e 2>&1 | $(call VERDICT,arm64)
+	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 80m $(SKIP_arm64) ./test/e2e 2>&1 | $(call VERDICT,arm64)
 	BOARD_ARCH=arm64 go test -json -tags board -count=1 -timeout 20m -run TestRuntimeConformance ./test/board 2>&1 | $(call VERDICT,arm64)
 test-board-armv7: host build-armv7 bin/verdict
-	BOARD_ARCH=armv7 go test -json -tags board -count=1 -timeout 40m ./test/e2e 2>&1 | $(call VERDICT,armv7)
+	BOARD_ARCH=armv7 go test -json -tags board -count=1 -timeout 60m $(SKIP_armv7) ./test/e2e 2>&1 | $(call VERDICT,armv7)
 
 .PHONY: test-board-stock
 test-board-stock: host build-arm64 bin/verdict # pods with containerd as it comes, without any configuration of ours

@@ -12,7 +12,10 @@ import (
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 )
 
-// probeScene is startup, liveness and readiness by all kinds of probes.
+// probeScene is startup, liveness and readiness by all kinds of probes. Targets
+// that answer have long timeouts, and what costs a board most, TLS and processes
+// in containers, has long periods: an emulated board whose machine is busy would
+// otherwise be busy with probes alone, and all of them would time out.
 func probeScene() scene {
 	return scene{
 		name: "probes",
@@ -40,17 +43,17 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
   - {name: http, image: program, command: [/program, serve, -http, ":8001"],
-     readinessProbe: {httpGet: {port: 8001, path: /healthz}, periodSeconds: 1, timeoutSeconds: 5}}
+     readinessProbe: {httpGet: {port: 8001, path: /healthz}, periodSeconds: 2, timeoutSeconds: 30}}
   - {name: https, image: program, command: [/program, serve, -https, ":8002"],
-     readinessProbe: {httpGet: {port: 8002, path: /healthz, scheme: HTTPS}, periodSeconds: 2, timeoutSeconds: 10}}
+     readinessProbe: {httpGet: {port: 8002, path: /healthz, scheme: HTTPS}, periodSeconds: 10, timeoutSeconds: 30}}
   - {name: named, image: program, command: [/program, serve, -tcp, ":8003"], ports: [{name: raw, containerPort: 8003}],
-     readinessProbe: {tcpSocket: {port: raw}, periodSeconds: 2, timeoutSeconds: 5}}
+     readinessProbe: {tcpSocket: {port: raw}, periodSeconds: 5, timeoutSeconds: 30}}
   - {name: grpc, image: program, command: [/program, serve, -http, ":8004"],
-     readinessProbe: {grpc: {port: 8004}, periodSeconds: 2, timeoutSeconds: 5}}
+     readinessProbe: {grpc: {port: 8004}, periodSeconds: 10, timeoutSeconds: 30}}
   - {name: exec, image: program, command: [/program, trap],
-     readinessProbe: {exec: {command: [/program, exit, "0"]}, periodSeconds: 5, timeoutSeconds: 10}}
+     readinessProbe: {exec: {command: [/program, exit, "0"]}, periodSeconds: 20, timeoutSeconds: 60}}
   - {name: header, image: program, command: [/program, serve, -http, ":8005"],
-     readinessProbe: {httpGet: {port: 8005, path: "/header?x-probe=yes&host=web", httpHeaders: [{name: X-Probe, value: "yes"}, {name: Host, value: web}]}, periodSeconds: 2, timeoutSeconds: 5}}
+     readinessProbe: {httpGet: {port: 8005, path: "/header?x-probe=yes&host=web", httpHeaders: [{name: X-Probe, value: "yes"}, {name: Host, value: web}]}, periodSeconds: 5, timeoutSeconds: 30}}
 `
 
 // readyOnes says which containers are ready, in words.
@@ -85,7 +88,7 @@ func readiness(n node) {
 	n.sh("wget -q -O - 'http://%s:8001/set?health=bad'", d.PodIP)
 	set := time.Now()
 	d = p.until("one unready after it turned bad", ready("https named grpc exec header"))
-	p.Logf("ready: seen %.1f s after the target turned bad (period 1 s, three failures)", time.Since(set).Seconds())
+	p.Logf("ready: seen %.1f s after the target turned bad (period 2 s, three failures)", time.Since(set).Seconds())
 	p.same("condition Ready", "False ContainersNotReady", condition(d, v1.PodReady))
 	p.same("condition ContainersReady", "False ContainersNotReady", condition(d, v1.ContainersReady))
 	p.event("Unhealthy", "500")
@@ -107,17 +110,17 @@ spec:
   - {name: nobody, image: program, command: [/program, trap],
      readinessProbe: {tcpSocket: {port: 8999}, periodSeconds: 3, timeoutSeconds: 5, failureThreshold: 1}}
   - {name: nothing, image: program, command: [/program, trap],
-     readinessProbe: {exec: {command: [/no/such/program]}, periodSeconds: 10, timeoutSeconds: 10, failureThreshold: 1}}
+     readinessProbe: {exec: {command: [/no/such/program]}, periodSeconds: 20, timeoutSeconds: 60, failureThreshold: 1}}
   - {name: hungexec, image: program, command: [/program, trap],
-     readinessProbe: {exec: {command: [/program, ignore-term]}, periodSeconds: 5, timeoutSeconds: 2, failureThreshold: 1}}
+     readinessProbe: {exec: {command: [/program, ignore-term]}, periodSeconds: 20, timeoutSeconds: 2, failureThreshold: 1}}
   - {name: header, image: program, command: [/program, serve, -http, ":8002"],
-     readinessProbe: {httpGet: {port: 8002, path: "/header?x-probe=yes"}, periodSeconds: 3, timeoutSeconds: 5, failureThreshold: 1}}
+     readinessProbe: {httpGet: {port: 8002, path: "/header?x-probe=yes"}, periodSeconds: 5, timeoutSeconds: 30, failureThreshold: 1}}
   - {name: local, image: program, command: [/program, serve, -http, ":8003"],
-     readinessProbe: {httpGet: {port: 8003, path: "/redirect?to=/healthz"}, periodSeconds: 2, timeoutSeconds: 5}}
+     readinessProbe: {httpGet: {port: 8003, path: "/redirect?to=/healthz"}, periodSeconds: 5, timeoutSeconds: 30}}
   - {name: away, image: program, command: [/program, serve, -http, ":8004"],
-     readinessProbe: {httpGet: {port: 8004, path: "/redirect?to=http://192.0.2.1/"}, periodSeconds: 2, timeoutSeconds: 5}}
+     readinessProbe: {httpGet: {port: 8004, path: "/redirect?to=http://192.0.2.1/"}, periodSeconds: 5, timeoutSeconds: 30}}
   - {name: beside, image: program, command: [/program, serve, -http, ":8005"],
-     readinessProbe: {httpGet: {port: 8005, path: /healthz}, periodSeconds: 1, timeoutSeconds: 5}}
+     readinessProbe: {httpGet: {port: 8005, path: /healthz}, periodSeconds: 5, timeoutSeconds: 30}}
 `
 
 func unready(n node) {
@@ -156,9 +159,9 @@ spec:
   terminationGracePeriodSeconds: 600
   containers:
   - {name: http, image: program, command: [/program, serve, -http, ":8001"],
-     livenessProbe: {httpGet: {port: 8001, path: /healthz}, periodSeconds: 1, timeoutSeconds: 5}}
+     livenessProbe: {httpGet: {port: 8001, path: /healthz}, periodSeconds: 2, timeoutSeconds: 30}}
   - {name: exec, image: program, command: [/program, trap],
-     livenessProbe: {exec: {command: [/program, exit, "0"]}, periodSeconds: 5, timeoutSeconds: 10}}
+     livenessProbe: {exec: {command: [/program, exit, "0"]}, periodSeconds: 20, timeoutSeconds: 60}}
   - name: stubborn
     image: program
     command: [/program, ignore-term]
@@ -215,12 +218,12 @@ spec:
   - name: slow
     image: program
     command: [/program, serve, -http, ":8001", -health, bad, -good-after, 8s]
-    startupProbe: {httpGet: {port: 8001, path: /healthz}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 100}
-    livenessProbe: {httpGet: {port: 8001, path: /healthz}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 2}
+    startupProbe: {httpGet: {port: 8001, path: /healthz}, periodSeconds: 2, timeoutSeconds: 30, failureThreshold: 100}
+    livenessProbe: {httpGet: {port: 8001, path: /healthz}, periodSeconds: 2, timeoutSeconds: 30, failureThreshold: 2}
   - name: never
     image: program
     command: [/program, serve, -http, ":8002", -health, bad]
-    startupProbe: {httpGet: {port: 8002, path: /healthz}, periodSeconds: 2, timeoutSeconds: 5, failureThreshold: 3}
+    startupProbe: {httpGet: {port: 8002, path: /healthz}, periodSeconds: 2, timeoutSeconds: 30, failureThreshold: 3}
 `
 
 func startup(n node) {
