@@ -25,9 +25,9 @@ type container struct {
 	anyway bool // reopens although it fails
 	mode   os.FileMode
 
-	mu    sync.Mutex
-	count int   // of ReopenContainerLog
-	err   error // of it
+	mu    sync.Mutex // guards file, too, once it has been opened
+	count int        // of ReopenContainerLog
+	err   error      // of it
 }
 
 func newContainer(t *testing.T) *container {
@@ -78,6 +78,8 @@ func (c *container) fail(err error) {
 // write writes numbered lines.
 func (c *container) write(lines int) {
 	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for range lines {
 		if _, err := fmt.Fprintf(c.file, "line %d\n", c.next); err != nil {
 			c.t.Fatal(err)

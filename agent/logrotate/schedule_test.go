@@ -98,6 +98,8 @@ func running(t *testing.T, c *container, r *Rotator, g growth) (listings func() 
 
 func grow(t *testing.T, c *container, size int64) {
 	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.file.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
@@ -297,6 +299,8 @@ func TestWaits(t *testing.T) {
 // grow has a container write so many bytes.
 func (c *container) grow(bytes int64) {
 	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	info, err := c.file.Stat()
 	if err != nil {
 		c.t.Fatal(err)
@@ -385,6 +389,7 @@ func TestFastLogAfterARest(t *testing.T) {
 		k.tell(c.path)
 		for range 10 {
 			time.Sleep(time.Second)
+			synctest.Wait()
 			c.grow(8 << 20)
 		}
 		synctest.Wait()
