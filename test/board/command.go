@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"strings"
 
 	"github.com/tinylet/tinylet/test/board/wire"
@@ -146,6 +147,24 @@ func (vm *VM) Get(ctx context.Context, path string) ([]byte, error) {
 		return nil, said(err)
 	}
 	return b.Bytes(), nil
+}
+
+// Relay connects conn to a Unix socket of the board until the socket's peer
+// closes or ctx ends; then it closes conn.
+func (vm *VM) Relay(ctx context.Context, socket string, conn net.Conn) error {
+	said := func(err error) error { return fmt.Errorf("connect to %s of the board: %w", socket, err) }
+	defer conn.Close()
+	id, answers, err := vm.control.open(ctx, wire.Dial, wire.File{Path: socket})
+	if err != nil {
+		return said(err)
+	}
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { _ = vm.control.feed(inner, id, conn) }() // ends with conn
+	if _, err := vm.control.finish(inner, id, answers, conn, io.Discard); err != nil {
+		return said(err)
+	}
+	return nil
 }
 
 func orDiscard(w io.Writer) io.Writer {

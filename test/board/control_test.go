@@ -107,6 +107,67 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestRelay has each connection reach the socket, both ways, until one end
+// closes it.
+func TestRelay(t *testing.T) {
+	vm, _ := pair(t)
+	socket := filepath.Join(t.TempDir(), "socket")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = io.CopyN(conn, conn, 3<<20)
+			}()
+		}
+	}()
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			near, far := net.Pipe()
+			wg.Go(func() {
+				if err := vm.Relay(t.Context(), socket, far); err != nil {
+					t.Errorf("relay: %v", err)
+				}
+			})
+			sent := strings.Repeat("x", 3<<20)
+			wg.Go(func() { _, _ = io.WriteString(near, sent) })
+			if got, err := io.ReadAll(near); err != nil || string(got) != sent {
+				t.Errorf("%d bytes came back: %v", len(got), err)
+			}
+		})
+	}
+	wg.Wait()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	near, far := net.Pipe()
+	wg.Go(func() {
+		if err := vm.Relay(ctx, socket, far); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+	})
+	if _, err := io.WriteString(near, "some"); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	wg.Wait()
+	near, far = net.Pipe()
+	if err := vm.Relay(t.Context(), socket+"none", far); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("no socket: %v", err)
+	}
+	if _, err := near.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection stays open")
+	}
+}
+
 func TestManyAtOnce(t *testing.T) {
 	vm, _ := pair(t)
 	var wg sync.WaitGroup

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -95,6 +96,10 @@ func threePods(n node) {
 	}
 	n.lookedInto()
 	n.Log("\n" + n.sh("tinylet ps; tinylet status"))
+	var doc cli.PodsDocument
+	if err := json.Unmarshal([]byte(n.sh("tinylet ps -o json")), &doc); err != nil || len(doc.Pods) != len(pods) {
+		n.Errorf("ps -o json tells of %d pods, not %d: %v", len(doc.Pods), len(pods), err)
+	}
 }
 
 // update is a line that the sync loop logs for each update of a pod.
@@ -219,7 +224,8 @@ func (n node) told(texts ...string) {
 }
 
 // busy prints the processes, seen within some seconds, of the programs that
-// start and stop containers: none where containerd has come to rest.
+// start and stop containers: none where containerd has come to rest. Its last
+// line has what containers run.
 const busy = `for i in 1 2 3 4 5 6; do
 	for p in /proc/[0-9]*; do
 		read -r name < "$p/comm" 2> /dev/null || continue
@@ -227,6 +233,7 @@ const busy = `for i in 1 2 3 4 5 6; do
 	done
 	sleep 0.5
 done | sort -u
+grep . /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/init.pid /dev/null 2> /dev/null | cksum
 `
 
 // settledTasks is tasks once they do not change any more: containerd takes
@@ -236,24 +243,23 @@ done | sort -u
 // it with the pod's end).
 func (n node) settledTasks() map[string]string {
 	n.Helper()
-	tasks, work := n.tasks(), ""
+	last := ""
 	for looks, same := 0, 0; looks < 20; looks++ {
-		was, had := tasks, work
-		work = n.sh(busy)
-		tasks = n.tasks()
-		if !maps.Equal(tasks, was) || work != had {
-			same = 0
+		now := n.sh(busy)
+		if now != last {
+			last, same = now, 0
 			continue
 		}
+		work := now[:max(strings.LastIndex(now, "\n"), 0)]
 		if same++; work == "" || same == 4 {
 			if work != "" {
 				n.Logf("left over from a start that was broken off: %s", work)
 			}
-			return tasks
+			return n.tasks()
 		}
 	}
-	n.Errorf("what containerd runs does not settle though no agent runs: %q", work)
-	return tasks
+	n.Errorf("what containerd runs does not settle though no agent runs: %q", last)
+	return n.tasks()
 }
 
 // agentKilled kills the agent with SIGKILL ten times and more while six

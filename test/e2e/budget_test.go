@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -48,7 +47,7 @@ func budgets(n node) {
 func (n node) status() cli.StatusDocument {
 	n.Helper()
 	var st cli.StatusDocument
-	if err := json.Unmarshal([]byte(n.sh("tinylet status -o json")), &st); err != nil {
+	if err := n.ask(&st, "status"); err != nil {
 		n.Fatal(err)
 	}
 	return st

@@ -3,9 +3,12 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 	"github.com/tinylet/tinylet/test/board"
 )
@@ -45,6 +49,8 @@ type node struct {
 	vm  *board.VM
 	// log prints so many of the agent's last lines.
 	log string
+	// socket leads to the agent's.
+	socket string
 }
 
 // with is the node for a subtest.
@@ -116,7 +122,56 @@ func bootImage(t *testing.T, image *board.Image, o board.VMOptions, log string) 
 	if err := vm.WaitBooted(ctx); err != nil {
 		t.Fatal(err)
 	}
+	n.socket = relay(ctx, t, vm)
 	return n
+}
+
+// relay returns a socket of this machine that leads to the agent's of the board.
+func relay(ctx context.Context, t *testing.T, vm *board.VM) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		l.Close()
+		os.RemoveAll(dir)
+	})
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _ = vm.Relay(ctx, local.DefaultSocketPath, conn) }() // whose client sees its end
+		}
+	}()
+	return l.Addr().String()
+}
+
+// ask runs a command of tinylet on this machine against the board's agent, and
+// reads the document that it prints. In the board the start of the program alone
+// is a second of its processor.
+func (n node) ask(document any, args ...string) error {
+	for _, cmd := range cli.Commands() {
+		if cmd.Name() != args[0] {
+			continue
+		}
+		var out bytes.Buffer
+		cmd.SetArgs(append(args[1:], "-o", "json", "--socket", n.socket))
+		cmd.SetOut(&out)
+		cmd.SetErr(io.Discard)
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		if err := cmd.ExecuteContext(n.ctx); err != nil {
+			return fmt.Errorf("tinylet %s: %w", strings.Join(args, " "), err)
+		}
+		return json.Unmarshal(out.Bytes(), document)
+	}
+	return fmt.Errorf("no command %q", args[0])
 }
 
 func (n node) tail(lines int) string {
@@ -147,16 +202,9 @@ func (n node) put(name, text string) {
 
 // pods is what `tinylet ps -o json` prints, by name without the node's.
 func (n node) pods() (map[string]cli.PodDocument, error) {
-	out, err := n.vm.Run(n.ctx, "tinylet", "ps", "-o", "json")
-	if err != nil {
-		return nil, err
-	}
-	if out.Exit != 0 {
-		return nil, fmt.Errorf("tinylet ps ended with %d: %s", out.Exit, out.Stderr)
-	}
 	var doc cli.PodsDocument
-	if err := json.Unmarshal(out.Stdout, &doc); err != nil {
-		return nil, fmt.Errorf("tinylet ps: %w", err)
+	if err := n.ask(&doc, "ps"); err != nil {
+		return nil, err
 	}
 	pods := make(map[string]cli.PodDocument, len(doc.Pods))
 	for _, p := range doc.Pods {

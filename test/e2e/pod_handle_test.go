@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -44,18 +43,8 @@ func (p pod) describe() string {
 }
 
 func (p pod) document() (*cli.DescriptionDocument, error) {
-	out, err := p.vm.Run(p.ctx, "tinylet", "describe", p.full(), "-o", "json")
-	if err != nil {
-		return nil, err
-	}
-	if out.Exit != 0 {
-		return nil, errors.New(strings.TrimSpace(string(out.Stderr)))
-	}
 	var d cli.DescriptionDocument
-	if err := json.Unmarshal(out.Stdout, &d); err != nil {
-		return nil, fmt.Errorf("tinylet describe: %w", err)
-	}
-	return &d, nil
+	return &d, p.ask(&d, "describe", p.full())
 }
 
 // until waits until cond answers "", and fails the check if it does not.

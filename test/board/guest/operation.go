@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,4 +171,30 @@ func get(f wire.File, o *op, out io.Writer) error {
 			return err
 		}
 	}
+}
+
+// dial connects to a Unix socket, writes the operation's input to it and sends
+// what comes back, until the peer closes.
+func dial(f wire.File, o *op, out io.Writer) error {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: f.Path})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-o.cancel:
+			_ = conn.Close()
+		case <-done:
+		}
+	}()
+	go func() { // ends with the input, which the operation's end ends
+		_, _ = io.Copy(conn, o.input)
+		_ = conn.CloseWrite()
+	}()
+	defer o.input.end()
+	_, err = io.Copy(out, conn)
+	return err
 }

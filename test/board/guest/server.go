@@ -52,7 +52,7 @@ func (s *server) serve() error {
 			return err
 		}
 		switch f.Kind {
-		case wire.Exec, wire.Put, wire.Get:
+		case wire.Exec, wire.Put, wire.Get, wire.Dial:
 			o := s.open(f.ID)
 			wg.Go(func() { s.operate(f, o) })
 		case wire.Input:
@@ -115,6 +115,11 @@ func (s *server) operate(f wire.Frame, o *op) {
 		var file wire.File
 		if err = json.Unmarshal(f.Payload, &file); err == nil {
 			err = get(file, o, s.writer(f.ID, wire.Output))
+		}
+	case wire.Dial:
+		var file wire.File
+		if err = json.Unmarshal(f.Payload, &file); err == nil {
+			err = dial(file, o, s.writer(f.ID, wire.Output))
 		}
 	default:
 		err = fmt.Errorf("frame of kind %d opens no operation", f.Kind)

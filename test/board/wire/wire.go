@@ -2,8 +2,8 @@
 // in a simulated board: many commands and file transfers share one byte stream.
 //
 // Every operation has an id chosen by the host. The host opens it with an
-// Exec, Put or Get frame; data for the operation's input follows in Input and
-// InputEnd frames. The guest answers with Output and ErrOutput frames and ends
+// Exec, Put, Get or Dial frame; data for the operation's input follows in Input
+// and InputEnd frames. The guest answers with Output and ErrOutput frames and ends
 // the operation with exactly one Done frame. The guest's first frame after its
 // start is Hello, with id 0.
 package wire
@@ -27,8 +27,9 @@ const (
 	Input    Kind = 4  // bytes for the operation's input
 	InputEnd Kind = 5  // end of the operation's input
 	Cancel   Kind = 6  // stop the operation; a program gets SIGKILL
+	Dial     Kind = 7  // JSON File: connect to a Unix socket
 	Hello    Kind = 16 // JSON Greeting
-	Output   Kind = 17 // bytes of standard output, or of the file
+	Output   Kind = 17 // bytes of standard output, of the file, or from the socket
 	ErrOut   Kind = 18 // bytes of standard error
 	Done     Kind = 19 // JSON Result
 )
@@ -59,7 +60,7 @@ type Command struct {
 	Dir  string   `json:"dir,omitempty"`
 }
 
-// File is the payload of a Put or Get frame. Mode holds permission bits.
+// File is the payload of a Put, Get or Dial frame. Mode holds permission bits.
 type File struct {
 	Path string `json:"path"`
 	Mode uint32 `json:"mode,omitempty"`
