@@ -44,7 +44,7 @@ demo: host build-arm64 ## boot a simulated 512 MB board with sample pods (KEEP=1
 # and each step of TestBoard but the budgets runs once, on one of the boards
 # (ONCE); make test-board runs on both all that may depend on the architecture.
 test: host browser lint test-unit build size image ## everything that CI runs, boards and power cuts included (root)
-	@$(LANES) ONCE=1 test-board-arm64 test-board-armv7 test-cluster-power test-board-stock $(FAILED)
+	@$(LANES) ONCE=1 test-board-pods test-board-armv7 test-board-arm64 test-cluster-power test-board-stock $(FAILED)
 
 .PHONY: browser
 browser: # headless Chromium for tests of the status page, where the distribution has it; without it they are skipped
@@ -69,7 +69,8 @@ test-unit: ## unit tests with the race detector
 	cd net/cni/testdata/libcni && go test ./...
 	cd net/cni/plugin/testdata/upstream && go test ./...
 
-SKIP_arm64 = $(if $(ONCE),-skip '^(TestCPUs|TestNetwork|TestOutOfMemory|TestWithoutMemoryController)$$|^TestBoard$$/^(three_pods|manifests_change|groups_of_memory)$$')
+PODS = TestPod|TestManifests|TestPressure
+SKIP_arm64 = $(if $(ONCE),-skip '^($(PODS)|TestCPUs|TestNetwork|TestOutOfMemory|TestWithoutMemoryController)$$|^TestBoard$$/^(three_pods|manifests_change|groups_of_memory)$$')
 SKIP_armv7 = $(if $(ONCE),-skip '^TestManifests$$|^TestBoard$$/^agent_killed$$')
 .PHONY: test-board test-board-arm64 test-board-armv7
 test-board: image build-arm64 build-armv7 ## end to end on a simulated arm64 and a simulated armv7 board, both at a time
@@ -80,7 +81,9 @@ test-board-arm64: host build-arm64 bin/verdict
 test-board-armv7: host build-armv7 bin/verdict
 	BOARD_ARCH=armv7 go test -json -tags board -count=1 -timeout 60m $(SKIP_armv7) ./test/e2e 2>&1 | $(call VERDICT,armv7)
 
-.PHONY: test-board-stock
+.PHONY: test-board-pods test-board-stock
+test-board-pods: host build-arm64 bin/verdict # what a pod's spec can ask for, and a board out of memory: a part of test-board-arm64
+	BOARD_ARCH=arm64 EVICTION_ROUNDS=1 go test -json -tags board -count=1 -timeout 60m -run '^($(PODS))$$' ./test/e2e 2>&1 | $(call VERDICT,pods)
 test-board-stock: host build-arm64 bin/verdict # pods with containerd as it comes, without any configuration of ours
 	BOARD_ARCH=arm64 BOARD_STOCK=2.4 go test -json -tags board -count=1 -timeout 20m -run '^TestStock$$' ./test/e2e 2>&1 | $(call VERDICT,stock)
 
@@ -138,8 +141,8 @@ test-cluster: host build-arm64 control-plane metrics-server ## boards beside a r
 	go test -tags cluster -count=1 -p 1 -timeout 90m -v -skip '^TestPowerCuts$$' ./test/cluster/... ./test/node
 
 POWER := go test -json -tags cluster -count=1 -run '^TestPowerCuts$$'
-test-cluster-power: host build-armv7 control-plane-servers bin/verdict ## ten power cuts of an armv7 board that is a node of a real control plane (root)
-	BOARD_ARCH=armv7 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | $(call VERDICT,power)
+test-cluster-power: host build-arm64 control-plane-servers bin/verdict ## ten power cuts of an arm64 board that is a node of a real control plane (root)
+	BOARD_ARCH=arm64 POWER_CYCLES=10 $(POWER) -timeout 30m ./test/node 2>&1 | $(call VERDICT,power)
 # An emulated armv7 is the slower one: so both end at about the same time.
 CYCLES_arm64 := 120
 CYCLES_armv7 := 80

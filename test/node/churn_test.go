@@ -80,6 +80,8 @@ func podSpec(configMap string, containers ...corev1.Container) corev1.PodSpec {
 	second := int64(1)
 	return corev1.PodSpec{
 		NodeName: name, TerminationGracePeriodSeconds: &second, Containers: containers,
+		// A board that is offline for several boots in a row keeps its pods.
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}},
 		Volumes: []corev1.Volume{{Name: "settings", VolumeSource: corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configMap}},
 		}}},
