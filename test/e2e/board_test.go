@@ -98,7 +98,7 @@ func threePods(n node) {
 	n.Log("\n" + n.sh("tinylet ps; tinylet status"))
 	var doc cli.PodsDocument
 	if err := json.Unmarshal([]byte(n.sh("tinylet ps -o json")), &doc); err != nil || len(doc.Pods) != len(pods) {
-		n.Errorf("ps -o json tells of %d pods, not %d: %v", len(doc.Pods), len(pods), err)
+		n.Errorf("ps -o json lists %d pods, not %d: %v", len(doc.Pods), len(pods), err)
 	}
 }
 
@@ -225,7 +225,7 @@ func (n node) told(texts ...string) {
 
 // busy prints the processes, seen within some seconds, of the programs that
 // start and stop containers: none where containerd has come to rest. Its last
-// line has what containers run.
+// line is a checksum of the process IDs of all containers.
 const busy = `for i in 1 2 3 4 5 6; do
 	for p in /proc/[0-9]*; do
 		read -r name < "$p/comm" 2> /dev/null || continue
