@@ -158,7 +158,8 @@ conformance-programs: # upstream's tests and what runs them, and the programs of
 	go build -trimpath -ldflags "-s -w" -o $$out/ginkgo github.com/onsi/ginkgo/v2/ginkgo && \
 	go test -c -vet=off -trimpath -ldflags "$(KUBERNETES_STAMP)" -o $$out/e2e.test k8s.io/kubernetes/test/e2e && \
 	export GOOS=linux GOARCH=arm64 && \
-	go build -trimpath -ldflags "-s -w" -o $$out/agnhost k8s.io/kubernetes/test/images/agnhost && \
+	go build -trimpath -ldflags "-s -w" -o $$out/agnhost ./agnhost && \
+	go build -trimpath -ldflags "-s -w" -o $$out/agnhost-upstream k8s.io/kubernetes/test/images/agnhost && \
 	go build -trimpath -ldflags "-s -w" -o $$out/nonewprivs k8s.io/kubernetes/test/images/nonewprivs
 test-conformance: host build-arm64 control-plane-servers conformance-programs ## upstream's node and storage tests against a board that is a node, or those of CONFORMANCE_FOCUS, for at most CONFORMANCE_TIME; writes docs/reference/conformance.md (root, an hour and a half, not in test)
 	go test -tags cluster -count=1 -timeout 8h -v -artifacts -outputdir $(CURDIR)/.cache/conformance -run '^TestConformance$$' ./test/conformance

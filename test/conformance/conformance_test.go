@@ -27,7 +27,7 @@ import (
 const (
 	name      = "edge-one"
 	memoryMB  = 1024
-	processes = 3    // tests at a time
+	processes = 4    // tests at a time
 	longest   = "6h" // that a run takes
 	patience  = 6 * time.Minute
 	archive   = "/var/lib/tinylet/images/conformance.tar"
@@ -152,7 +152,8 @@ func (s suiteOn) images() {
 	}
 	names := strings.Fields(said(s.T, exec.CommandContext(s.Context(), built(s.T, "e2e.test"), "--list-images")))
 	images, err := Images(names, "arm64", Programs{
-		Busybox: busybox, Agnhost: read(s.T, built(s.T, "agnhost")), Nonewprivs: read(s.T, built(s.T, "nonewprivs")),
+		Busybox: busybox, Agnhost: read(s.T, built(s.T, "agnhost")), AgnhostUpstream: read(s.T, built(s.T, "agnhost-upstream")),
+		Nonewprivs: read(s.T, built(s.T, "nonewprivs")),
 	})
 	if err != nil {
 		s.Fatal(err)

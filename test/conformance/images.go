@@ -13,7 +13,7 @@ import (
 
 // Programs are what the images are made of: static programs of the board.
 type Programs struct {
-	Busybox, Agnhost, Nonewprivs []byte
+	Busybox, Agnhost, AgnhostUpstream, Nonewprivs []byte
 }
 
 // maker makes an image of upstream's name.
@@ -21,12 +21,13 @@ type maker func(name, goarch string, p Programs) (imagetar.Image, error)
 
 // makers are by the last part of the image's name without its tag.
 var makers = map[string]maker{
-	"agnhost":    agnhost,
-	"busybox":    busybox,
-	"nginx":      nginx,
-	"nonewprivs": nonewprivs,
-	"nonroot":    nonroot,
-	"pause":      sandbox,
+	"agnhost":           agnhost,
+	"busybox":           busybox,
+	"glibc-dns-testing": busybox,
+	"nginx":             nginx,
+	"nonewprivs":        nonewprivs,
+	"nonroot":           nonroot,
+	"pause":             sandbox,
 }
 
 // Images returns an image for each of the names that the selected tests use,
@@ -66,7 +67,8 @@ func busybox(name, goarch string, p Programs) (imagetar.Image, error) {
 }
 
 // agnhost has a user with a group of its own in the image, which a test of
-// supplemental groups asks for, and a second name of the program.
+// supplemental groups asks for, a second name of the program, and upstream's
+// whole program beside the one that starts faster (upstream/agnhost).
 func agnhost(name, goarch string, p Programs) (imagetar.Image, error) {
 	im, err := busybox(name, goarch, p)
 	if err != nil {
@@ -78,6 +80,7 @@ func agnhost(name, goarch string, p Programs) (imagetar.Image, error) {
 	im.Files = append(im.Files,
 		imagetar.File{Name: "agnhost", Mode: 0o755, Data: p.Agnhost},
 		imagetar.File{Name: "agnhost-2", Link: "agnhost"},
+		imagetar.File{Name: "agnhost-upstream", Mode: 0o755, Data: p.AgnhostUpstream},
 		imagetar.File{Name: "uploads/", Mode: 0o755},
 	)
 	return im, nil

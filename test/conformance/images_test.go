@@ -13,14 +13,14 @@ func TestImages(t *testing.T) {
 	const registry = "registry.k8s.io/e2e-test-images/"
 	names := []string{
 		registry + "agnhost:2.63.0", registry + "agnhost:2.55", "gcr.io/k8s-authenticated-test/agnhost:2.6", registry + "busybox:1.37.0-1",
-		registry + "nginx:1.27-0", registry + "nonewprivs:1.4", registry + "nonroot:1.5", "registry.k8s.io/pause:3.10.2", registry + "volume/nfs:1.6.0",
+		registry + "glibc-dns-testing:2.0.0", registry + "nginx:1.27-0", registry + "nonewprivs:1.4", registry + "nonroot:1.5", "registry.k8s.io/pause:3.10.2", registry + "volume/nfs:1.6.0",
 	}
 	images, err := Images(names, "arm64", programs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(images) != 7 {
-		t.Errorf("%d images, want 7", len(images))
+	if len(images) != 8 {
+		t.Errorf("%d images, want 8", len(images))
 	}
 	if err := imagetar.Write(&bytes.Buffer{}, images...); err != nil {
 		t.Error(err)
