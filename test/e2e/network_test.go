@@ -43,9 +43,10 @@ func TestNetwork(t *testing.T) {
 	before := n.netState()
 	n.put("one.yaml", says("one", 80, ""))
 	n.put("two.yaml", says("two", 80, "ports: [{containerPort: 80, hostPort: 8080}, {containerPort: 80, hostPort: 8081, hostIP: 127.0.0.1}]"))
+	n.put("forger.yaml", strings.Replace(says("forger", 80, ""), "name: shell,", "name: shell, securityContext: {capabilities: {add: [NET_ADMIN]}},", 1))
 	n.put("host.yaml", strings.Replace(says("host", 7070, ""), "spec:", "spec:\n  hostNetwork: true", 1))
 	pods := n.eventually(patience, "all run", func(pods map[string]cli.PodDocument) string {
-		return statuses(map[string]string{"one": "Running", "two": "Running", "host": "Running"})(pods)
+		return statuses(map[string]string{"one": "Running", "two": "Running", "forger": "Running", "host": "Running"})(pods)
 	})
 	if found := n.sh("ls -d /usr/lib/cni /usr/sbin/iptables /usr/sbin/nft 2>/dev/null; ls /opt/cni/bin; true"); strings.TrimSpace(found) != "tinylet-cni" {
 		t.Errorf("the image has programs for networks: %q", found)
@@ -83,11 +84,12 @@ func TestNetwork(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a pod sends as another", func(t *testing.T) { n.with(t).forges(two, six["two"]) })
 	t.Run("over a restart of the agent", func(t *testing.T) {
 		n := n.with(t)
 		n.sh("/etc/init.d/S50tinylet restart")
 		n.eventually(patience, "they run on", func(pods map[string]cli.PodDocument) string {
-			return statuses(map[string]string{"one": "Running", "two": "Running", "host": "Running"})(pods)
+			return statuses(map[string]string{"one": "Running", "two": "Running", "forger": "Running", "host": "Running"})(pods)
 		})
 		if got := n.sh("wget -T 10 -q -O - http://127.0.0.1:8080/who"); got == "" {
 			t.Error("the port is gone with a restart of the agent")
@@ -96,6 +98,50 @@ func TestNetwork(t *testing.T) {
 	n.clear()
 	if after := n.netState(); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// forgeries are run in a pod that may change its interface. Each line of the
+// output is what was tried and whether the other pod's answer came; the lines
+// named honest show that it can come.
+const forgeries = `
+answers() { name=$1; shift; if ping -q -c 1 -W "$wait" "$@" >/dev/null 2>&1; then echo "$name: yes"; else echo "$name: no"; fi; }
+mac=$(cat /sys/class/net/eth0/address)
+wait=10
+answers "honest, IPv4" $four
+answers "honest, IPv6" $six
+wait=2
+ip addr add 10.88.7.250/32 dev eth0
+answers "a free IPv4 address" -I 10.88.7.250 $four
+ip -6 addr add fd00:88:7::250/128 dev eth0 nodad
+answers "a free IPv6 address" -I fd00:88:7::250 $six
+arping -q -U -c 2 -I eth0 -s $four $four
+ip link set eth0 address 02:00:00:00:00:07
+answers "another MAC address" $four
+ip link set eth0 address $mac
+ip addr del 10.88.7.250/32 dev eth0
+wait=10
+answers "honest again" $four
+`
+
+// forges has the pod forger send with addresses that are not its own, and claim
+// another pod's address by ARP.
+func (n node) forges(four, six string) {
+	n.Helper()
+	neighbor := "tinylet exec one -c shell -- ip neigh show " + four
+	before := n.sh("tinylet exec one -c shell -- ping -q -c 1 -W 10 %s >/dev/null; %s", four, neighbor)
+	got := n.sh("tinylet exec forger -c shell -- sh -c '%s'", "four="+four+" six="+six+forgeries)
+	want := "honest, IPv4: yes\nhonest, IPv6: yes\na free IPv4 address: no\na free IPv6 address: no\nanother MAC address: no\nhonest again: yes\n"
+	if got != want {
+		n.Errorf("answers of the other pod:\n%swant\n%s", got, want)
+	}
+	mac := func(line string) string {
+		_, line, _ = strings.Cut(line, "lladdr ")
+		line, _, _ = strings.Cut(line, " ")
+		return line
+	}
+	if after := n.sh("%s", neighbor); mac(before) == "" || mac(before) != mac(after) {
+		n.Errorf("the pod's neighbour was %q, and is %q", before, after)
 	}
 }
 
