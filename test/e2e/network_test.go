@@ -131,9 +131,9 @@ func (n node) forges(four, six string) {
 	neighbor := "tinylet exec one -c shell -- ip neigh show " + four
 	before := n.sh("tinylet exec one -c shell -- ping -q -c 1 -W 10 %s >/dev/null; %s", four, neighbor)
 	got := n.sh("tinylet exec forger -c shell -- sh -c '%s'", "four="+four+" six="+six+forgeries)
-	want := "honest, IPv4: yes\nhonest, IPv6: yes\na free IPv4 address: no\na free IPv6 address: no\nanother MAC address: no\nhonest again: yes\n"
+	want := "honest, IPv4: yes\nhonest, IPv6: yes\na free IPv4 address: no\na free IPv6 address: no\nanother MAC address: no\nhonest again: yes"
 	if got != want {
-		n.Errorf("answers of the other pod:\n%swant\n%s", got, want)
+		n.Errorf("answers of the other pod:\n%s\nwant\n%s", got, want)
 	}
 	mac := func(line string) string {
 		_, line, _ = strings.Cut(line, "lladdr ")
