@@ -105,20 +105,27 @@ func TestNetwork(t *testing.T) {
 // output is what was tried and whether the other pod's answer came; the lines
 // named honest show that it can come.
 const forgeries = `
-answers() { name=$1; shift; if ping -q -c 1 -W "$wait" "$@" >/dev/null 2>&1; then echo "$name: yes"; else echo "$name: no"; fi; }
+answers() {
+	name=$1; shift
+	if out=$(ping -q -c 1 -W "$wait" "$@" 2>&1); then echo "$name: yes"; return; fi
+	case $out in *transmitted*) echo "$name: no";; *) echo "$name: not sent: $out";; esac
+}
+ip addr add 10.88.7.250/32 dev eth0
+ip -6 addr add fd00:88:7::250/128 dev eth0
 mac=$(cat /sys/class/net/eth0/address)
 wait=10
 answers "honest, IPv4" $four
 answers "honest, IPv6" $six
-wait=2
-ip addr add 10.88.7.250/32 dev eth0
+sleep 3 # until the kernel has the address: no other has it
+wait=3
 answers "a free IPv4 address" -I 10.88.7.250 $four
-ip -6 addr add fd00:88:7::250/128 dev eth0 nodad
 answers "a free IPv6 address" -I fd00:88:7::250 $six
-arping -q -U -c 2 -I eth0 -s $four $four
 ip link set eth0 address 02:00:00:00:00:07
 answers "another MAC address" $four
 ip link set eth0 address $mac
+ip addr add $four/32 dev eth0
+arping -q -U -c 3 -I eth0 -s $four $four
+ip addr del $four/32 dev eth0
 ip addr del 10.88.7.250/32 dev eth0
 wait=10
 answers "honest again" $four
