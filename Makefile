@@ -188,7 +188,7 @@ bench: host build-arm64 stock-kubelet control-plane ## tinylet beside the stock 
 	go test -tags cluster -count=1 -timeout 120m -v -run '^TestComparison$$' ./test/bench
 bench-room: host build-arm64 stock-kubelet control-plane-servers ## memory of a board of 256 MB that is a node, and how many pods it has room for, with tinylet and with the stock kubelet (root, slow)
 	go test -tags cluster -count=1 -timeout 60m -v -run '^TestRoom$$' ./test/bench
-bench-burst: host build-arm64 stock-kubelet ## ten pods at once on a board that is alone, tinylet and the stock kubelet in turn: when each ran, and what used the CPU; BURST_ROUNDS=n boards for each, BURST_TRACE=1 prints the calls of the container runtime
+bench-burst: host build-arm64 stock-kubelet ## ten pods at once on a board that is alone, tinylet and the stock kubelet in turn: when each ran, and what used the CPU; BURST_ROUNDS=n boards for each, BOARD_STOCK=2.4 another container runtime, BURST_TRACE=1 prints the calls of the container runtime
 	go test -tags cluster -count=1 -timeout 120m -v -run '^TestBurst$$' ./test/bench
 bench-code: ## benchmarks of the code, with allocations
 	go test -run '^$$' -bench . -benchmem ./agent/... ./cgroups/... ./net/...

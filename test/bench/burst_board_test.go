@@ -72,7 +72,8 @@ func burstAgents(t *testing.T) (out []agent) {
 // TestBurst creates ten pods at once on a board, with the stock kubelet and
 // with tinylet in turn, each time on a board that has just booted, and again
 // when those are gone. It prints when the containers ran and what the board's
-// processors did. BURST_ROUNDS says how many boards each agent gets, BURST_MEMORY
+// processors did. BOARD_STOCK names a container runtime in its own configuration
+// (2.0, 2.3 or 2.4) in place of the image's. BURST_ROUNDS says how many boards each agent gets, BURST_MEMORY
 // how many MB each has; BURST_TRACE=1 has tinylet log its calls of the container
 // runtime, and prints them for each pod.
 func TestBurst(t *testing.T) {
@@ -88,7 +89,7 @@ func TestBurst(t *testing.T) {
 	if busy := load(t); busy > busyLoad {
 		t.Logf("the machine has other work, on %.1f of its processors", busy)
 	}
-	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Progress: lines{t}})
+	im, err := board.Prepare(t.Context(), board.Options{Arch: board.ARM64, Stock: board.Stock(os.Getenv("BOARD_STOCK")), Progress: lines{t}})
 	if err != nil {
 		t.Fatal(err)
 	}

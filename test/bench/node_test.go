@@ -78,7 +78,9 @@ const stockNetwork = `{"cniVersion": "1.0.0", "name": "stock", "plugins": [
 func stockFiles() []board.File {
 	files := []board.File{{Path: "/etc/cni/net.d/10-stock.conflist", Mode: 0o644, Data: []byte(stockNetwork)}}
 	for _, plugin := range stockPlugins {
-		files = append(files, board.File{Path: "/usr/lib/cni/" + plugin, Mode: 0o755, Source: filepath.Join(filepath.Dir(kubelet.binary), "cni", plugin)})
+		for _, dir := range []string{"/usr/lib/cni/", "/opt/cni/bin/"} { // the image's, and containerd's default
+			files = append(files, board.File{Path: dir + plugin, Mode: 0o755, Source: filepath.Join(filepath.Dir(kubelet.binary), "cni", plugin)})
+		}
 	}
 	return files
 }

@@ -204,11 +204,18 @@ func group(p *corev1.Pod) string {
 // keepLogs keeps what the board said as artifacts, and shows its end after a
 // failure.
 func (l lab) keepLogs(vm *board.VM) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Context()), 20*time.Second)
+	select {
+	case <-vm.Ended(): // the test cut its power
+		return
+	default:
+	}
+	// A board that is at its limit, which is when a test fails, answers late.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Context()), 2*time.Minute)
 	defer cancel()
-	out, err := vm.Run(ctx, "sh", "-c", l.agentLog()+"; tinylet ps; tinylet events")
+	out, err := vm.Run(ctx, "sh", "-c", l.agentLog()+"; tinylet ps; tinylet events; cat /proc/loadavg /proc/meminfo | head -4")
 	if err != nil {
-		return // it was ended by the test
+		l.Logf("no log of the board: %v", err)
+		return
 	}
 	path := filepath.Join(l.ArtifactDir(), cmp.Or(l.name, "tinylet")+".log")
 	if err := os.WriteFile(path, out.Stdout, 0o644); err != nil {
