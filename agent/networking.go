@@ -129,7 +129,7 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 		}})
 		return nil
 	}
-	proxy, err := services.New(services.Config{
+	serviceProxy, err := services.New(services.Config{
 		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
 		Server: p.cluster.serverAddresses, Host: hostAddresses, Ports: cfg.OwnPorts(),
 		Open:      func() (services.Table, error) { return nft.Open() },
@@ -138,14 +138,14 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 	if err != nil {
 		return err
 	}
-	p.networkTasks = append(p.networkTasks, task{name: "services", run: proxy.Run}, task{name: "services-join", once: true, run: func(ctx context.Context) error {
+	p.networkTasks = append(p.networkTasks, task{name: "services", run: serviceProxy.Run}, task{name: "services-join", once: true, run: func(ctx context.Context) error {
 		_, err := p.cluster.identity.Client(ctx) // then it is known where the server is
-		proxy.Moved()
+		serviceProxy.Moved()
 		return err
 	}})
-	c.Moved = afterwards(c.Moved, proxy.Moved)
-	c.Problems = append(c.Problems, proxy.Problem)
-	c.Ensured = afterwards(c.Ensured, proxy.Look)
+	c.Moved = afterwards(c.Moved, serviceProxy.Moved)
+	c.Problems = append(c.Problems, serviceProxy.Problem)
+	c.Ensured = afterwards(c.Ensured, serviceProxy.Look)
 	return nil
 }
 

@@ -89,24 +89,24 @@ func (r *Runner) PostStart(ctx context.Context, p *v1.Pod, c *v1.Container, cont
 	return nil
 }
 
-// PreStop runs a preStop hook: handler, which may come from the running
+// PreStop runs a preStop hook: h, which may come from the running
 // container's own record where the spec is not known any more, else the one
 // that c has. It blocks until the hook has ended or ctx has, which the caller
 // ends with the grace period; a hook that was cut off so is no error, as
 // upstream has it. c may be bare but for its name, p nil if only the container
 // is known. The error is an *Error.
-func (r *Runner) PreStop(ctx context.Context, p *v1.Pod, c *v1.Container, containerID string, podIPs []string, handler *v1.LifecycleHandler) error {
-	if handler == nil && c.Lifecycle != nil {
-		handler = c.Lifecycle.PreStop
+func (r *Runner) PreStop(ctx context.Context, p *v1.Pod, c *v1.Container, containerID string, podIPs []string, h *v1.LifecycleHandler) error {
+	if h == nil && c.Lifecycle != nil {
+		h = c.Lifecycle.PreStop
 	}
-	if handler == nil {
+	if h == nil {
 		return nil
 	}
 	var ref pod.Ref
 	if p != nil {
 		ref = pod.RefOf(p)
 	}
-	err := r.run(ctx, ref, c, containerID, podIPs, handler)
+	err := r.run(ctx, ref, c, containerID, podIPs, h)
 	if err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err.Reason, err.Message = ReasonFailedPreStop, "PreStopHook failed"
 		return err

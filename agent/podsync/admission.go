@@ -12,10 +12,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// admission is what the pods of this node take from it. What runs has its
+// admitter is what the pods of this node take from it. What runs has its
 // place; the others are judged in the order in which the sources bring them,
 // so the same manifests always give the same verdicts. The zero value works.
-type admission struct {
+type admitter struct {
 	mu sync.Mutex
 	// running are the pods that the runtime held when the agent came; nil
 	// before that is known.
@@ -43,7 +43,7 @@ type judged struct {
 // submit judges a pod that is new, and notes the new version of one that is
 // not: what was admitted is not judged again. A nil node admits every pod.
 // Before it is known what runs, no pod is judged.
-func (a *admission) submit(p *v1.Pod, node *admit.Node) {
+func (a *admitter) submit(p *v1.Pod, node *admit.Node) {
 	unsupported := ""
 	if problems := admit.Unsupported(p); len(problems) > 0 {
 		unsupported = problems.ToAggregate().Error()
@@ -62,7 +62,7 @@ func (a *admission) submit(p *v1.Pod, node *admit.Node) {
 }
 
 // adopt learns what runs, which has its place, and judges the others.
-func (a *admission) adopt(found []pod.Ref, node *admit.Node) {
+func (a *admitter) adopt(found []pod.Ref, node *admit.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	first := a.running == nil
@@ -89,7 +89,7 @@ func (a *admission) adopt(found []pod.Ref, node *admit.Node) {
 
 // judge needs the lock. As in the kubelet, pressure is looked at first, and
 // once: a pod that is refused for it does not come later.
-func (a *admission) judge(j *judged, node *admit.Node) {
+func (a *admitter) judge(j *judged, node *admit.Node) {
 	if _, runs := a.running[j.pod.UID]; runs {
 		return
 	}
@@ -105,7 +105,7 @@ func (a *admission) judge(j *judged, node *admit.Node) {
 }
 
 // fits checks a pod of another size; a nil node takes it.
-func (a *admission) fits(p *v1.Pod, node *admit.Node) *admit.Rejection {
+func (a *admitter) fits(p *v1.Pod, node *admit.Node) *admit.Rejection {
 	if node == nil {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (a *admission) fits(p *v1.Pod, node *admit.Node) *admit.Rejection {
 }
 
 // resize notes what a pod was allocated, if it is known.
-func (a *admission) resize(p *v1.Pod) {
+func (a *admitter) resize(p *v1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(p.UID); j != nil {
@@ -129,7 +129,7 @@ func (a *admission) resize(p *v1.Pod) {
 
 // verdict is what was found of the pod; ok is false for one that no source
 // wants any more.
-func (a *admission) verdict(uid types.UID) (unsupported string, rejection *admit.Rejection, ok bool) {
+func (a *admitter) verdict(uid types.UID) (unsupported string, rejection *admit.Rejection, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(uid); j != nil {
@@ -140,7 +140,7 @@ func (a *admission) verdict(uid types.UID) (unsupported string, rejection *admit
 
 // retry judges a pod again whose rejection named pods to preempt, once none
 // of those takes anything. done is false while one still does.
-func (a *admission) retry(uid types.UID, node *admit.Node) (done bool) {
+func (a *admitter) retry(uid types.UID, node *admit.Node) (done bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	j := a.find(uid)
@@ -158,7 +158,7 @@ func (a *admission) retry(uid types.UID, node *admit.Node) (done bool) {
 
 // claim admits a pod that runs already, whatever was found before: what
 // another agent, or this one before its restart, has started stays.
-func (a *admission) claim(uid types.UID) {
+func (a *admitter) claim(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(uid); j != nil {
@@ -168,7 +168,7 @@ func (a *admission) claim(uid types.UID) {
 
 // begin notes that the pod lives, and has its place: one of the UID may have
 // ended before, after this one was submitted.
-func (a *admission) begin(uid types.UID) {
+func (a *admitter) begin(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(uid); j != nil {
@@ -178,7 +178,7 @@ func (a *admission) begin(uid types.UID) {
 
 // end notes that the pod takes nothing any more, and answers who waited for
 // that.
-func (a *admission) end(uid types.UID) (waiting []types.UID) {
+func (a *admitter) end(uid types.UID) (waiting []types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j := a.find(uid); j != nil {
@@ -188,7 +188,7 @@ func (a *admission) end(uid types.UID) (waiting []types.UID) {
 }
 
 // remove forgets the pod, and answers who waited for its end.
-func (a *admission) remove(uid types.UID) (waiting []types.UID) {
+func (a *admitter) remove(uid types.UID) (waiting []types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pods = slices.DeleteFunc(a.pods, func(j *judged) bool { return j.pod.UID == uid })
@@ -197,7 +197,7 @@ func (a *admission) remove(uid types.UID) (waiting []types.UID) {
 }
 
 // waitingFor are the pods for which this one is preempted. It needs the lock.
-func (a *admission) waitingFor(uid types.UID) (waiting []types.UID) {
+func (a *admitter) waitingFor(uid types.UID) (waiting []types.UID) {
 	for _, j := range a.pods {
 		if j.rejection != nil && slices.Contains(j.rejection.Preempt, uid) {
 			waiting = append(waiting, j.pod.UID)
@@ -207,7 +207,7 @@ func (a *admission) waitingFor(uid types.UID) (waiting []types.UID) {
 }
 
 // find needs the lock.
-func (a *admission) find(uid types.UID) *judged {
+func (a *admitter) find(uid types.UID) *judged {
 	for _, j := range a.pods {
 		if j.pod.UID == uid {
 			return j
@@ -219,7 +219,7 @@ func (a *admission) find(uid types.UID) *judged {
 // others are the pods that take something beside j. One of the same full
 // name has to end before j begins, so it counts for nothing. It needs the
 // lock.
-func (a *admission) others(j *judged) []*v1.Pod {
+func (a *admitter) others(j *judged) []*v1.Pod {
 	name := pod.RefOf(j.pod).FullName()
 	var out []*v1.Pod
 	for _, other := range a.pods {

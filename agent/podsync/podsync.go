@@ -126,7 +126,7 @@ type Syncer struct {
 	Config
 	now func() time.Time
 
-	admission admission
+	admission admitter
 	resizes   resizes
 	turns     turns
 	groups    groups
@@ -198,7 +198,7 @@ type facts struct {
 // New makes a Syncer; nothing is started.
 func New(cfg Config) *Syncer {
 	s := &Syncer{
-		Config: cfg, admission: admission{under: cfg.Under}, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(),
+		Config: cfg, admission: admitter{under: cfg.Under}, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(),
 		counted: counted{started: metric.NewTiming(startBounds), resized: metric.NewTimings(resizeBounds)},
 	}
 	s.resizes.record = cfg.Allocations

@@ -17,12 +17,12 @@ import (
 )
 
 // claimed is a pod with one claim, which is bound to a volume of a local path.
-func claimed(uid types.UID, path string) (*v1.Pod, *objects) {
+func claimed(uid types.UID, path string) (*v1.Pod, *fakeObjects) {
 	p := podWith(string(uid), v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
 		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
 	}})
 	p.Namespace = "ns"
-	o := &objects{claims: map[string]*v1.PersistentVolumeClaim{"c": {}}, volumes: map[string]*v1.PersistentVolume{"pv": {}}}
+	o := &fakeObjects{claims: map[string]*v1.PersistentVolumeClaim{"c": {}}, volumes: map[string]*v1.PersistentVolume{"pv": {}}}
 	c, pv := o.claims["c"], o.volumes["pv"]
 	c.Name, c.Namespace, c.Spec.VolumeName = "c", "ns", "pv"
 	pv.Name, pv.Spec.Local = "pv", &v1.LocalVolumeSource{Path: path}
@@ -85,38 +85,38 @@ func TestClaimErrors(t *testing.T) {
 	put(t, file, "")
 	for _, tc := range []struct {
 		name   string
-		change func(o *objects, c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume)
+		change func(o *fakeObjects, c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume)
 		want   string
 	}{
-		{"no claim", func(o *objects, _ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { o.claims = nil }, `persistentvolumeclaim "c" not found in namespace "ns"`},
-		{"no volume", func(o *objects, _ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { o.volumes = nil }, `persistentvolume "pv" not found`},
-		{"unbound", func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.Spec.VolumeName = "" }, `persistentvolumeclaim "c" in namespace "ns" is not bound`},
-		{"pending", func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
+		{"no claim", func(o *fakeObjects, _ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { o.claims = nil }, `persistentvolumeclaim "c" not found in namespace "ns"`},
+		{"no volume", func(o *fakeObjects, _ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { o.volumes = nil }, `persistentvolume "pv" not found`},
+		{"unbound", func(_ *fakeObjects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.Spec.VolumeName = "" }, `persistentvolumeclaim "c" in namespace "ns" is not bound`},
+		{"pending", func(_ *fakeObjects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
 			c.Status.Phase = v1.ClaimPending
 		}, "is not bound, but Pending"},
-		{"deleted", func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
+		{"deleted", func(_ *fakeObjects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
 			c.DeletionTimestamp = &metav1.Time{}
 		}, "is being deleted"},
-		{"another's", func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		{"another's", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			pv.Spec.ClaimRef = &v1.ObjectReference{Name: "x", Namespace: "ns"}
 		}, `"pv" is not bound to the persistentvolumeclaim "c"`},
-		{"another's of the name", func(_ *objects, c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		{"another's of the name", func(_ *fakeObjects, c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			c.UID, pv.Spec.ClaimRef = "1", &v1.ObjectReference{Name: "c", Namespace: "ns", UID: "2"}
 		}, "is not bound to"},
-		{"not yet the claim's", func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.UID = "1" }, "is not bound to"},
-		{"block mode", func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		{"not yet the claim's", func(_ *fakeObjects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.UID = "1" }, "is not bound to"},
+		{"block mode", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			pv.Spec.VolumeMode = ptr(v1.PersistentVolumeBlock)
 		}, "volumeMode Block are not supported"},
-		{"another kind", func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		{"another kind", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
 		}, "bound to nfs are not supported"},
-		{"a file", func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = file }, "is not a directory"},
-		{"nothing", func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = "/none" }, "no such file"},
-		{"a way back", func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = "/a/../b" }, "free of the name .."},
-		{"a mount option", func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		{"a file", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = file }, "is not a directory"},
+		{"nothing", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = "/none" }, "no such file"},
+		{"a way back", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = "/a/../b" }, "free of the name .."},
+		{"a mount option", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			pv.Spec.MountOptions = []string{"suid,exec"}
 		}, `mount option "suid,exec"`},
-		{"a bad name", func(o *objects, c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		{"a bad name", func(o *fakeObjects, c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			c.Spec.VolumeName, pv.Name, o.volumes[".."] = "..", "..", pv
 		}, `".." cannot be`},
 	} {

@@ -20,8 +20,8 @@ import (
 	"github.com/tinylet/tinylet/agent/object"
 )
 
-// objects is a Reader of what a test gives it, whatever the namespace.
-type objects struct {
+// fakeObjects is a Reader of what a test gives it, whatever the namespace.
+type fakeObjects struct {
 	configMaps map[string]*v1.ConfigMap
 	secrets    map[string]*v1.Secret
 	claims     map[string]*v1.PersistentVolumeClaim
@@ -41,30 +41,30 @@ func found[T any](from map[string]*T, resource, name string) (*T, error) {
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name)
 }
 
-func (o *objects) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
+func (o *fakeObjects) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
 	return found(o.configMaps, "configmap", name)
 }
 
-func (o *objects) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
+func (o *fakeObjects) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
 	return found(o.secrets, "secret", name)
 }
 
-func (o *objects) PersistentVolumeClaim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
+func (o *fakeObjects) PersistentVolumeClaim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
 	return found(o.claims, "persistentvolumeclaim", name)
 }
 
-func (o *objects) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
+func (o *fakeObjects) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	return found(o.volumes, "persistentvolume", name)
 }
 
-func (o *objects) Token(_ context.Context, p *v1.Pod, audience string, life time.Duration) (string, time.Time, error) {
+func (o *fakeObjects) Token(_ context.Context, p *v1.Pod, audience string, life time.Duration) (string, time.Time, error) {
 	if o.token == "" {
 		return "", time.Time{}, object.ErrNoServer
 	}
 	return fmt.Sprintf("%s for %s, %v", o.token, audience, life), o.expires, nil
 }
 
-func (o *objects) TrustBundle(context.Context, *v1.ClusterTrustBundleProjection) (string, error) {
+func (o *fakeObjects) TrustBundle(context.Context, *v1.ClusterTrustBundleProjection) (string, error) {
 	if o.bundle == "" {
 		return "", apierrors.NewNotFound(schema.GroupResource{Resource: "clustertrustbundle"}, "b")
 	}
@@ -72,8 +72,8 @@ func (o *objects) TrustBundle(context.Context, *v1.ClusterTrustBundleProjection)
 }
 
 // some are objects that tests begin with.
-func some() *objects {
-	return &objects{
+func some() *fakeObjects {
+	return &fakeObjects{
 		configMaps: map[string]*v1.ConfigMap{"c": {
 			Data: map[string]string{"a": "text", "b": ""}, BinaryData: map[string][]byte{"bin": {0, 1}},
 		}},
@@ -287,8 +287,8 @@ func TestConfigVolumeErrors(t *testing.T) {
 		in     Input
 		want   string
 	}{
-		{"no configMap", ofConfigMap(v1.ConfigMapVolumeSource{}), Input{Objects: &objects{}}, `volume "v": configmap "c" not found in namespace "ns"`},
-		{"no secret", ofSecret(v1.SecretVolumeSource{}), Input{Objects: &objects{}}, `secret "s" not found in namespace "ns"`},
+		{"no configMap", ofConfigMap(v1.ConfigMapVolumeSource{}), Input{Objects: &fakeObjects{}}, `volume "v": configmap "c" not found in namespace "ns"`},
+		{"no secret", ofSecret(v1.SecretVolumeSource{}), Input{Objects: &fakeObjects{}}, `secret "s" not found in namespace "ns"`},
 		{"no objects", ofSecret(v1.SecretVolumeSource{}), Input{}, `secret "s" cannot be read`},
 		{"no config key", ofConfigMap(v1.ConfigMapVolumeSource{Items: []v1.KeyToPath{{Key: "k", Path: "p"}}}), Input{Objects: some()}, "configmap references non-existent config key: k"},
 		{"no secret key", ofSecret(v1.SecretVolumeSource{Items: []v1.KeyToPath{{Key: "k", Path: "p"}}}), Input{Objects: some()}, "references non-existent secret key: k"},
@@ -303,8 +303,8 @@ func TestConfigVolumeErrors(t *testing.T) {
 		{"zero byte", named("a\x00b"), Input{Objects: some()}, "zero byte"},
 		{"a file and a directory", ofConfigMap(v1.ConfigMapVolumeSource{Items: []v1.KeyToPath{{Key: "a", Path: "x"}, {Key: "b", Path: "x/y"}}}), Input{Objects: some()}, `conflicting paths: "x"`},
 		{"twice", ofProjected(twice, twice), Input{Objects: some()}, `conflicting duplicate paths: "x"`},
-		{"token without a server", ofProjected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}), Input{Objects: &objects{}}, "needs an API server"},
-		{"no trust bundle", ofProjected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "t"}}), Input{Objects: &objects{}}, `clustertrustbundle "b" not found`},
+		{"token without a server", ofProjected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}), Input{Objects: &fakeObjects{}}, "needs an API server"},
+		{"no trust bundle", ofProjected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "t"}}), Input{Objects: &fakeObjects{}}, `clustertrustbundle "b" not found`},
 		{"podCertificate", ofProjected(v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}), Input{Objects: some()}, "kind projected.podCertificate"},
 		{"no field", ofDownward(v1.DownwardAPIVolumeFile{Path: "f", FieldRef: &v1.ObjectFieldSelector{}}), Input{}, `file "f": the pod's fields`},
 		{"two sources fail", ofProjected(
@@ -365,7 +365,7 @@ func TestRefresh(t *testing.T) {
 			}
 		})
 	}
-	o := &objects{token: "x", expires: now.Add(time.Hour)}
+	o := &fakeObjects{token: "x", expires: now.Add(time.Hour)}
 	source := func(path string, life int64) v1.VolumeProjection {
 		return v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: path, ExpirationSeconds: &life}}
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 // configured is a pod with one configMap volume, and its objects.
-func configured(data map[string]string) (*v1.Pod, *objects) {
-	o := &objects{configMaps: map[string]*v1.ConfigMap{"c": {Data: data}}}
+func configured(data map[string]string) (*v1.Pod, *fakeObjects) {
+	o := &fakeObjects{configMaps: map[string]*v1.ConfigMap{"c": {Data: data}}}
 	return podWith("u", ofConfigMap(v1.ConfigMapVolumeSource{})), o
 }
 
