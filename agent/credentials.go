@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/secretfile"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // credentialFiles are the files with credentials that the agent uses also if

@@ -2,7 +2,7 @@ package check
 
 import (
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/journal"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
 // Journal is what is kept of the cluster's pods on the disk.

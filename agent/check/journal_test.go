@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tinylet/tinylet/agent/journal"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
 func TestJudgeJournal(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 
-	"github.com/tinylet/tinylet/agent/secretfile"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // Times of a Folder.

@@ -14,7 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/secretfile"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // maxFiles is how many files a folder may have.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tinylet/tinylet/agent/secretfile"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // Limits of a token, in characters.

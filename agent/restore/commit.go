@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/journal"
 	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
 // ErrFull says that the disk is full, or the journal has all that it may have.

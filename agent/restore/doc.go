@@ -7,7 +7,7 @@
 //
 // # On the disk
 //
-// Everything is in one agent/journal, whose promises about power cuts and
+// Everything is in one agent/store/journal, whose promises about power cuts and
 // damage hold. Its folder has mode 0700 and its file 0600. A value is a byte,
 // the version of the format (1), and a message in protobuf. The keys are:
 //
@@ -32,7 +32,7 @@
 //
 // Secrets and tokens are on the disk. Without a key everybody who can read
 // the card can read them, though no other user of the node can; with a key
-// (KeyFile, Keyring, agent/tpmkey) the journal is sealed with AES-256-GCM,
+// (KeyFile, Keyring, agent/store/tpmkey) the journal is sealed with AES-256-GCM,
 // which is worth as much as the place where the key is. With a key, a journal
 // that is not sealed, or that is older than its anchor (FileAnchor,
 // tpmkey.Counter), is put aside at Open and a new one begins; Migrate accepts

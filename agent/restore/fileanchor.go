@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/tinylet/tinylet/agent/identity"
-	"github.com/tinylet/tinylet/agent/secretfile"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 // AnchorSuffix is what the name of a key file's anchor ends in.

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/journal"
 	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
 // overhead is what a value takes on the disk beside its key and itself, in

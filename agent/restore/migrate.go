@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/tinylet/tinylet/agent/journal"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
 // Migrated is what Migrate has done.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/journal"
-	"github.com/tinylet/tinylet/agent/tpmkey"
+	"github.com/tinylet/tinylet/agent/store/journal"
+	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
 // sealing is a board whose journal has a key and an anchor.

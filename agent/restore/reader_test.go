@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/tinylet/tinylet/agent/journal"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
 // bubble runs a test in virtual time with a store that is closed at its end.

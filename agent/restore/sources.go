@@ -2,8 +2,8 @@ package restore
 
 import (
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/journal"
-	"github.com/tinylet/tinylet/agent/tpmkey"
+	"github.com/tinylet/tinylet/agent/store/journal"
+	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
 // Sources returns where the settings say that the journal's key comes from, and

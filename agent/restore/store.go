@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/journal"
 	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
 // DefaultMaxBytes is Config.MaxBytes where that is 0.

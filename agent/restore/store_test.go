@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/agent/journal"
-	"github.com/tinylet/tinylet/agent/secretfile"
+	"github.com/tinylet/tinylet/agent/store/journal"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
 func sealKey(of byte) []byte {

@@ -111,8 +111,12 @@ func TestClaimErrors(t *testing.T) {
 			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
 		}, "bound to nfs are not supported"},
 		{"a file", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = file }, "is not a directory"},
-		{"nothing", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = "/none" }, "no such file"},
-		{"a way back", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.Local.Path = "/a/../b" }, "free of the name .."},
+		{"nothing", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+			pv.Spec.Local.Path = "/none"
+		}, "no such file"},
+		{"a way back", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+			pv.Spec.Local.Path = "/a/../b"
+		}, "free of the name .."},
 		{"a mount option", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			pv.Spec.MountOptions = []string{"suid,exec"}
 		}, `mount option "suid,exec"`},

@@ -20,7 +20,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/podlogs"
-	"github.com/tinylet/tinylet/agent/tpmkey"
+	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
 // ExitError ends the program with a code. Err is to be printed; nil prints

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/identity"
 	"github.com/tinylet/tinylet/agent/restore"
-	"github.com/tinylet/tinylet/agent/tpmkey"
+	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
 // JournalKeyDocument is what journal-key -o json prints.

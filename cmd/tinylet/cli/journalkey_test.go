@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/journal"
 	"github.com/tinylet/tinylet/agent/restore"
-	"github.com/tinylet/tinylet/agent/tpmkey"
+	"github.com/tinylet/tinylet/agent/store/journal"
+	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
 func journalKey(t *testing.T, s *system, args ...string) (string, error) {
