@@ -13,7 +13,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/disk"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/stats"
 )
@@ -75,7 +75,7 @@ func (p *parts) podDisk(ctx context.Context, of *stats.Pod) (stats.PodDisk, erro
 // writeClaims writes how full the claims' volumes are. Without a claim nothing
 // is measured for it. What cannot be measured is left out: all other metrics
 // are wanted the more. It fails only if ctx has ended.
-func (p *parts) writeClaims(ctx context.Context, out *metric.Stream) error {
+func (p *parts) writeClaims(ctx context.Context, out *metrics.Stream) error {
 	for _, e := range p.statuses.List() {
 		if slices.ContainsFunc(e.Pod.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
 			claims, err := p.disks.Claims(ctx)

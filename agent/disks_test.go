@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/disk"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/status"
 )
 
@@ -27,7 +27,7 @@ func TestClaimsThatCannotBeMeasured(t *testing.T) {
 	}
 	p := &parts{statuses: status.NewStore(), disks: disks}
 	var text bytes.Buffer
-	out := metric.NewStream(&text)
+	out := metrics.NewStream(&text)
 	if err := p.writeClaims(t.Context(), out); err != nil || asked != 0 {
 		t.Errorf("without a claim: %v, %d looks", err, asked)
 	}

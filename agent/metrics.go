@@ -9,7 +9,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/identity"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/stats"
 )
 
@@ -22,9 +22,9 @@ func (p *parts) writeMetrics(ctx context.Context, w io.Writer) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("write the agent's metrics: %w", err)
 	}
-	out := metric.NewStream(w)
-	out.Family(metric.KindGauge, "kubelet_node_name", "1, with the node's name.")
-	out.Sample(1, metric.AppendLabel(nil, "node", p.nodeName))
+	out := metrics.NewStream(w)
+	out.Family(metrics.KindGauge, "kubelet_node_name", "1, with the node's name.")
+	out.Sample(1, metrics.AppendLabel(nil, "node", p.nodeName))
 	p.countPods().write(out, p.cluster != nil)
 	if p.runtime != nil {
 		p.runtime.WriteMetrics(out)
@@ -48,24 +48,24 @@ func (p *parts) writeMetrics(ctx context.Context, w io.Writer) error {
 
 // teller writes how the calls to the runtime went. The driver for CRI does; a
 // runtime of tests may not.
-type teller interface{ WriteMetrics(out *metric.Stream) }
+type teller interface{ WriteMetrics(out *metrics.Stream) }
 
 // writeCertificates writes how the node's certificates stand. Without one the
 // time that is left is without end, as upstream has it.
-func writeCertificates(out *metric.Stream, s identity.Stats, now time.Time) {
+func writeCertificates(out *metrics.Stream, s identity.Stats, now time.Time) {
 	left := func(expiry time.Time) float64 {
 		if expiry.IsZero() {
 			return math.Inf(1)
 		}
 		return math.Trunc(expiry.Sub(now).Seconds())
 	}
-	out.Family(metric.KindGauge, "kubelet_certificate_manager_client_ttl_seconds", "Seconds until the client certificate expires.")
+	out.Family(metrics.KindGauge, "kubelet_certificate_manager_client_ttl_seconds", "Seconds until the client certificate expires.")
 	out.Sample(left(s.ClientExpiry))
-	out.Family(metric.KindCounter, "kubelet_certificate_manager_client_expiration_renew_errors", "Renewals of the client certificate that failed.")
+	out.Family(metrics.KindCounter, "kubelet_certificate_manager_client_expiration_renew_errors", "Renewals of the client certificate that failed.")
 	out.Sample(float64(s.ClientFailures))
-	out.Family(metric.KindGauge, "kubelet_certificate_manager_server_ttl_seconds", "Seconds until the serving certificate expires.")
+	out.Family(metrics.KindGauge, "kubelet_certificate_manager_server_ttl_seconds", "Seconds until the serving certificate expires.")
 	out.Sample(left(s.ServingExpiry))
-	out.Family(metric.KindCounter, "kubelet_server_expiration_renew_errors", "Renewals of the serving certificate that failed.")
+	out.Family(metrics.KindCounter, "kubelet_server_expiration_renew_errors", "Renewals of the serving certificate that failed.")
 	out.Sample(float64(s.ServingFailures))
 }
 

@@ -25,8 +25,8 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/identity"
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 	"github.com/tinylet/tinylet/agent/registrar"
 	"github.com/tinylet/tinylet/agent/status"
 )
@@ -112,7 +112,7 @@ func whole(t *testing.T, p *parts, known ...string) string {
 	if err := p.writeMetrics(t.Context(), &text); err != nil {
 		t.Fatal(err)
 	}
-	if problems := lint.Problems(text.Bytes(), known...); len(problems) > 0 {
+	if problems := metricstest.Problems(text.Bytes(), known...); len(problems) > 0 {
 		t.Errorf("%q in\n%s", problems, text.Bytes())
 	}
 	return text.String()
@@ -121,8 +121,8 @@ func whole(t *testing.T, p *parts, known ...string) string {
 // tellingRuntime counts calls, as the driver for CRI does.
 type tellingRuntime struct{ *fake.Runtime }
 
-func (tellingRuntime) WriteMetrics(out *metric.Stream) {
-	out.Family(metric.KindCounter, "kubelet_runtime_operations_total", "Calls.")
+func (tellingRuntime) WriteMetrics(out *metrics.Stream) {
+	out.Family(metrics.KindCounter, "kubelet_runtime_operations_total", "Calls.")
 	out.Sample(7)
 }
 
@@ -208,7 +208,7 @@ func TestMetricsWithACluster(t *testing.T) {
 func TestCertificatesAreTold(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	stats := identity.Stats{ClientExpiry: now.Add(90*time.Minute + time.Second/2), ServingExpiry: now.Add(-time.Hour), ClientFailures: 3, ServingFailures: 4}
-	wantText(t, tell(t, func(out *metric.Stream) { writeCertificates(out, stats, now) }, upstreams[1:]...),
+	wantText(t, tell(t, func(out *metrics.Stream) { writeCertificates(out, stats, now) }, upstreams[1:]...),
 		"kubelet_certificate_manager_client_ttl_seconds 5400\n", "kubelet_certificate_manager_client_expiration_renew_errors 3\n",
 		"kubelet_certificate_manager_server_ttl_seconds -3600\n", "kubelet_server_expiration_renew_errors 4\n")
 }

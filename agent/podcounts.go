@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/volume"
 )
@@ -77,34 +77,34 @@ func countVolumes(into map[string]int, p *v1.Pod) {
 
 // write writes the numbers under the kubelet's names; mirrored says that static
 // pods are to have mirror pods.
-func (c *podCounts) write(out *metric.Stream, mirrored bool) {
-	out.Family(metric.KindGauge, "kubelet_running_pods", "Pods whose sandbox is ready.")
+func (c *podCounts) write(out *metrics.Stream, mirrored bool) {
+	out.Family(metrics.KindGauge, "kubelet_running_pods", "Pods whose sandbox is ready.")
 	out.Sample(float64(c.running))
-	out.Family(metric.KindGauge, "kubelet_running_containers", "Containers by their state.")
+	out.Family(metrics.KindGauge, "kubelet_running_containers", "Containers by their state.")
 	for _, state := range slices.Sorted(maps.Keys(c.containers)) {
-		out.Sample(float64(c.containers[state]), metric.AppendLabel(nil, "container_state", state))
+		out.Sample(float64(c.containers[state]), metrics.AppendLabel(nil, "container_state", state))
 	}
 	static := map[bool]string{true: "true"}
-	out.Family(metric.KindGauge, "kubelet_desired_pods", "Pods from a source, until nothing of them is left.")
+	out.Family(metrics.KindGauge, "kubelet_desired_pods", "Pods from a source, until nothing of them is left.")
 	for _, is := range []bool{false, true} {
-		out.Sample(float64(c.desired[is]), metric.AppendLabel(nil, "static", static[is]))
+		out.Sample(float64(c.desired[is]), metrics.AppendLabel(nil, "static", static[is]))
 	}
-	out.Family(metric.KindGauge, "kubelet_active_pods", "Pods from a source that have not ended.")
+	out.Family(metrics.KindGauge, "kubelet_active_pods", "Pods from a source that have not ended.")
 	for _, is := range []bool{false, true} {
-		out.Sample(float64(c.active[is]), metric.AppendLabel(nil, "static", static[is]))
+		out.Sample(float64(c.active[is]), metrics.AppendLabel(nil, "static", static[is]))
 	}
 	if mirrored {
-		out.Family(metric.KindGauge, "kubelet_mirror_pods", "Mirror pods that there are to be.")
+		out.Family(metrics.KindGauge, "kubelet_mirror_pods", "Mirror pods that there are to be.")
 		out.Sample(float64(c.desired[true]))
 	}
-	out.Family(metric.KindGauge, "volume_manager_total_volumes", "Volumes of pods, by whether they are wanted or made.")
+	out.Family(metrics.KindGauge, "volume_manager_total_volumes", "Volumes of pods, by whether they are wanted or made.")
 	for _, state := range []struct {
 		name  string
 		count map[string]int
 	}{{"actual_state_of_world", c.made}, {"desired_state_of_world", c.wanted}} {
-		label := metric.AppendLabel(nil, "state", state.name)
+		label := metrics.AppendLabel(nil, "state", state.name)
 		for _, plugin := range slices.Sorted(maps.Keys(state.count)) {
-			out.Sample(float64(state.count[plugin]), metric.AppendLabel(nil, "plugin_name", plugin), label)
+			out.Sample(float64(state.count[plugin]), metrics.AppendLabel(nil, "plugin_name", plugin), label)
 		}
 	}
 }

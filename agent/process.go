@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/version"
 )
 
@@ -139,16 +139,16 @@ func ticks(n uint64) time.Duration {
 
 // writeMetrics writes what Prometheus' client libraries tell of a process. What
 // the kernel does not tell is left out.
-func (p process) writeMetrics(out *metric.Stream) {
-	out.Family(metric.KindGauge, "go_goroutines", "Goroutines of the agent.")
+func (p process) writeMetrics(out *metrics.Stream) {
+	out.Family(metrics.KindGauge, "go_goroutines", "Goroutines of the agent.")
 	out.Sample(float64(runtime.NumGoroutine()))
-	out.Family(metric.KindGauge, "go_info", "The version of Go that the agent was built with.")
-	out.Sample(1, metric.AppendLabel(nil, "version", runtime.Version()))
+	out.Family(metrics.KindGauge, "go_info", "The version of Go that the agent was built with.")
+	out.Sample(1, metrics.AppendLabel(nil, "version", runtime.Version()))
 	f, err := p.read()
 	if err != nil {
 		return
 	}
-	out.Family(metric.KindCounter, "process_cpu_seconds_total", "CPU time of the agent.")
+	out.Family(metrics.KindCounter, "process_cpu_seconds_total", "CPU time of the agent.")
 	out.Sample(f.cpu.Seconds())
 	for _, g := range []struct {
 		name, help string
@@ -160,14 +160,14 @@ func (p process) writeMetrics(out *metric.Stream) {
 		{"process_max_fds", "Files that the agent may have open.", float64(f.limit)},
 		{"process_start_time_seconds", "When the agent was started, in seconds since 1970.", float64(f.started.UnixMilli()) / 1e3},
 	} {
-		out.Family(metric.KindGauge, g.name, g.help)
+		out.Family(metrics.KindGauge, g.name, g.help)
 		out.Sample(g.value)
 	}
 }
 
 // writeBuild writes which release this is, as Kubernetes' programs do. From
 // what it was built is not known.
-func writeBuild(out *metric.Stream) {
+func writeBuild(out *metrics.Stream) {
 	major, minor := version.Numbers()
 	built := ""
 	if at := version.Built(); !at.IsZero() {
@@ -178,8 +178,8 @@ func writeBuild(out *metric.Stream) {
 		{"build_date", built}, {"compiler", runtime.Compiler}, {"git_commit", ""}, {"git_tree_state", ""}, {"git_version", version.Kubelet()},
 		{"go_version", runtime.Version()}, {"major", major}, {"minor", minor}, {"platform", runtime.GOOS + "/" + runtime.GOARCH},
 	} {
-		labels = metric.AppendLabel(labels, l[0], l[1])
+		labels = metrics.AppendLabel(labels, l[0], l[1])
 	}
-	out.Family(metric.KindGauge, "kubernetes_build_info", "1, with what the agent was built as.")
+	out.Family(metrics.KindGauge, "kubernetes_build_info", "1, with what the agent was built as.")
 	out.Sample(1, labels)
 }

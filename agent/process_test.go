@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 )
 
 const sampleStat = "418 (tiny) let 1 2) S 1 418 418 0 -1 4194560 9000 0 12 0 150 50 0 0 20 0 9 0 12345 1300000000 7001 18446744073709551615 1 1 0\n"
@@ -58,15 +58,15 @@ func FuzzParseStat(f *testing.F) {
 }
 
 // tell is what a part writes, held against the rules.
-func tell(t *testing.T, write func(*metric.Stream), known ...string) string {
+func tell(t *testing.T, write func(*metrics.Stream), known ...string) string {
 	t.Helper()
 	var text bytes.Buffer
-	out := metric.NewStream(&text)
+	out := metrics.NewStream(&text)
 	write(out)
 	if err := out.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if problems := lint.Problems(text.Bytes(), known...); len(problems) > 0 {
+	if problems := metricstest.Problems(text.Bytes(), known...); len(problems) > 0 {
 		t.Errorf("%q in\n%s", problems, text.Bytes())
 	}
 	return text.String()

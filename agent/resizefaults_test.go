@@ -19,8 +19,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resize"
 	"github.com/tinylet/tinylet/agent/source"
@@ -224,7 +224,7 @@ func TestAContainerEndsWhileAResizeFails(t *testing.T) {
 func (l *sizes) metricsOf() string {
 	l.t.Helper()
 	var text strings.Builder
-	out := metric.NewStream(&text)
+	out := metrics.NewStream(&text)
 	l.agent.syncer.WriteMetrics(out)
 	if err := out.Flush(); err != nil {
 		l.t.Fatal(err)
@@ -233,7 +233,7 @@ func (l *sizes) metricsOf() string {
 	if strings.Contains(text.String(), "milliseconds") {
 		known = append(known, "kubelet_pod_resize_duration_milliseconds: has an abbreviated unit or none of the base units")
 	}
-	if problems := lint.Problems([]byte(text.String()), known...); len(problems) > 0 {
+	if problems := metricstest.Problems([]byte(text.String()), known...); len(problems) > 0 {
 		l.t.Errorf("%q in\n%s", problems, text.String())
 	}
 	var lines []string

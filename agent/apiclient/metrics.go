@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // requestBounds are those of the kubelet's rest_client_request_duration_seconds
@@ -13,8 +13,8 @@ var requestBounds = []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}
 
 // requests are what became of requests, by labels.
 type requests struct {
-	results metric.Counts
-	took    *metric.Timings
+	results metrics.Counts
+	took    *metrics.Timings
 }
 
 // exchange is one attempt of a request, from the moment that it was made.
@@ -32,27 +32,27 @@ func (e *exchange) answered(code int) {
 		text = strconv.Itoa(code)
 	}
 	var room [160]byte
-	labels := metric.AppendLabel(room[:0], "code", text)
-	labels = metric.AppendLabel(labels, "host", e.host)
-	e.counted.results.Add(1, metric.AppendLabel(labels, "method", e.method))
+	labels := metrics.AppendLabel(room[:0], "code", text)
+	labels = metrics.AppendLabel(labels, "host", e.host)
+	e.counted.results.Add(1, metrics.AppendLabel(labels, "method", e.method))
 }
 
 // over counts how long it took until the last of the answer was read.
 func (e *exchange) over() {
 	var room [160]byte
-	labels := metric.AppendLabel(room[:0], "host", e.host)
-	e.counted.took.Observe(metric.AppendLabel(labels, "verb", e.method), time.Since(e.begun), nil)
+	labels := metrics.AppendLabel(room[:0], "host", e.host)
+	e.counted.took.Observe(metrics.AppendLabel(labels, "verb", e.method), time.Since(e.begun), nil)
 }
 
 // WriteMetrics writes what went over the wire, and what became of the requests
 // under the names that client-go's have in a kubelet. Watches count as requests
 // and have no duration: they end when somebody wants them to.
-func (m *Meter) WriteMetrics(out *metric.Stream) {
-	out.Family(metric.KindCounter, "tinylet_api_bytes_total", "Bytes to and from API servers. What is of no request's body"+
+func (m *Meter) WriteMetrics(out *metrics.Stream) {
+	out.Family(metrics.KindCounter, "tinylet_api_bytes_total", "Bytes to and from API servers. What is of no request's body"+
 		" (TLS, headers and frames of HTTP, pings) has the verb and the resource connection.")
 	var labels []byte
 	for _, t := range m.Traffic() {
-		labels = metric.AppendLabel(metric.AppendLabel(labels[:0], "verb", t.Verb), "resource", t.Resource)
+		labels = metrics.AppendLabel(metrics.AppendLabel(labels[:0], "verb", t.Verb), "resource", t.Resource)
 		out.Sample(float64(t.Sent), sent, labels)
 		out.Sample(float64(t.Received), received, labels)
 	}
@@ -62,13 +62,13 @@ func (m *Meter) WriteMetrics(out *metric.Stream) {
 	if counted == nil {
 		return // no request was made
 	}
-	out.Family(metric.KindCounter, "rest_client_requests_total", "Requests to API servers by the answer's code, method and host.")
+	out.Family(metrics.KindCounter, "rest_client_requests_total", "Requests to API servers by the answer's code, method and host.")
 	out.Counts(&counted.results)
-	out.Family(metric.KindHistogram, "rest_client_request_duration_seconds", "How long requests to API servers took, by verb and host.")
+	out.Family(metrics.KindHistogram, "rest_client_request_duration_seconds", "How long requests to API servers took, by verb and host.")
 	out.Timings(counted.took)
 }
 
 var (
-	sent     = metric.AppendLabel(nil, "direction", "sent")
-	received = metric.AppendLabel(nil, "direction", "received")
+	sent     = metrics.AppendLabel(nil, "direction", "sent")
+	received = metrics.AppendLabel(nil, "direction", "received")
 )

@@ -11,19 +11,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 )
 
 func told(t *testing.T, m *Meter) string {
 	t.Helper()
 	var text strings.Builder
-	out := metric.NewStream(&text)
+	out := metrics.NewStream(&text)
 	m.WriteMetrics(out)
 	if err := out.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if problems := lint.Problems([]byte(text.String())); len(problems) > 0 {
+	if problems := metricstest.Problems([]byte(text.String())); len(problems) > 0 {
 		t.Errorf("%q in\n%s", problems, text.String())
 	}
 	return text.String()

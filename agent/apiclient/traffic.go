@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // Traffic is how many bytes went to API servers and came from them for one
@@ -60,7 +60,7 @@ func (m *Meter) of(p purpose) (*counter, *requests) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.requests == nil {
-		m.requests = &requests{took: metric.NewTimings(requestBounds)}
+		m.requests = &requests{took: metrics.NewTimings(requestBounds)}
 	}
 	c := m.by[p]
 	if c == nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/cpuset"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -297,7 +297,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal("four of three")
 	}
 	var out strings.Builder
-	s := metric.NewStream(&out)
+	s := metrics.NewStream(&out)
 	m.WriteMetrics(s)
 	must(t, s.Flush())
 	for _, line := range []string{

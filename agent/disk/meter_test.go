@@ -18,7 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // board is a Meter on a mount table and file systems that the test says, with
@@ -519,7 +519,7 @@ func TestClaims(t *testing.T) {
 		t.Fatalf("got %+v, %v", claims, err)
 	}
 	var out bytes.Buffer
-	stream := metric.NewStream(&out)
+	stream := metrics.NewStream(&out)
 	WriteClaims(stream, claims)
 	if err := stream.Flush(); err != nil {
 		t.Fatal(err)

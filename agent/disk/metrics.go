@@ -3,7 +3,7 @@ package disk
 import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // claimFamilies are the kubelet's (metrics/collectors/volume_stats.go).
@@ -21,13 +21,13 @@ var claimFamilies = [...]struct {
 
 // WriteClaims writes the families kubelet_volume_stats_…, each claim once.
 // What is not known has no sample.
-func WriteClaims(out *metric.Stream, claims []Claim) {
+func WriteClaims(out *metrics.Stream, claims []Claim) {
 	labels := make([][]byte, len(claims))
 	for i := range claims {
-		labels[i] = metric.AppendLabel(metric.AppendLabel(nil, "namespace", claims[i].Namespace), "persistentvolumeclaim", claims[i].Name)
+		labels[i] = metrics.AppendLabel(metrics.AppendLabel(nil, "namespace", claims[i].Namespace), "persistentvolumeclaim", claims[i].Name)
 	}
 	for _, f := range claimFamilies {
-		out.Family(metric.KindGauge, f.name, f.help)
+		out.Family(metrics.KindGauge, f.name, f.help)
 		for i := range claims {
 			if value := f.of(&claims[i].Stats); value != nil {
 				out.Sample(float64(*value), labels[i])

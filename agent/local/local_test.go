@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/event"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -110,8 +110,8 @@ func TestMetrics(t *testing.T) {
 	}{
 		"none": {},
 		"one": {func(_ context.Context, w io.Writer) error {
-			out := metric.NewStream(w)
-			out.Family(metric.KindCounter, "a_total", "A.")
+			out := metrics.NewStream(w)
+			out.Family(metrics.KindCounter, "a_total", "A.")
 			out.Sample(7)
 			return out.Flush()
 		}, "# HELP a_total A.\n# TYPE a_total counter\na_total 7\n"},
@@ -127,7 +127,7 @@ func TestMetrics(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != metric.ContentType {
+			if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != metrics.ContentType {
 				t.Errorf("answered %s, %s", resp.Status, kind)
 			}
 		})

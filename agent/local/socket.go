@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/event"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/version"
 )
 
@@ -91,7 +91,7 @@ func (s *Server) socket() http.Handler {
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", metric.ContentType)
+	w.Header().Set("Content-Type", metrics.ContentType)
 	if s.config.Metrics == nil {
 		return
 	}

@@ -9,19 +9,19 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 )
 
 func told(t *testing.T, p *PLEG) string {
 	t.Helper()
 	var text strings.Builder
-	out := metric.NewStream(&text)
+	out := metrics.NewStream(&text)
 	p.WriteMetrics(out)
 	if err := out.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if problems := lint.Problems([]byte(text.String())); len(problems) > 0 {
+	if problems := metricstest.Problems([]byte(text.String())); len(problems) > 0 {
 		t.Errorf("%q in\n%s", problems, text.String())
 	}
 	return text.String()

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -83,7 +83,7 @@ type PLEG struct {
 	trust   trust                // in the event stream
 	started time.Time
 
-	took, apart metric.Timing // relists, and the time between their beginnings
+	took, apart metrics.Timing // relists, and the time between their beginnings
 }
 
 // New makes a PLEG; nothing is started.

@@ -1,7 +1,7 @@
 package podsync
 
 import (
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -23,9 +23,9 @@ type Cgroups interface {
 // The kinds of work on cgroups, as kubelet_cgroup_manager_duration_seconds has
 // them (pkg/kubelet/cm/cgroup_manager_linux.go).
 var (
-	createCgroup  = metric.AppendLabel(nil, "operation_type", "create")
-	updateCgroup  = metric.AppendLabel(nil, "operation_type", "update")
-	destroyCgroup = metric.AppendLabel(nil, "operation_type", "destroy")
+	createCgroup  = metrics.AppendLabel(nil, "operation_type", "create")
+	updateCgroup  = metrics.AppendLabel(nil, "operation_type", "update")
+	destroyCgroup = metrics.AppendLabel(nil, "operation_type", "destroy")
 )
 
 // ensureCgroup makes a cgroup, or brings it up to date.

@@ -17,7 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/criconfig"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -60,7 +60,7 @@ func TestLostProcessesAreKilled(t *testing.T) {
 		t.Errorf("the group: %v", err)
 	}
 	var out strings.Builder
-	stream := metric.NewStream(&out)
+	stream := metrics.NewStream(&out)
 	s.WriteMetrics(stream)
 	if err := stream.Flush(); err != nil || !strings.Contains(out.String(), `kubelet_cgroup_manager_duration_seconds_count{operation_type="destroy"} 2`) {
 		t.Errorf("both are counted in\n%s, %v", &out, err)
@@ -129,7 +129,7 @@ func TestCgroupsAreCounted(t *testing.T) {
 		_ = s.ensureCgroup("kubepods", cgroups.Resources{}) // a plain folder has none of the kernel's files
 	}
 	var out strings.Builder
-	stream := metric.NewStream(&out)
+	stream := metrics.NewStream(&out)
 	s.WriteMetrics(stream)
 	if err := stream.Flush(); err != nil {
 		t.Fatal(err)

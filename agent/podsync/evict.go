@@ -8,7 +8,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/criconfig"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/shutdown"
 	"github.com/tinylet/tinylet/agent/status"
@@ -50,7 +50,7 @@ func (s *Syncer) EvictAs(uid types.UID, e *Eviction) (first bool) {
 		return false
 	}
 	if e.Signal != "" {
-		s.counted.evictions.Add(1, metric.AppendLabel(nil, "eviction_signal", e.Signal))
+		s.counted.evictions.Add(1, metrics.AppendLabel(nil, "eviction_signal", e.Signal))
 	}
 	s.Wake(uid)
 	return true

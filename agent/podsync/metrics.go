@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/image"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/plan"
 )
 
@@ -19,15 +19,15 @@ var startBounds = []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 18
 
 // counted is what was done, for metrics.
 type counted struct {
-	begun           metric.Timing  // from when a pod was submitted
-	started         *metric.Timing // the same, until it runs
+	begun           metrics.Timing  // from when a pod was submitted
+	started         *metrics.Timing // the same, until it runs
 	pods, badPods   atomic.Uint64
-	containers, bad metric.Counts
-	evictions       metric.Counts
-	cgroups         metric.Timings
+	containers, bad metrics.Counts
+	evictions       metrics.Counts
+	cgroups         metrics.Timings
 	// of resizes
-	requested, infeasible, accepted metric.Counts
-	resized                         *metric.Timings
+	requested, infeasible, accepted metrics.Counts
+	resized                         *metrics.Timings
 }
 
 // countBegin counts how long a pod waited for its first sync.
@@ -67,7 +67,7 @@ func (st *starter) countContainer(ctx context.Context, what *plan.Start, err err
 		kind = "ephemeral_container"
 	}
 	var room [96]byte
-	labels := metric.AppendLabel(room[:0], "container_type", kind)
+	labels := metrics.AppendLabel(room[:0], "container_type", kind)
 	st.counted.containers.Add(1, labels)
 	if err == nil || ctx.Err() != nil {
 		return
@@ -76,27 +76,27 @@ func (st *starter) countContainer(ctx context.Context, what *plan.Start, err err
 	if bad := new(image.Error); errors.As(err, &bad) {
 		code = bad.Reason
 	}
-	st.counted.bad.Add(1, metric.AppendLabel(labels, "code", code))
+	st.counted.bad.Add(1, metrics.AppendLabel(labels, "code", code))
 }
 
 // WriteMetrics writes what was started and evicted, under the kubelet's names.
-func (s *Syncer) WriteMetrics(out *metric.Stream) {
+func (s *Syncer) WriteMetrics(out *metrics.Stream) {
 	c := &s.counted
-	out.Family(metric.KindHistogram, "kubelet_pod_worker_start_duration_seconds", "Time from a pod's arrival to its first step.")
+	out.Family(metrics.KindHistogram, "kubelet_pod_worker_start_duration_seconds", "Time from a pod's arrival to its first step.")
 	out.Timing(&c.begun)
-	out.Family(metric.KindHistogram, "kubelet_pod_start_duration_seconds", "Time from a pod's arrival until it runs.")
+	out.Family(metrics.KindHistogram, "kubelet_pod_start_duration_seconds", "Time from a pod's arrival until it runs.")
 	out.Timing(c.started)
-	out.Family(metric.KindCounter, "kubelet_started_pods_total", "Attempts to make a pod's sandbox.")
+	out.Family(metrics.KindCounter, "kubelet_started_pods_total", "Attempts to make a pod's sandbox.")
 	out.Sample(float64(c.pods.Load()))
-	out.Family(metric.KindCounter, "kubelet_started_pods_errors_total", "Attempts to make a pod's sandbox that failed.")
+	out.Family(metrics.KindCounter, "kubelet_started_pods_errors_total", "Attempts to make a pod's sandbox that failed.")
 	out.Sample(float64(c.badPods.Load()))
-	out.Family(metric.KindCounter, "kubelet_started_containers_total", "Attempts to start a container.")
+	out.Family(metrics.KindCounter, "kubelet_started_containers_total", "Attempts to start a container.")
 	out.Counts(&c.containers)
-	out.Family(metric.KindCounter, "kubelet_started_containers_errors_total", "Attempts to start a container that failed, by why.")
+	out.Family(metrics.KindCounter, "kubelet_started_containers_errors_total", "Attempts to start a container that failed, by why.")
 	out.Counts(&c.bad)
-	out.Family(metric.KindHistogram, "kubelet_cgroup_manager_duration_seconds", "Time that work on a cgroup took, by its kind.")
+	out.Family(metrics.KindHistogram, "kubelet_cgroup_manager_duration_seconds", "Time that work on a cgroup took, by its kind.")
 	out.Timings(&c.cgroups)
-	out.Family(metric.KindCounter, "kubelet_evictions", "Pods that were evicted, by the signal.")
+	out.Family(metrics.KindCounter, "kubelet_evictions", "Pods that were evicted, by the signal.")
 	out.Counts(&c.evictions)
 	s.writeResizes(out)
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/lifecycle"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/plan"
@@ -199,7 +199,7 @@ type facts struct {
 func New(cfg Config) *Syncer {
 	s := &Syncer{
 		Config: cfg, admission: admitter{under: cfg.Under}, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(),
-		counted: counted{started: metric.NewTiming(startBounds), resized: metric.NewTimings(resizeBounds)},
+		counted: counted{started: metrics.NewTiming(startBounds), resized: metrics.NewTimings(resizeBounds)},
 	}
 	s.resizes.record = cfg.Allocations
 	s.admission.reserved = s.reserved

@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resize"
 )
@@ -63,23 +63,23 @@ func (s *Syncer) countChange(name v1.ResourceName, requirement string, was, is v
 		operation = "decrease"
 	}
 	var room [96]byte
-	labels := metric.AppendLabel(room[:0], "operation", operation)
-	labels = metric.AppendLabel(labels, "requirement", requirement)
-	s.counted.requested.Add(1, metric.AppendLabel(labels, "resource", string(name)))
+	labels := metrics.AppendLabel(room[:0], "operation", operation)
+	labels = metrics.AppendLabel(labels, "requirement", requirement)
+	s.counted.requested.Add(1, metrics.AppendLabel(labels, "resource", string(name)))
 }
 
 // countAccepted counts a resize that was put off and is allocated now.
 func (s *Syncer) countAccepted(e *resizable, d *resize.Decision) {
 	pending := e.conditions.Pending
 	if d.Outcome == resize.Allocate && pending != nil && pending.Reason == v1.PodReasonDeferred {
-		s.counted.accepted.Add(1, metric.AppendLabel(nil, "retry_trigger", e.trigger))
+		s.counted.accepted.Add(1, metrics.AppendLabel(nil, "retry_trigger", e.trigger))
 	}
 }
 
 // countInfeasible counts a resize that was refused, once.
 func (s *Syncer) countInfeasible(d *resize.Decision) {
 	if d.Outcome == resize.Infeasible {
-		s.counted.infeasible.Add(1, metric.AppendLabel(nil, "reason_detail", d.Cause))
+		s.counted.infeasible.Add(1, metrics.AppendLabel(nil, "reason_detail", d.Cause))
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *Syncer) countResized(ctx context.Context, took time.Duration, err error
 		return
 	}
 	// Timings are of seconds, and this name is of milliseconds.
-	s.counted.resized.Observe(metric.AppendLabel(nil, "success", strconv.FormatBool(err == nil)), 1000*took, err)
+	s.counted.resized.Observe(metrics.AppendLabel(nil, "success", strconv.FormatBool(err == nil)), 1000*took, err)
 }
 
 // standing is how many resizes wait, by the reason as metrics have it, and how
@@ -114,21 +114,21 @@ func (r *resizes) standing() (pending map[string]int, inProgress int) {
 }
 
 // writeResizes writes what became of resizes, under the kubelet's names.
-func (s *Syncer) writeResizes(out *metric.Stream) {
+func (s *Syncer) writeResizes(out *metrics.Stream) {
 	c := &s.counted
 	pending, inProgress := s.resizes.standing()
-	out.Family(metric.KindCounter, "kubelet_container_requested_resizes_total", "Requests and limits of containers that somebody asked to change.")
+	out.Family(metrics.KindCounter, "kubelet_container_requested_resizes_total", "Requests and limits of containers that somebody asked to change.")
 	out.Counts(&c.requested)
-	out.Family(metric.KindGauge, "kubelet_pod_pending_resizes", "Pods whose resize waits or cannot be, by the reason.")
+	out.Family(metrics.KindGauge, "kubelet_pod_pending_resizes", "Pods whose resize waits or cannot be, by the reason.")
 	for _, reason := range slices.Sorted(maps.Keys(pending)) {
-		out.Sample(float64(pending[reason]), metric.AppendLabel(nil, "reason", reason))
+		out.Sample(float64(pending[reason]), metrics.AppendLabel(nil, "reason", reason))
 	}
-	out.Family(metric.KindGauge, "kubelet_pod_in_progress_resizes", "Pods whose resize is in progress.")
+	out.Family(metrics.KindGauge, "kubelet_pod_in_progress_resizes", "Pods whose resize is in progress.")
 	out.Sample(float64(inProgress))
-	out.Family(metric.KindCounter, "kubelet_pod_infeasible_resizes_total", "Resizes that cannot be on this node, by why.")
+	out.Family(metrics.KindCounter, "kubelet_pod_infeasible_resizes_total", "Resizes that cannot be on this node, by why.")
 	out.Counts(&c.infeasible)
-	out.Family(metric.KindCounter, "kubelet_pod_deferred_accepted_resizes_total", "Resizes that waited and were allocated, by what had them tried again.")
+	out.Family(metrics.KindCounter, "kubelet_pod_deferred_accepted_resizes_total", "Resizes that waited and were allocated, by what had them tried again.")
 	out.Counts(&c.accepted)
-	out.Family(metric.KindHistogram, "kubelet_pod_resize_duration_milliseconds", "How long it took to carry a pod's resize out, in milliseconds.")
+	out.Family(metrics.KindHistogram, "kubelet_pod_resize_duration_milliseconds", "How long it took to carry a pod's resize out, in milliseconds.")
 	out.Timings(c.resized)
 }

@@ -3,7 +3,7 @@ package probe
 import (
 	"time"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -19,13 +19,13 @@ type Count struct {
 	Successful, Failed uint64
 	// Durations are those of successful probes, with the attempts that could
 	// not be run; nil if there was none.
-	Durations *metric.Histogram
+	Durations *metrics.Histogram
 }
 
 // tally is a Count while it grows. The manager's lock guards it.
 type tally struct {
 	failed uint64
-	took   metric.Histogram // of what was successful
+	took   metrics.Histogram // of what was successful
 }
 
 // count counts a run.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // stats answers /stats/summary (pkg/kubelet/server/stats/handler.go).
@@ -45,7 +45,7 @@ func (s *Server) metrics(path string, write Text) http.Handler {
 			return
 		}
 		defer s.slots.snapshots.free()
-		p.Header().Set("Content-Type", metric.ContentType)
+		p.Header().Set("Content-Type", metrics.ContentType)
 		p.Header().Set("X-Content-Type-Options", "nosniff")
 		p.Header().Add("Vary", "Accept-Encoding")
 		if !wantsGzip(r.Header) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 const plainText = "text/plain; charset=utf-8"
@@ -56,11 +56,11 @@ func TestRoutes(t *testing.T) {
 			{"PUT", "/stats/summary", 405, noMethod, plainText, "GET, POST"},
 			{"GET", "/stats/", 404, noPage, plainText, ""},
 			{"GET", "/stats/container", 404, noPage, plainText, ""},
-			{"GET", "/metrics", 200, "a 1\n", metric.ContentType, ""},
-			{"GET", "/metrics/resource", 200, "b 1\n", metric.ContentType, ""},
-			{"GET", "/metrics/cadvisor", 200, "c 1\n", metric.ContentType, ""},
-			{"GET", "/metrics/probes", 200, "d 1\n", metric.ContentType, ""},
-			{"POST", "/metrics", 200, "a 1\n", metric.ContentType, ""},
+			{"GET", "/metrics", 200, "a 1\n", metrics.ContentType, ""},
+			{"GET", "/metrics/resource", 200, "b 1\n", metrics.ContentType, ""},
+			{"GET", "/metrics/cadvisor", 200, "c 1\n", metrics.ContentType, ""},
+			{"GET", "/metrics/probes", 200, "d 1\n", metrics.ContentType, ""},
+			{"POST", "/metrics", 200, "a 1\n", metrics.ContentType, ""},
 			{"GET", "/metrics/", 404, notFound, plainText, ""},
 			{"GET", "/metrics/slis", 404, notFound, plainText, ""},
 			{"GET", "/configz", 200, `{"kubeletconfig":{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1",…`, "application/json", ""},

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -15,29 +15,29 @@ const cadvisorParts = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartMemoryM
 	cgroups.PartEvents | cgroups.PartIO | cgroups.PartPressure
 
 // cpuTotal says that CPU time is of all CPUs.
-var cpuTotal = metric.AppendLabel(nil, "cpu", "total")
+var cpuTotal = metrics.AppendLabel(nil, "cpu", "total")
 
 // groupFamilies are what /metrics/cadvisor tells of every group.
 var groupFamilies = []struct {
-	kind       metric.Kind
+	kind       metrics.Kind
 	name, help string
 	value      func(*row) (value float64, ok bool)
 }{
-	{metric.KindCounter, "container_cpu_cfs_periods_total", "Periods in which a CPU limit was watched.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.Periods })},
-	{metric.KindCounter, "container_cpu_cfs_throttled_periods_total", "Periods in which a CPU limit was hit.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.ThrottledPeriods })},
-	{metric.KindGauge, "container_memory_working_set_bytes", "Memory without the file pages that nobody used lately.", workingSetBytes},
-	{metric.KindGauge, "container_memory_usage_bytes", "All memory, page cache included.", func(r *row) (float64, bool) { return plain(r.usage) }},
-	{metric.KindGauge, "container_memory_rss", "Anonymous memory.", func(r *row) (float64, bool) { return plain(r.figures.Memory.Anon) }},
-	{metric.KindGauge, "container_memory_cache", "Page cache.", func(r *row) (float64, bool) { return plain(r.figures.Memory.File) }},
-	{metric.KindGauge, "container_memory_swap", "Swap that is used.", swapBytes},
-	{metric.KindGauge, "container_spec_memory_limit_bytes", "Memory limit; 0 is none.", memoryLimit},
-	{metric.KindCounter, "container_oom_events_total", "Processes killed for want of memory.", func(r *row) (float64, bool) { return plain(r.figures.Events.OOMKill) }},
-	{metric.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Time in which some task waited for the CPU.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Some })},
-	{metric.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Time in which all tasks waited for the CPU.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Full })},
-	{metric.KindCounter, "container_pressure_memory_waiting_seconds_total", "Time in which some task waited for memory.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Some })},
-	{metric.KindCounter, "container_pressure_memory_stalled_seconds_total", "Time in which all tasks waited for memory.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Full })},
-	{metric.KindCounter, "container_pressure_io_waiting_seconds_total", "Time in which some task waited for I/O.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Some })},
-	{metric.KindCounter, "container_pressure_io_stalled_seconds_total", "Time in which all tasks waited for I/O.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Full })},
+	{metrics.KindCounter, "container_cpu_cfs_periods_total", "Periods in which a CPU limit was watched.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.Periods })},
+	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Periods in which a CPU limit was hit.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.ThrottledPeriods })},
+	{metrics.KindGauge, "container_memory_working_set_bytes", "Memory without the file pages that nobody used lately.", workingSetBytes},
+	{metrics.KindGauge, "container_memory_usage_bytes", "All memory, page cache included.", func(r *row) (float64, bool) { return plain(r.usage) }},
+	{metrics.KindGauge, "container_memory_rss", "Anonymous memory.", func(r *row) (float64, bool) { return plain(r.figures.Memory.Anon) }},
+	{metrics.KindGauge, "container_memory_cache", "Page cache.", func(r *row) (float64, bool) { return plain(r.figures.Memory.File) }},
+	{metrics.KindGauge, "container_memory_swap", "Swap that is used.", swapBytes},
+	{metrics.KindGauge, "container_spec_memory_limit_bytes", "Memory limit; 0 is none.", memoryLimit},
+	{metrics.KindCounter, "container_oom_events_total", "Processes killed for want of memory.", func(r *row) (float64, bool) { return plain(r.figures.Events.OOMKill) }},
+	{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Time in which some task waited for the CPU.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Some })},
+	{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Time in which all tasks waited for the CPU.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Full })},
+	{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Time in which some task waited for memory.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Some })},
+	{metrics.KindCounter, "container_pressure_memory_stalled_seconds_total", "Time in which all tasks waited for memory.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Full })},
+	{metrics.KindCounter, "container_pressure_io_waiting_seconds_total", "Time in which some task waited for I/O.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Some })},
+	{metrics.KindCounter, "container_pressure_io_stalled_seconds_total", "Time in which all tasks waited for I/O.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Full })},
 }
 
 // ioFamilies have the device as a label more.
@@ -67,7 +67,7 @@ var networkFamilies = []struct {
 // WriteCadvisor writes the text of /metrics/cadvisor. Where nothing can be
 // read the text says so, as cAdvisor's does; an error is one of w.
 func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
-	out := metric.NewStream(w)
+	out := metrics.NewStream(w)
 	g, err := s.gather(ctx, cadvisorParts)
 	if err != nil {
 		s.cfg.Log.Error("no figures for /metrics/cadvisor", "node", s.cfg.Node, "error", err)
@@ -79,12 +79,12 @@ func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	s.writeGroups(out, g)
 	s.writeNetwork(ctx, out, g)
 
-	labels := metric.AppendLabel(nil, "boot_id", g.machine.BootID)
-	labels = metric.AppendLabel(labels, "machine_id", g.machine.MachineID)
-	labels = metric.AppendLabel(labels, "system_uuid", g.machine.SystemUUID)
-	out.Family(metric.KindGauge, "machine_cpu_cores", "CPUs of the machine.")
+	labels := metrics.AppendLabel(nil, "boot_id", g.machine.BootID)
+	labels = metrics.AppendLabel(labels, "machine_id", g.machine.MachineID)
+	labels = metrics.AppendLabel(labels, "system_uuid", g.machine.SystemUUID)
+	out.Family(metrics.KindGauge, "machine_cpu_cores", "CPUs of the machine.")
 	out.Sample(float64(g.machine.Cores), labels)
-	out.Family(metric.KindGauge, "machine_memory_bytes", "Memory of the machine.")
+	out.Family(metrics.KindGauge, "machine_memory_bytes", "Memory of the machine.")
 	out.Sample(float64(g.machine.Memory), labels)
 	failed := 0.0
 	if g.broken {
@@ -94,25 +94,25 @@ func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	return out.Flush()
 }
 
-func scrapeErrors(out *metric.Stream, failed float64) {
+func scrapeErrors(out *metrics.Stream, failed float64) {
 	for _, name := range [...]string{"container_scrape_error", "machine_scrape_error"} {
-		out.Family(metric.KindGauge, name, "1 if figures could not be read, else 0.")
+		out.Family(metrics.KindGauge, name, "1 if figures could not be read, else 0.")
 		out.Sample(failed)
 	}
 }
 
-func (s *Stats) writeGroups(out *metric.Stream, g *gathered) {
-	out.Family(metric.KindGauge, "container_last_seen", "When the group was seen last, in seconds since 1970.")
+func (s *Stats) writeGroups(out *metrics.Stream, g *gathered) {
+	out.Family(metrics.KindGauge, "container_last_seen", "When the group was seen last, in seconds since 1970.")
 	for i := range g.rows {
 		out.Sample(float64(g.rows[i].at.Unix()), g.rows[i].labels)
 	}
-	out.Family(metric.KindGauge, "container_start_time_seconds", "When the group was started, in seconds since 1970.")
+	out.Family(metrics.KindGauge, "container_start_time_seconds", "When the group was started, in seconds since 1970.")
 	for i := range g.rows {
 		if start := g.rows[i].start(&g.machine); start.Unix() > 0 {
 			out.Sample(float64(start.Unix()), g.rows[i].labels)
 		}
 	}
-	out.Family(metric.KindCounter, "container_cpu_usage_seconds_total", "CPU time, in seconds of one core.")
+	out.Family(metrics.KindCounter, "container_cpu_usage_seconds_total", "CPU time, in seconds of one core.")
 	for i := range g.rows {
 		if value, ok := cpuSeconds(&g.rows[i]); ok {
 			out.Sample(value, g.rows[i].labels, cpuTotal)
@@ -127,7 +127,7 @@ func (s *Stats) writeGroups(out *metric.Stream, g *gathered) {
 		}
 	}
 	for _, f := range ioFamilies {
-		out.Family(metric.KindCounter, f.name, f.help)
+		out.Family(metrics.KindCounter, f.name, f.help)
 		for i := range g.rows {
 			if value := f.value(&g.rows[i].figures.IO); value.Known {
 				out.Sample(float64(value.Value), g.rows[i].labels, s.device)
@@ -138,7 +138,7 @@ func (s *Stats) writeGroups(out *metric.Stream, g *gathered) {
 
 // writeNetwork writes the counters of the node and of all pods that are in
 // rows.
-func (s *Stats) writeNetwork(ctx context.Context, out *metric.Stream, g *gathered) {
+func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *gathered) {
 	if s.cfg.Network == nil {
 		return
 	}
@@ -147,7 +147,7 @@ func (s *Stats) writeNetwork(ctx context.Context, out *metric.Stream, g *gathere
 	labels := make([][]byte, 0, cap(interfaces))
 	add := func(id, name, image string, pod *Pod) {
 		for _, n := range interfaces[len(labels):] {
-			labels = append(labels, text.keep(metric.AppendLabel(appendCadvisor(text.begin(), id, name, image, pod, ""), "interface", n.Name)))
+			labels = append(labels, text.keep(metrics.AppendLabel(appendCadvisor(text.begin(), id, name, image, pod, ""), "interface", n.Name)))
 		}
 	}
 	add("/", "", "", nil)
@@ -158,7 +158,7 @@ func (s *Stats) writeNetwork(ctx context.Context, out *metric.Stream, g *gathere
 		}
 	}
 	for _, f := range networkFamilies {
-		out.Family(metric.KindCounter, f.name, f.help)
+		out.Family(metrics.KindCounter, f.name, f.help)
 		for i := range interfaces {
 			out.Sample(float64(f.value(&interfaces[i])), labels[i])
 		}
@@ -204,12 +204,12 @@ func appendCadvisor(to []byte, id, name, image string, pod *Pod, container strin
 	if pod != nil {
 		namespace, podName = pod.Namespace, pod.Name
 	}
-	to = metric.AppendLabel(to, "container", container)
-	to = metric.AppendLabel(to, "id", id)
-	to = metric.AppendLabel(to, "image", image)
-	to = metric.AppendLabel(to, "name", name)
-	to = metric.AppendLabel(to, "namespace", namespace)
-	return metric.AppendLabel(to, "pod", podName)
+	to = metrics.AppendLabel(to, "container", container)
+	to = metrics.AppendLabel(to, "id", id)
+	to = metrics.AppendLabel(to, "image", image)
+	to = metrics.AppendLabel(to, "name", name)
+	to = metrics.AppendLabel(to, "namespace", namespace)
+	return metrics.AppendLabel(to, "pod", podName)
 }
 
 // start is when what the row is of was started; zero is not known.

@@ -3,7 +3,7 @@ package stats
 import (
 	"io"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // Probe is what has become of one probe of a container.
@@ -14,15 +14,15 @@ type Probe struct {
 	Successful, Failed, Unknown       uint64
 	// Durations are those of probes that gave an answer other than a failure,
 	// as upstream has it; nil is none.
-	Durations *metric.Histogram
+	Durations *metrics.Histogram
 }
 
 // WriteProbes writes the text of /metrics/probes (prober_manager.go and
 // worker.go in pkg/kubelet/prober). A result that has not been had has no
 // sample. The probes must not change meanwhile.
 func WriteProbes(w io.Writer, probes []Probe) error {
-	out := metric.NewStream(w)
-	out.Family(metric.KindCounter, "prober_probe_total", "Probes of a container by their result.")
+	out := metrics.NewStream(w)
+	out.Family(metrics.KindCounter, "prober_probe_total", "Probes of a container by their result.")
 	var labels []byte
 	for i := range probes {
 		p := &probes[i]
@@ -31,12 +31,12 @@ func WriteProbes(w io.Writer, probes []Probe) error {
 			count uint64
 		}{{"successful", p.Successful}, {"failed", p.Failed}, {"unknown", p.Unknown}} {
 			if r.count > 0 {
-				labels = metric.AppendLabel(p.labels(labels[:0]), "pod_uid", p.PodUID)
-				out.Sample(float64(r.count), metric.AppendLabel(labels, "result", r.name))
+				labels = metrics.AppendLabel(p.labels(labels[:0]), "pod_uid", p.PodUID)
+				out.Sample(float64(r.count), metrics.AppendLabel(labels, "result", r.name))
 			}
 		}
 	}
-	out.Family(metric.KindHistogram, "prober_probe_duration_seconds", "How long probes took.")
+	out.Family(metrics.KindHistogram, "prober_probe_duration_seconds", "How long probes took.")
 	for i := range probes {
 		if p := &probes[i]; p.Durations != nil {
 			labels = p.labels(labels[:0])
@@ -47,8 +47,8 @@ func WriteProbes(w io.Writer, probes []Probe) error {
 }
 
 func (p *Probe) labels(to []byte) []byte {
-	to = metric.AppendLabel(to, "container", p.Container)
-	to = metric.AppendLabel(to, "namespace", p.Namespace)
-	to = metric.AppendLabel(to, "pod", p.Pod)
-	return metric.AppendLabel(to, "probe_type", p.Kind)
+	to = metrics.AppendLabel(to, "container", p.Container)
+	to = metrics.AppendLabel(to, "namespace", p.Namespace)
+	to = metrics.AppendLabel(to, "pod", p.Pod)
+	return metrics.AppendLabel(to, "probe_type", p.Kind)
 }

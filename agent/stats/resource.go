@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -14,7 +14,7 @@ const resourceParts = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartSwap
 // resourceFamily is a family of /metrics/resource: of nodes, of pods or of
 // containers.
 type resourceFamily struct {
-	kind       metric.Kind
+	kind       metrics.Kind
 	name, help string
 	value      func(*row) (value float64, ok bool)
 	timeless   bool
@@ -22,21 +22,21 @@ type resourceFamily struct {
 
 var (
 	nodeFamilies = []resourceFamily{
-		{metric.KindCounter, "node_cpu_usage_seconds_total", "CPU time that the node has used, in seconds of one core.", cpuSeconds, false},
-		{metric.KindGauge, "node_memory_working_set_bytes", "Working set of the node.", workingSetBytes, false},
-		{metric.KindGauge, "node_swap_usage_bytes", "Swap that the node uses.", swapBytes, false},
+		{metrics.KindCounter, "node_cpu_usage_seconds_total", "CPU time that the node has used, in seconds of one core.", cpuSeconds, false},
+		{metrics.KindGauge, "node_memory_working_set_bytes", "Working set of the node.", workingSetBytes, false},
+		{metrics.KindGauge, "node_swap_usage_bytes", "Swap that the node uses.", swapBytes, false},
 	}
 	containerFamilies = []resourceFamily{
-		{metric.KindGauge, "container_start_time_seconds", "When the container was started, in seconds since 1970.", startSeconds, true},
-		{metric.KindCounter, "container_cpu_usage_seconds_total", "CPU time that the container has used, in seconds of one core.", cpuSeconds, false},
-		{metric.KindGauge, "container_memory_working_set_bytes", "Working set of the container.", workingSetBytes, false},
-		{metric.KindGauge, "container_swap_usage_bytes", "Swap that the container uses.", swapBytes, false},
-		{metric.KindGauge, "container_swap_limit_bytes", "Swap that the container may use, if there is a limit.", swapLimit, false},
+		{metrics.KindGauge, "container_start_time_seconds", "When the container was started, in seconds since 1970.", startSeconds, true},
+		{metrics.KindCounter, "container_cpu_usage_seconds_total", "CPU time that the container has used, in seconds of one core.", cpuSeconds, false},
+		{metrics.KindGauge, "container_memory_working_set_bytes", "Working set of the container.", workingSetBytes, false},
+		{metrics.KindGauge, "container_swap_usage_bytes", "Swap that the container uses.", swapBytes, false},
+		{metrics.KindGauge, "container_swap_limit_bytes", "Swap that the container may use, if there is a limit.", swapLimit, false},
 	}
 	podFamilies = []resourceFamily{
-		{metric.KindCounter, "pod_cpu_usage_seconds_total", "CPU time that the pod has used, in seconds of one core.", cpuSeconds, false},
-		{metric.KindGauge, "pod_memory_working_set_bytes", "Working set of the pod.", workingSetBytes, false},
-		{metric.KindGauge, "pod_swap_usage_bytes", "Swap that the pod uses.", swapBytes, false},
+		{metrics.KindCounter, "pod_cpu_usage_seconds_total", "CPU time that the pod has used, in seconds of one core.", cpuSeconds, false},
+		{metrics.KindGauge, "pod_memory_working_set_bytes", "Working set of the pod.", workingSetBytes, false},
+		{metrics.KindGauge, "pod_swap_usage_bytes", "Swap that the pod uses.", swapBytes, false},
 	}
 )
 
@@ -46,7 +46,7 @@ var (
 // nothing can be read the text says so, as the kubelet's does; an error is
 // one of w.
 func (s *Stats) WriteResource(ctx context.Context, w io.Writer) error {
-	out := metric.NewStream(w)
+	out := metrics.NewStream(w)
 	g, err := s.gather(ctx, resourceParts)
 	failed := 0.0
 	if err != nil {
@@ -66,13 +66,13 @@ func (s *Stats) WriteResource(ctx context.Context, w io.Writer) error {
 		podFamilies[i].write(out, g, func(r *row) bool { return r.pod != nil && r.container == nil })
 	}
 	for _, name := range [...]string{"resource_scrape_error", "scrape_error"} {
-		out.Family(metric.KindGauge, name, "1 if figures could not be read, else 0.")
+		out.Family(metrics.KindGauge, name, "1 if figures could not be read, else 0.")
 		out.Sample(failed)
 	}
 	return out.Flush()
 }
 
-func (f *resourceFamily) write(out *metric.Stream, g *gathered, of func(*row) bool) {
+func (f *resourceFamily) write(out *metrics.Stream, g *gathered, of func(*row) bool) {
 	out.Family(f.kind, f.name, f.help)
 	for i := range g.rows {
 		r := &g.rows[i]
@@ -106,10 +106,10 @@ func (s *Stats) labelResource(g *gathered) {
 					"podUID", r.pod.UID, "container", r.container.Name, "reason", why)
 				continue
 			}
-			labels = metric.AppendLabel(labels, "container", r.container.Name)
+			labels = metrics.AppendLabel(labels, "container", r.container.Name)
 		}
-		labels = metric.AppendLabel(labels, "namespace", r.pod.Namespace)
-		r.labels = text.keep(metric.AppendLabel(labels, "pod", r.pod.Name))
+		labels = metrics.AppendLabel(labels, "namespace", r.pod.Namespace)
+		r.labels = text.keep(metrics.AppendLabel(labels, "pod", r.pod.Name))
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -79,5 +79,5 @@ func New(cfg Config) (*Stats, error) {
 	if cfg.Node == "" || cfg.Groups == nil || cfg.Machine == nil || cfg.Pods == nil || cfg.Log == nil {
 		return nil, errors.New("make stats: Node, Groups, Machine, Pods and Log are needed")
 	}
-	return &Stats{cfg: cfg, device: metric.AppendLabel(nil, "device", cfg.Device), rates: rates{}}, nil
+	return &Stats{cfg: cfg, device: metrics.AppendLabel(nil, "device", cfg.Device), rates: rates{}}, nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 )
 
 func resource(t *testing.T, s *Stats) string {
@@ -43,7 +43,7 @@ func cadvisor(t *testing.T, s *Stats) string {
 // a series once.
 func exposition(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
-	for _, problem := range lint.Problems([]byte(text)) {
+	for _, problem := range metricstest.Problems([]byte(text)) {
 		t.Error(problem)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -404,7 +404,7 @@ func TestHostileNames(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
-	var durations metric.Histogram
+	var durations metrics.Histogram
 	durations.Observe(0.02)
 	durations.Observe(3)
 	var out bytes.Buffer
@@ -439,7 +439,7 @@ func TestLabelTextKeepsApart(t *testing.T) {
 	var got [][]byte
 	for i := range 12 { // more, and longer ones, than there is room for
 		value := fmt.Sprint(i, strings.Repeat("y", i*60))
-		got = append(got, text.keep(metric.AppendLabel(text.begin(), "x", value)))
+		got = append(got, text.keep(metrics.AppendLabel(text.begin(), "x", value)))
 		want = append(want, `x="`+value+`"`)
 	}
 	for i := range got {

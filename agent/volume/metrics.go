@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // operationBounds are those of storage_operation_duration_seconds
@@ -48,15 +48,15 @@ func (v *Volumes) observe(plugin string, took time.Duration, err error) {
 		status = "fail-unknown"
 	}
 	var room [128]byte
-	labels := metric.AppendLabel(room[:0], "migrated", "false")
-	labels = metric.AppendLabel(labels, "operation_name", "volume_mount")
-	labels = metric.AppendLabel(labels, "status", status)
-	v.took.Observe(metric.AppendLabel(labels, "volume_plugin", plugin), took, err)
+	labels := metrics.AppendLabel(room[:0], "migrated", "false")
+	labels = metrics.AppendLabel(labels, "operation_name", "volume_mount")
+	labels = metrics.AppendLabel(labels, "status", status)
+	v.took.Observe(metrics.AppendLabel(labels, "volume_plugin", plugin), took, err)
 }
 
 // WriteMetrics writes how long volumes took to make, under the kubelet's name.
 // Their removal is not told: it is one for all of a pod.
-func (v *Volumes) WriteMetrics(out *metric.Stream) {
-	out.Family(metric.KindHistogram, "storage_operation_duration_seconds", "How long operations on volumes took.")
+func (v *Volumes) WriteMetrics(out *metrics.Stream) {
+	out.Family(metrics.KindHistogram, "storage_operation_duration_seconds", "How long operations on volumes took.")
 	out.Timings(v.took)
 }

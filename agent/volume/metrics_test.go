@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 )
 
 func TestPlugin(t *testing.T) {
@@ -47,12 +47,12 @@ func TestSetupIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	out := metric.NewStream(&text)
+	out := metrics.NewStream(&text)
 	v.WriteMetrics(out)
 	if err := out.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if problems := lint.Problems([]byte(text.String())); len(problems) > 0 {
+	if problems := metricstest.Problems([]byte(text.String())); len(problems) > 0 {
 		t.Errorf("%q in\n%s", problems, text.String())
 	}
 	for _, want := range []string{

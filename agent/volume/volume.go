@@ -27,7 +27,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // Directories below the root and below a pod's.
@@ -60,7 +60,7 @@ type Volumes struct {
 
 	root      string
 	mountinfo string
-	took      *metric.Timings // the making of volumes
+	took      *metrics.Timings // the making of volumes
 
 	// The kernel's two calls, replaced in tests.
 	mount   func(source, target, fstype string, flags uintptr, data string) error
@@ -76,7 +76,7 @@ func New(rootDir string) *Volumes {
 	return &Volumes{
 		root:      rootDir,
 		mountinfo: "/proc/self/mountinfo",
-		took:      metric.NewTimings(operationBounds),
+		took:      metrics.NewTimings(operationBounds),
 		mount:     unix.Mount,
 		unmount:   unix.Unmount,
 

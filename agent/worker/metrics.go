@@ -3,7 +3,7 @@ package worker
 import (
 	"time"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // operation is what the kubelet calls a step (SyncPodType in
@@ -34,13 +34,13 @@ func (s *Set) observe(operation string, took time.Duration) {
 		return
 	}
 	var room [32]byte
-	s.took.Observe(metric.AppendLabel(room[:0], "operation_type", operation), took, nil)
+	s.took.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, nil)
 }
 
 // WriteMetrics writes how long the steps on pods took, under the kubelet's
 // name. A kubelet counts from the moment that it hands a pod to its worker,
 // this from the moment that the worker begins.
-func (s *Set) WriteMetrics(out *metric.Stream) {
-	out.Family(metric.KindHistogram, "kubelet_pod_worker_duration_seconds", "How long steps on one pod took, by what they were for.")
+func (s *Set) WriteMetrics(out *metrics.Stream) {
+	out.Family(metrics.KindHistogram, "kubelet_pod_worker_duration_seconds", "How long steps on one pod took, by what they were for.")
 	out.Timings(&s.took)
 }

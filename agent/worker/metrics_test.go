@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -18,12 +18,12 @@ import (
 func counted(t *testing.T, s *Set, suffix string) []string {
 	t.Helper()
 	var text strings.Builder
-	out := metric.NewStream(&text)
+	out := metrics.NewStream(&text)
 	s.WriteMetrics(out)
 	if err := out.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if problems := lint.Problems([]byte(text.String())); len(problems) > 0 {
+	if problems := metricstest.Problems([]byte(text.String())); len(problems) > 0 {
 		t.Errorf("%q in\n%s", problems, text.String())
 	}
 	var lines []string

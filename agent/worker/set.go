@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -69,7 +69,7 @@ type Set struct {
 	syncer Syncer
 	log    *slog.Logger
 	now    func() time.Time
-	took   metric.Timings // steps, by what upstream calls them
+	took   metrics.Timings // steps, by what upstream calls them
 
 	wg sync.WaitGroup
 

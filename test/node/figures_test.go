@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 )
 
 // parsed reads metrics as Prometheus does.
@@ -31,7 +31,7 @@ func (l lab) parsed(text string) map[string]*dto.MetricFamily {
 // break them do so here too.
 func (l lab) lint(path, text string) {
 	l.Helper()
-	for _, problem := range lint.Problems([]byte(text+"\n"), knownProblems[path]...) {
+	for _, problem := range metricstest.Problems([]byte(text+"\n"), knownProblems[path]...) {
 		l.Errorf("%s: %s", path, problem)
 	}
 }

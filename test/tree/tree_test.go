@@ -63,7 +63,7 @@ func goList(t *testing.T, args ...string) []listed {
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/...", "agent/health"},
-	1: {"agent/pod", "agent/version", "agent/machine", "agent/document", "agent/store/journal", "agent/strategic", "agent/metric/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
+	1: {"agent/pod", "agent/version", "agent/machine", "agent/document", "agent/store/journal", "agent/strategic", "agent/metrics/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
 	2: {"agent/container", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk", "agent/evict"},
 	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/follow/..."},
 	4: {
@@ -172,7 +172,7 @@ func TestErrorsHaveOneLogKey(t *testing.T) {
 func TestPatternsAreCompiledLate(t *testing.T) {
 	early := regexp.MustCompile(`(?m)^(var \w+|\t\w+) *= regexp\.MustCompile`)
 	// Only tests import it.
-	const lint = "agent/metric/lint"
+	const lint = "agent/metrics/metricstest"
 	for _, p := range goList(t, "./...") {
 		short := strings.TrimPrefix(p.ImportPath, module)
 		if layerOf(short) < 0 || short == lint {

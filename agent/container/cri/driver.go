@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // DefaultTimeout is the limit of one call: the kubelet's default for
@@ -50,7 +50,7 @@ type Driver struct {
 	timeout time.Duration
 	log     *slog.Logger
 	calls   atomic.Uint64
-	took    *metric.Timings
+	took    *metrics.Timings
 	conns   []*grpc.ClientConn
 	arrive  []*arrival
 	runtime runtimeapi.RuntimeServiceClient
@@ -85,7 +85,7 @@ func New(c Config) (*Driver, error) {
 		return nil, fmt.Errorf("image service endpoint: %w", err)
 	}
 
-	d := &Driver{timeout: c.Timeout, log: c.Log, took: metric.NewTimings(callBounds), execs: newExecCalls(runtimePath)}
+	d := &Driver{timeout: c.Timeout, log: c.Log, took: metrics.NewTimings(callBounds), execs: newExecCalls(runtimePath)}
 	conn, err := d.connect(runtimePath)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/conformance"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -97,7 +97,7 @@ func TestCallsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	out := metric.NewStream(&text)
+	out := metrics.NewStream(&text)
 	d.WriteMetrics(out)
 	if err := out.Flush(); err != nil {
 		t.Fatal(err)

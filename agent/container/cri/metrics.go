@@ -7,7 +7,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 // callBounds are those of kubelet_runtime_operations_duration_seconds: 14 from
@@ -69,16 +69,16 @@ func (d *Driver) observe(method string, reply any, took time.Duration, err error
 		err = errExit
 	}
 	var room [64]byte
-	d.took.Observe(metric.AppendLabel(room[:0], "operation_type", operation), took, err)
+	d.took.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, err)
 }
 
 // WriteMetrics writes how the calls went, under the kubelet's names. Streams
 // do not count.
-func (d *Driver) WriteMetrics(out *metric.Stream) {
-	out.Family(metric.KindCounter, "kubelet_runtime_operations_total", "Calls to the container runtime.")
+func (d *Driver) WriteMetrics(out *metrics.Stream) {
+	out.Family(metrics.KindCounter, "kubelet_runtime_operations_total", "Calls to the container runtime.")
 	out.Totals(d.took)
-	out.Family(metric.KindCounter, "kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed.")
+	out.Family(metrics.KindCounter, "kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed.")
 	out.Failures(d.took)
-	out.Family(metric.KindHistogram, "kubelet_runtime_operations_duration_seconds", "How long calls to the container runtime took.")
+	out.Family(metrics.KindHistogram, "kubelet_runtime_operations_duration_seconds", "How long calls to the container runtime took.")
 	out.Timings(d.took)
 }

@@ -11,12 +11,12 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tinylet/tinylet/agent/metric"
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 )
 
 func TestMetrics(t *testing.T) {
-	d := &Driver{took: metric.NewTimings(callBounds)}
+	d := &Driver{took: metrics.NewTimings(callBounds)}
 	const service = "/runtime.v1.RuntimeService/"
 	d.observe(service+"RunPodSandbox", nil, 2*time.Second, nil)
 	d.observe(service+"RunPodSandbox", nil, 3*time.Second, errors.New("no"))
@@ -25,12 +25,12 @@ func TestMetrics(t *testing.T) {
 	d.observe("/runtime.v1.ImageService/ListImages", nil, time.Hour, nil)
 	d.observe(service+"CallOfTomorrow", nil, time.Hour, nil)
 	var out bytes.Buffer
-	s := metric.NewStream(&out)
+	s := metrics.NewStream(&out)
 	d.WriteMetrics(s)
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if problems := lint.Problems(out.Bytes()); len(problems) > 0 {
+	if problems := metricstest.Problems(out.Bytes()); len(problems) > 0 {
 		t.Errorf("%q in\n%s", problems, out.Bytes())
 	}
 	for _, want := range []string{

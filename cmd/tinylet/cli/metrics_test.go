@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/metric"
+	"github.com/tinylet/tinylet/agent/metrics"
 )
 
 func TestMetricsPrintsWhatTheAgentTells(t *testing.T) {
 	n := newNode(t, samplePods(), nil, func(c *local.Config) {
 		c.Metrics = func(_ context.Context, w io.Writer) error {
-			out := metric.NewStream(w)
-			out.Family(metric.KindCounter, "tinylet_api_bytes_total", "Bytes.")
-			out.Sample(5, metric.AppendLabel(nil, "direction", "sent"))
+			out := metrics.NewStream(w)
+			out.Family(metrics.KindCounter, "tinylet_api_bytes_total", "Bytes.")
+			out.Sample(5, metrics.AppendLabel(nil, "direction", "sent"))
 			return out.Flush()
 		}
 	})

@@ -1,7 +1,7 @@
-// Package lint holds the text of metrics against the rules that `promtool
+// Package metricstest holds the text of metrics against the rules that `promtool
 // check metrics` has, and against a parser's. It is for tests; no binary links
 // it.
-package lint
+package metricstest
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package metric
+package metrics
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tinylet/tinylet/agent/metric/lint"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 )
 
 var errBroken = errors.New("the reader went away")
@@ -28,7 +28,7 @@ func text(t *testing.T, tell func(*Stream)) string {
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if problems := lint.Problems(out.Bytes()); len(problems) > 0 {
+	if problems := metricstest.Problems(out.Bytes()); len(problems) > 0 {
 		t.Errorf("%q in\n%s", problems, out.Bytes())
 	}
 	return out.String()

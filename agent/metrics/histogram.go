@@ -1,4 +1,4 @@
-package metric
+package metrics
 
 // bounds are the upper bounds of a Histogram's buckets in seconds, those that
 // Prometheus' client libraries and so the kubelet have by default.
