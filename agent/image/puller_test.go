@@ -18,7 +18,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 type bench struct {

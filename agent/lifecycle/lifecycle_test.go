@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/action"
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // stubHooks answers every hook with the same.

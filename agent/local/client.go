@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // Errors of a Client, for errors.Is. Their texts name what to do.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // TestProblem is in the status as long as there is one.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // Config is what a Server needs.

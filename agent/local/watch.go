@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // maxWatches bounds how many may watch at once, so that there are

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // watching starts WatchEvents and answers what it sees.

@@ -20,7 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // Importer is a runtime's store of content and images. It is called by one

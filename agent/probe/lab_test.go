@@ -16,7 +16,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/action"
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // call is one run of a probe's command as the fake saw it.

@@ -35,7 +35,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/action"
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // Failure is a probe's verdict that a container has to be restarted.

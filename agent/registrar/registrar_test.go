@@ -26,9 +26,9 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/event"
 	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/nodestatus"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 const name = "gateway-7"

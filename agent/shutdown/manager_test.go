@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // never is for a pod that does not end.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // idle is a File that has read 30 manifests, and its watcher.

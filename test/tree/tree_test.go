@@ -64,7 +64,7 @@ func goList(t *testing.T, args ...string) []listed {
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/...", "agent/health"},
 	1: {"agent/pod", "agent/version", "agent/machine", "agent/document", "agent/store/journal", "agent/strategic", "agent/metrics/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
-	2: {"agent/container", "agent/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk", "agent/evict"},
+	2: {"agent/container", "agent/pod/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk", "agent/evict"},
 	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/follow/..."},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/apiclient"
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 // TestOnTheWire sends by the client that a board has.

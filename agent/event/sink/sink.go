@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/tinylet/tinylet/agent/apiclient"
-	"github.com/tinylet/tinylet/agent/event"
+	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
 const (
