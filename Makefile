@@ -3,7 +3,7 @@
 VERSION ?= 0.1.0-dev
 # Reproducible: the time of the commit, not of the build.
 BUILD_UNIX ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
-STAMP := github.com/tinylet/tinylet/agent/version
+STAMP := github.com/tinylet/tinylet/agent/config/version
 LDFLAGS := -s -w -X $(STAMP).release=$(VERSION) -X $(STAMP).buildUnix=$(BUILD_UNIX)
 # grpcnotrace leaves out x/net/trace: 0.3 MB that nobody here looks at. Without
 # inlining, Kubernetes' own code, most of it generated, takes 1 MB less, and what

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/cri"
@@ -36,7 +37,6 @@ import (
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/stream"
 	"github.com/tinylet/tinylet/agent/syncloop"
-	"github.com/tinylet/tinylet/agent/version"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/agent/worker"
 	"github.com/tinylet/tinylet/cgroups"

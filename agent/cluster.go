@@ -14,6 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiclient"
 	"github.com/tinylet/tinylet/agent/clock"
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/event/sink"
 	"github.com/tinylet/tinylet/agent/evict"
@@ -26,7 +27,6 @@ import (
 	"github.com/tinylet/tinylet/agent/report"
 	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/source"
-	"github.com/tinylet/tinylet/agent/version"
 	"github.com/tinylet/tinylet/agent/worker"
 )
 

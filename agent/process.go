@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/metrics"
-	"github.com/tinylet/tinylet/agent/version"
 )
 
 // process is what the kernel says of this process (proc(5)).

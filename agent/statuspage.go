@@ -14,12 +14,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/nodestatus"
 	"github.com/tinylet/tinylet/agent/page"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
-	"github.com/tinylet/tinylet/agent/version"
 	"github.com/tinylet/tinylet/agent/worker"
 )
 

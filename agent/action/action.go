@@ -23,7 +23,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/tinylet/tinylet/agent/version"
+	"github.com/tinylet/tinylet/agent/config/version"
 )
 
 // maxOutput bounds what is kept of a command's output and read of a

@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod/event"
-	"github.com/tinylet/tinylet/agent/version"
 )
 
 // listenSocket makes the socket anew. This agent holds the node's claim, so a

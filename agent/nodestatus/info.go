@@ -8,7 +8,7 @@ import (
 	semver "k8s.io/apimachinery/pkg/util/version"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tinylet/tinylet/agent/version"
+	"github.com/tinylet/tinylet/agent/config/version"
 )
 
 // unknown is what the kubelet says of a version that it cannot read.

@@ -11,9 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/node"
 	"github.com/tinylet/tinylet/agent/nodestatus"
-	"github.com/tinylet/tinylet/agent/version"
 )
 
 func TestNodeInfo(t *testing.T) {

@@ -3,7 +3,7 @@ package object
 import (
 	"fmt"
 
-	"github.com/tinylet/tinylet/agent/document"
+	"github.com/tinylet/tinylet/agent/config/document"
 )
 
 // Bounds of a file, far beyond any real one.

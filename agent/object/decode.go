@@ -12,7 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tinylet/tinylet/agent/document"
+	"github.com/tinylet/tinylet/agent/config/document"
 )
 
 // decoded is what one file gave.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/node"
-	"github.com/tinylet/tinylet/agent/version"
 )
 
 const agentExamples = `  # Run the pods whose manifests are in a folder.

@@ -63,7 +63,7 @@ func goList(t *testing.T, args ...string) []listed {
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/...", "agent/health"},
-	1: {"agent/pod", "agent/version", "agent/machine", "agent/document", "agent/store/journal", "agent/strategic", "agent/metrics/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
+	1: {"agent/pod", "agent/config/version", "agent/machine", "agent/config/document", "agent/store/journal", "agent/strategic", "agent/metrics/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
 	2: {"agent/container", "agent/pod/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk", "agent/evict"},
 	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/follow/..."},
 	4: {

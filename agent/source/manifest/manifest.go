@@ -12,7 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/document"
+	"github.com/tinylet/tinylet/agent/config/document"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 

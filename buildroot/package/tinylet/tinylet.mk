@@ -44,8 +44,8 @@ TINYLET_BUILD_OPTS = -gcflags=k8s.io/...=-l -gcflags=sigs.k8s.io/...=-l -gcflags
 # own download that one.
 TINYLET_GO_ENV = CGO_ENABLED=0 GOTOOLCHAIN=local
 TINYLET_LDFLAGS = -s -w \
-	-X $(TINYLET_GOMOD)/agent/version.release=$(TINYLET_RELEASE) \
-	-X $(TINYLET_GOMOD)/agent/version.buildUnix=$(TINYLET_BUILD_UNIX)
+	-X $(TINYLET_GOMOD)/agent/config/version.release=$(TINYLET_RELEASE) \
+	-X $(TINYLET_GOMOD)/agent/config/version.buildUnix=$(TINYLET_BUILD_UNIX)
 
 # Of a local tree Buildroot copies what is there, and vendors nothing.
 define TINYLET_VENDOR_MODULES

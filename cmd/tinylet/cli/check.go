@@ -15,9 +15,9 @@ import (
 
 	"github.com/tinylet/tinylet/agent/check"
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/evict"
 	machine "github.com/tinylet/tinylet/agent/node"
-	"github.com/tinylet/tinylet/agent/version"
 )
 
 // CheckDocument is what check -o json prints.

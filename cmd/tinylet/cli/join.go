@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/join"
-	"github.com/tinylet/tinylet/agent/version"
 )
 
 // JoinDocument is what join -o json prints.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tinylet/tinylet/agent/version"
+	"github.com/tinylet/tinylet/agent/config/version"
 )
 
 // VersionDocument is what version -o json prints.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tinylet/tinylet/agent/version"
+	"github.com/tinylet/tinylet/agent/config/version"
 )
 
 func TestVersion(t *testing.T) {

@@ -1,8 +1,8 @@
 // Package version says which release this binary is. The release and the
 // build time are stamped by the linker:
 //
-//	-ldflags "-X github.com/tinylet/tinylet/agent/version.release=0.1.0
-//	          -X github.com/tinylet/tinylet/agent/version.buildUnix=1767225600"
+//	-ldflags "-X github.com/tinylet/tinylet/agent/config/version.release=0.1.0
+//	          -X github.com/tinylet/tinylet/agent/config/version.buildUnix=1767225600"
 package version
 
 import (
