@@ -11,20 +11,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/eventsink"
+	"github.com/tinylet/tinylet/agent/apiserver/identity"
+	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 	"github.com/tinylet/tinylet/agent/clock"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/event/sink"
 	"github.com/tinylet/tinylet/agent/evict"
-	"github.com/tinylet/tinylet/agent/identity"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/registrar"
 	"github.com/tinylet/tinylet/agent/remote"
-	"github.com/tinylet/tinylet/agent/report"
 	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/worker"
@@ -39,9 +39,9 @@ type cluster struct {
 	objects   *remote.Objects
 	pods      *source.API
 	registrar *registrar.Registrar
-	reporter  *report.Reporter
+	reporter  *statusmanager.Reporter
 	inputs    *nodeInputs
-	events    *sink.Sink
+	events    *eventsink.Sink
 	keeping   *keeping
 	journal   *restore.Store // nil if it cannot be used
 	journaled *journaled     // nil without a journal
@@ -134,7 +134,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Recovered: c.recovered, Events: p.events, Log: log,
 	})
 	c.inputs.changed = c.registrar.Look
-	c.reporter = report.New(report.Config{
+	c.reporter = statusmanager.New(statusmanager.Config{
 		API: api, NodeName: cfg.NodeName, NodeUID: c.registrar.UID,
 		List: p.reportable, Changed: p.statuses.Changed(),
 		Done: func(uid types.UID) bool {
@@ -146,7 +146,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		Recovered:  c.recovered,
 		Log:        log,
 	})
-	c.events, err = sink.New(sink.Config{
+	c.events, err = eventsink.New(eventsink.Config{
 		API: api, Watch: p.events.Watch, Ready: c.clock.Ready, NodeName: cfg.NodeName,
 		Coalesce: pace.Events, QPS: float32(*cfg.Kubelet.EventRecordQPS), Burst: int(cfg.Kubelet.EventBurst),
 		Recovered: c.recovered, Log: log,
@@ -288,9 +288,9 @@ func (p *parts) objectChanged(kind, namespace, name string) {
 // that nobody has observed: after a reboot it knows more of a pod than an agent
 // whose runtime does not answer yet. And it hears of no end that is not on the
 // disk: a pod that it has as ended must not run again.
-func (p *parts) reportable() []report.Entry {
+func (p *parts) reportable() []statusmanager.Entry {
 	entries := p.statuses.List()
-	out := make([]report.Entry, len(entries))
+	out := make([]statusmanager.Entry, len(entries))
 	for i, e := range entries {
 		out[i].Pod = e.Pod
 		if j := p.cluster.journaled; e.Observed && (j == nil || j.mayTell(e.Pod, e.Status)) {

@@ -11,7 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/authn"
 	"github.com/tinylet/tinylet/agent/authz"
 	"github.com/tinylet/tinylet/agent/config"

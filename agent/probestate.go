@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/identity"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/probe"
 )

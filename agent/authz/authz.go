@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/authn"
 	"github.com/tinylet/tinylet/agent/authn/answer"
 )

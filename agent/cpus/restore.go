@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/cpuset"
 	"github.com/tinylet/tinylet/agent/criconfig"
-	"github.com/tinylet/tinylet/agent/identity"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/cgroups"
 )

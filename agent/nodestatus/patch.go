@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/strategic"
+	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch"
 )
 
 // Patch is the strategic merge patch for a node's subresource status that
@@ -71,20 +71,20 @@ func diffTexts(before, after map[string]string) map[string]any {
 }
 
 func diffStatus(before, after *v1.NodeStatus) (map[string]any, error) {
-	old, err := strategic.Document(before)
+	old, err := strategicpatch.Document(before)
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := strategic.Document(after)
+	fresh, err := strategicpatch.Document(after)
 	if err != nil {
 		return nil, err
 	}
 	patch := make(map[string]any)
-	mergeConditions(patch, strategic.Take(old, "conditions"), strategic.Take(fresh, "conditions"))
-	if was, is := strategic.Take(old, "addresses"), strategic.Take(fresh, "addresses"); !reflect.DeepEqual(was, is) {
-		patch["addresses"] = strategic.Replaced(is)
+	mergeConditions(patch, strategicpatch.Take(old, "conditions"), strategicpatch.Take(fresh, "conditions"))
+	if was, is := strategicpatch.Take(old, "addresses"), strategicpatch.Take(fresh, "addresses"); !reflect.DeepEqual(was, is) {
+		patch["addresses"] = strategicpatch.Replaced(is)
 	}
-	for key, value := range strategic.Diff(old, fresh) {
+	for key, value := range strategicpatch.Diff(old, fresh) {
 		patch[key] = value
 	}
 	return patch, nil
@@ -93,34 +93,34 @@ func diffStatus(before, after *v1.NodeStatus) (map[string]any, error) {
 // mergeConditions adds what makes one list of conditions into another.
 func mergeConditions(patch map[string]any, before, after []any) {
 	const key = "conditions"
-	old, unique := strategic.ByType(before)
-	fresh, freshUnique := strategic.ByType(after)
+	old, unique := strategicpatch.ByType(before)
+	fresh, freshUnique := strategicpatch.ByType(after)
 	if !unique || !freshUnique {
 		// A type that stands twice cannot be told apart by it.
 		if !reflect.DeepEqual(before, after) {
-			patch[key] = strategic.Replaced(after)
+			patch[key] = strategicpatch.Replaced(after)
 		}
 		return
 	}
 	var list, order, stay []any
 	for _, c := range before {
-		kind := map[string]any{"type": strategic.TypeOf(c)}
-		if _, ok := fresh[strategic.TypeOf(c)]; ok {
+		kind := map[string]any{"type": strategicpatch.TypeOf(c)}
+		if _, ok := fresh[strategicpatch.TypeOf(c)]; ok {
 			stay = append(stay, kind)
 			continue
 		}
-		kind[strategic.Directive] = "delete"
+		kind[strategicpatch.Directive] = "delete"
 		list = append(list, kind)
 	}
 	for _, c := range after {
-		kind := strategic.TypeOf(c)
+		kind := strategicpatch.TypeOf(c)
 		order = append(order, map[string]any{"type": kind})
 		was, ok := old[kind]
 		if !ok {
 			list = append(list, c)
 			continue
 		}
-		if d := strategic.Diff(was, fresh[kind]); len(d) > 0 {
+		if d := strategicpatch.Diff(was, fresh[kind]); len(d) > 0 {
 			d["type"] = kind
 			list = append(list, d)
 		}
@@ -130,6 +130,6 @@ func mergeConditions(patch map[string]any, before, after []any) {
 	}
 	// Those that stay keep their order by themselves.
 	if !reflect.DeepEqual(order, stay) {
-		patch[strategic.Order+key] = order
+		patch[strategicpatch.Order+key] = order
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/nodestatus"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
 // TestByTheClient asks a server by the real client, which encodes and selects.

@@ -3,7 +3,7 @@ package remote
 import (
 	"sync"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
 // outage counts what the server cannot be asked for at present: it begins with

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tinylet/tinylet/agent/identity"
+	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/net/link"
 )
 
@@ -33,18 +33,18 @@ func TestCornered(t *testing.T) {
 		"127.0.0.0/8":    "it is of no pods",
 		"169.254.1.0/24": "it is of no pods",
 	} {
-		peers := map[follow.Key]peer{}
-		peers[follow.Key{Name: "a"}], _ = keep(node("a", []string{cidr}, "192.168.0.8", "fd00::8"))
+		peers := map[listwatch.Key]peer{}
+		peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{cidr}, "192.168.0.8", "fd00::8"))
 		w := plan(cornered(), peers)
 		if len(w.routes) != 0 || len(w.faults) != 1 || w.faults[0] != fmt.Sprintf("podCIDR %s of node \"a\": %s", cidr, want) {
 			t.Errorf("%s: %v, faults %q", cidr, w.routes, w.faults)
 		}
 	}
 	// A node that is where the API server is has pods as any other.
-	peers := map[follow.Key]peer{}
+	peers := map[listwatch.Key]peer{}
 	h := cornered()
 	h.server = append(h.server, netip.MustParseAddr("192.168.0.8"))
-	peers[follow.Key{Name: "a"}], _ = keep(node("a", []string{"10.244.1.0/24"}, "192.168.0.8"))
+	peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{"10.244.1.0/24"}, "192.168.0.8"))
 	if w := plan(h, peers); len(w.routes) != 1 || len(w.faults) != 0 {
 		t.Errorf("%v, faults %q", w.routes, w.faults)
 	}
@@ -66,10 +66,10 @@ func FuzzNodes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var nodes []v1.Node
 		_ = json.Unmarshal(data, &nodes) // what could be read is there
-		peers := map[follow.Key]peer{}
+		peers := map[listwatch.Key]peer{}
 		for i := range nodes {
 			if p, ok := keep(&nodes[i]); ok {
-				peers[follow.Key{Name: nodes[i].Name}] = p
+				peers[listwatch.Key{Name: nodes[i].Name}] = p
 			}
 		}
 		h := cornered()

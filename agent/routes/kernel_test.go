@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
-	"github.com/tinylet/tinylet/agent/follow"
-	"github.com/tinylet/tinylet/agent/follow/fake"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/net/link"
 	"github.com/tinylet/tinylet/net/netlink"
@@ -79,9 +79,9 @@ func TestSync(t *testing.T) {
 	ip(t, ns, "route", "add", "10.244.9.0/24", "via", "192.168.0.99")
 	ip(t, ns, "route", "add", "10.244.8.0/24", "via", "192.168.0.8")
 	before := ip(t, ns, "route")
-	peers := map[follow.Key]peer{}
+	peers := map[listwatch.Key]peer{}
 	put := func(name string, cidrs []string, ips ...string) {
-		peers[follow.Key{Name: name}], _ = keep(node(name, cidrs, ips...))
+		peers[listwatch.Key{Name: name}], _ = keep(node(name, cidrs, ips...))
 	}
 	look := func(fault string) []netip.Prefix {
 		t.Helper()
@@ -108,7 +108,7 @@ func TestSync(t *testing.T) {
 	// Somebody takes one away, a node gets another address, one goes.
 	ip(t, ns, "route", "del", "10.244.1.0/24")
 	put("a", []string{"10.244.1.0/24", "fd00:244:1::/64"}, "192.168.0.2", "fd00::22")
-	delete(peers, follow.Key{Name: "b"})
+	delete(peers, listwatch.Key{Name: "b"})
 	look("")
 	if got := shown(t, ns); got != "10.244.1.0/24 via 192.168.0.2 dev e0, fd00:244:1::/64 via fd00::22 dev e0" {
 		t.Errorf("routes %s", got)
@@ -133,8 +133,8 @@ func TestSync(t *testing.T) {
 
 func TestLinkGoes(t *testing.T) {
 	ns, k := wired(t)
-	peers := map[follow.Key]peer{}
-	peers[follow.Key{Name: "a"}], _ = keep(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
+	peers := map[listwatch.Key]peer{}
+	peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{"10.244.1.0/24"}, "192.168.0.2"))
 	routes := func() int {
 		h, err := read(k, "pods0")
 		if err != nil {
@@ -186,9 +186,9 @@ func TestOthersRoutes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		peers := map[follow.Key]peer{}
-		peers[follow.Key{Name: "a"}], _ = keep(node("a", []string{row.network}, row.gateway))
-		peers[follow.Key{Name: "b"}], _ = keep(node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
+		peers := map[listwatch.Key]peer{}
+		peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{row.network}, row.gateway))
+		peers[listwatch.Key{Name: "b"}], _ = keep(node("b", []string{"10.244.2.0/24"}, "192.168.0.3"))
 		w := plan(h, peers)
 		if text := fmt.Sprint(h.pods); text != "[10.244.0.1]" {
 			t.Errorf("addresses of the pods' bridge: %s", text)

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 )
 
 // maxMemory bounds what is read of the file, in bytes.
@@ -31,7 +31,7 @@ type remembered struct {
 }
 
 // load reads the file, nil if there is none.
-func (m memory) load() (map[follow.Key]peer, error) {
+func (m memory) load() (map[listwatch.Key]peer, error) {
 	if m == "" {
 		return nil, nil
 	}
@@ -55,12 +55,12 @@ func (m memory) load() (map[follow.Key]peer, error) {
 }
 
 // recall reads what store has written, as far as there can be such nodes.
-func recall(data []byte) (map[follow.Key]peer, error) {
+func recall(data []byte) (map[listwatch.Key]peer, error) {
 	var all []remembered
 	if err := json.Unmarshal(data, &all); err != nil {
 		return nil, err
 	}
-	peers := make(map[follow.Key]peer, len(all))
+	peers := make(map[listwatch.Key]peer, len(all))
 	for _, one := range all {
 		p := peer{since: one.Since}
 		for _, network := range one.Networks {
@@ -73,13 +73,13 @@ func recall(data []byte) (map[follow.Key]peer, error) {
 				p.addresses = append(p.addresses, a.Unmap())
 			}
 		}
-		peers[follow.Key{Name: one.Name}] = p
+		peers[listwatch.Key{Name: one.Name}] = p
 	}
 	return peers, nil
 }
 
 // store writes the file, whole or not at all.
-func (m memory) store(peers map[follow.Key]peer) error {
+func (m memory) store(peers map[listwatch.Key]peer) error {
 	if m == "" {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/net/link"
 )
 
@@ -56,7 +56,7 @@ type wanted struct {
 // plan works out the routes to the pods of other nodes. Of networks that
 // overlap, the oldest node has it, wherever it is: nodes can make themselves with
 // any, but not before others.
-func plan(h host, peers map[follow.Key]peer) wanted {
+func plan(h host, peers map[listwatch.Key]peer) wanted {
 	var w wanted
 	for _, name := range slices.SortedFunc(maps.Keys(peers), byAge(peers)) {
 		near := false
@@ -83,10 +83,10 @@ func plan(h host, peers map[follow.Key]peer) wanted {
 	return w
 }
 
-func byName(a, b follow.Key) int { return cmp.Compare(a.Name, b.Name) }
+func byName(a, b listwatch.Key) int { return cmp.Compare(a.Name, b.Name) }
 
-func byAge(peers map[follow.Key]peer) func(a, b follow.Key) int {
-	return func(a, b follow.Key) int { return cmp.Or(cmp.Compare(peers[a].since, peers[b].since), byName(a, b)) }
+func byAge(peers map[listwatch.Key]peer) func(a, b listwatch.Key) int {
+	return func(a, b listwatch.Key) int { return cmp.Or(cmp.Compare(peers[a].since, peers[b].since), byName(a, b)) }
 }
 
 func compare(a, b netip.Prefix) int {

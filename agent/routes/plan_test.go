@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/net/link"
 )
 
@@ -107,9 +107,9 @@ func TestPlan(t *testing.T) {
 			"", 1, "another node has 10.245.7.0/24"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			peers := map[follow.Key]peer{}
+			peers := map[listwatch.Key]peer{}
 			for _, n := range row.nodes {
-				peers[follow.Key{Name: n.Name}], _ = keep(n)
+				peers[listwatch.Key{Name: n.Name}], _ = keep(n)
 			}
 			w := plan(board(), peers)
 			var got []string
@@ -138,8 +138,8 @@ func aged(seconds int64, n *v1.Node) *v1.Node {
 func TestPublic(t *testing.T) {
 	h := board()
 	h.pods = []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("fd00:244::1")}
-	peers := map[follow.Key]peer{}
-	peers[follow.Key{Name: "a"}], _ = keep(node("a", []string{"198.51.101.0/24", "2001:db8::/64"}, "192.168.0.8", "fd00::8"))
+	peers := map[listwatch.Key]peer{}
+	peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{"198.51.101.0/24", "2001:db8::/64"}, "192.168.0.8", "fd00::8"))
 	w := plan(h, peers)
 	if len(w.routes) != 1 || w.routes[0].Dst != netip.MustParsePrefix("198.51.101.0/24") || len(w.faults) != 1 {
 		t.Errorf("%v, faults %q", w.routes, w.faults)
@@ -165,11 +165,11 @@ func TestClaimed(t *testing.T) {
 	}
 }
 
-func crowd(n int) map[follow.Key]peer {
-	peers := map[follow.Key]peer{}
+func crowd(n int) map[listwatch.Key]peer {
+	peers := map[listwatch.Key]peer{}
 	for i := range n {
 		network := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
-		peers[follow.Key{Name: fmt.Sprint(i)}] = peer{[]netip.Prefix{network}, []netip.Addr{netip.AddrFrom4([4]byte{172, 18, byte(i >> 8), byte(i)})}, 0}
+		peers[listwatch.Key{Name: fmt.Sprint(i)}] = peer{[]netip.Prefix{network}, []netip.Addr{netip.AddrFrom4([4]byte{172, 18, byte(i >> 8), byte(i)})}, 0}
 	}
 	return peers
 }

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/net/link"
@@ -39,7 +39,7 @@ const told = 5
 
 // Config is what a Router needs.
 type Config struct {
-	API      follow.API
+	API      listwatch.API
 	NodeName string
 	// Bridge is the name of the pods' bridge, which leads to no node.
 	Bridge string
@@ -66,7 +66,7 @@ type Config struct {
 // for Run, and may be called at once.
 type Router struct {
 	cfg   Config
-	nodes *follow.Follower[peer]
+	nodes *listwatch.Follower[peer]
 	news  chan struct{} // one slot: look again
 
 	mu      gosync.Mutex
@@ -77,12 +77,12 @@ type Router struct {
 	backoff  apiclient.Backoff
 	said     string // what the log has told, and when
 	saidAt   time.Time
-	stored   map[follow.Key]peer // what the file has, and since when
+	stored   map[listwatch.Key]peer // what the file has, and since when
 	storedAt time.Time
-	unstored map[follow.Key]peer // what it is to have in a while; nil is what it has
-	begun    bool                // the file was read
-	reached  []netip.Addr        // where the API server was known to be last
-	fault    string              // of the file, as the log has told
+	unstored map[listwatch.Key]peer // what it is to have in a while; nil is what it has
+	begun    bool                   // the file was read
+	reached  []netip.Addr           // where the API server was known to be last
+	fault    string                 // of the file, as the log has told
 }
 
 // New makes a Router; nothing is asked or changed yet.
@@ -96,7 +96,7 @@ func New(cfg Config) (*Router, error) {
 	r := &Router{cfg: cfg, news: make(chan struct{}, 1)}
 	r.outage = apiclient.NewOutage(cfg.Log, "routes to other nodes' pods are not as they should be", "routes to other nodes' pods are as they should be again")
 	var err error
-	r.nodes, err = follow.New(follow.Config[peer]{
+	r.nodes, err = listwatch.New(listwatch.Config[peer]{
 		API: cfg.API, Resource: apiclient.Nodes,
 		List:   func() runtime.Object { return &v1.NodeList{} },
 		Fields: fields.OneTermNotEqualSelector("metadata.name", cfg.NodeName).String(),
@@ -262,9 +262,9 @@ func (r *Router) server() []netip.Addr {
 
 // peers are the other nodes: as the server tells, or, until it has, as they
 // were known last; nil is unknown.
-func (r *Router) peers() map[follow.Key]peer {
-	var peers map[follow.Key]peer
-	known := r.nodes.View(func(all map[follow.Key]peer) { peers = maps.Clone(all) })
+func (r *Router) peers() map[listwatch.Key]peer {
+	var peers map[listwatch.Key]peer
+	known := r.nodes.View(func(all map[listwatch.Key]peer) { peers = maps.Clone(all) })
 	file := memory(r.cfg.File)
 	if !r.begun {
 		var err error

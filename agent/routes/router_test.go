@@ -18,9 +18,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
-	"github.com/tinylet/tinylet/agent/follow"
-	"github.com/tinylet/tinylet/agent/follow/fake"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/net/link"
 )
@@ -323,7 +323,7 @@ func TestLateNode(t *testing.T) {
 func TestMemory(t *testing.T) {
 	m := memory(filepath.Join(t.TempDir(), "nodes.json"))
 	p, _ := keep(aged(7, node("a", []string{"10.244.1.0/24", "fd00:1::/64"}, "192.168.0.2", "fd00::2")))
-	peers := map[follow.Key]peer{{Name: "a"}: p}
+	peers := map[listwatch.Key]peer{{Name: "a"}: p}
 	if err := m.store(peers); err != nil {
 		t.Fatal(err)
 	}

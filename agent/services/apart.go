@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -27,7 +27,7 @@ type apart struct {
 
 // claim is one that was left out.
 type claim struct {
-	key follow.Key
+	key listwatch.Key
 	why string
 }
 
@@ -37,11 +37,11 @@ func (c claim) String() string {
 
 // kubernetes is the Service by which pods reach the API server. Its cluster IP
 // may be what this node reaches it by as well.
-var kubernetes = follow.Key{Namespace: "default", Name: "kubernetes"}
+var kubernetes = listwatch.Key{Namespace: "default", Name: "kubernetes"}
 
 // strip takes from a Service's port what it may not have. Endpoints may be
 // anything: those of default/kubernetes are the API server.
-func (a *apart) strip(key follow.Key, s *nft.Service) (claims []claim) {
+func (a *apart) strip(key listwatch.Key, s *nft.Service) (claims []claim) {
 	ours := s.Protocol == nft.TCP && slices.Contains(a.ports, s.Port)
 	keep := func(all []netip.Addr, cluster bool) (kept []netip.Addr) {
 		for _, ip := range all {
@@ -73,7 +73,7 @@ func (a *apart) strip(key follow.Key, s *nft.Service) (claims []claim) {
 // table is the same for the table, which holds it against Services that the
 // node has not been told of as they are. Where the API server is reached by the
 // cluster IP of default/kubernetes, that address is a Service's.
-func (a *apart) table(all map[follow.Key]service) nft.Apart {
+func (a *apart) table(all map[listwatch.Key]service) nft.Apart {
 	hosts := slices.DeleteFunc(slices.Concat(a.servers, a.routers), func(ip netip.Addr) bool {
 		return slices.Contains(all[kubernetes].ips, ip)
 	})

@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 )
 
 func ips(texts ...string) (all []netip.Addr) {
@@ -67,8 +67,8 @@ func TestApart(t *testing.T) {
 			if !ok {
 				t.Fatal("the Service is not kept at all")
 			}
-			key := follow.Key{Namespace: "shop", Name: "web"}
-			out, claims := convert(map[follow.Key]service{key: kept}, nil, "pods0", thisNode())
+			key := listwatch.Key{Namespace: "shop", Name: "web"}
+			out, claims := convert(map[listwatch.Key]service{key: kept}, nil, "pods0", thisNode())
 			got := strings.TrimSuffix(short(out[0]), " to []")
 			if _, got, _ = strings.Cut(got, " "); got != row.want || len(claims) != row.claims {
 				t.Errorf("%s, claims %v; want %s and %d claims", got, claims, row.want, row.claims)
@@ -88,8 +88,8 @@ func TestKubernetes(t *testing.T) {
 		t.Fatal("the endpoint at the API server's address is not kept")
 	}
 	end.service = kubernetes.Name
-	all := map[follow.Key]service{kubernetes: kept}
-	of := map[follow.Key]slice{{Namespace: "default", Name: "kubernetes"}: end}
+	all := map[listwatch.Key]service{kubernetes: kept}
+	of := map[listwatch.Key]slice{{Namespace: "default", Name: "kubernetes"}: end}
 	a := thisNode()
 	a.servers = append(a.servers, ips("10.96.0.1")...)
 	out, claims := convert(all, of, "pods0", a)
@@ -100,8 +100,8 @@ func TestKubernetes(t *testing.T) {
 		t.Errorf("the table keeps apart %+v", got)
 	}
 	// Of any other Service it is nobody's cluster IP.
-	key := follow.Key{Namespace: "shop", Name: "kubernetes"}
-	if out, claims := convert(map[follow.Key]service{key: kept}, nil, "pods0", a); len(out[0].IPs) != 0 || len(claims) != 2 {
+	key := listwatch.Key{Namespace: "shop", Name: "kubernetes"}
+	if out, claims := convert(map[listwatch.Key]service{key: kept}, nil, "pods0", a); len(out[0].IPs) != 0 || len(claims) != 2 {
 		t.Errorf("another Service has %v", out[0].IPs)
 	}
 }

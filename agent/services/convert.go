@@ -6,18 +6,18 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-func compare(a, b follow.Key) int {
+func compare(a, b listwatch.Key) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // convert makes what the table needs of all Services and their slices, in
 // order. What services may not have is left out, and told.
-func convert(all map[follow.Key]service, ends map[follow.Key]slice, bridge string, apart apart) (out []nft.Service, claims []claim) {
-	of := make(map[follow.Key][]slice, len(all))
+func convert(all map[listwatch.Key]service, ends map[listwatch.Key]slice, bridge string, apart apart) (out []nft.Service, claims []claim) {
+	of := make(map[listwatch.Key][]slice, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(ends), compare) {
 		s := ends[key]
 		key.Name = s.service

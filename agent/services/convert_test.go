@@ -9,7 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -80,15 +80,15 @@ func short(s nft.Service) string {
 }
 
 func converted(svcs []*v1.Service, slices []*discoveryv1.EndpointSlice) []nft.Service {
-	kept, of := map[follow.Key]service{}, map[follow.Key]slice{}
+	kept, of := map[listwatch.Key]service{}, map[listwatch.Key]slice{}
 	for _, s := range svcs {
 		if k, ok := keepService(s); ok {
-			kept[follow.Key{Namespace: s.Namespace, Name: s.Name}] = k
+			kept[listwatch.Key{Namespace: s.Namespace, Name: s.Name}] = k
 		}
 	}
 	for _, s := range slices {
 		if k, ok := keepSlice(s, "own"); ok {
-			of[follow.Key{Namespace: s.Namespace, Name: s.Name}] = k
+			of[listwatch.Key{Namespace: s.Namespace, Name: s.Name}] = k
 		}
 	}
 	out, _ := convert(kept, of, "pods0", apart{})
@@ -246,9 +246,9 @@ func BenchmarkConvert(b *testing.B) {
 		s.Labels[discoveryv1.LabelServiceName] = name
 		slices = append(slices, s)
 	}
-	kept, of := map[follow.Key]service{}, map[follow.Key]slice{}
+	kept, of := map[listwatch.Key]service{}, map[listwatch.Key]slice{}
 	for i := range svcs {
-		key := follow.Key{Namespace: "shop", Name: svcs[i].Name}
+		key := listwatch.Key{Namespace: "shop", Name: svcs[i].Name}
 		kept[key], _ = keepService(svcs[i])
 		of[key], _ = keepSlice(slices[i], "own")
 	}

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
@@ -47,15 +47,15 @@ func FuzzObjects(f *testing.F) {
 		var eps []discoveryv1.EndpointSlice
 		_ = json.Unmarshal(first, &svcs) // what could be read is there
 		_ = json.Unmarshal(second, &eps)
-		all, of := map[follow.Key]service{}, map[follow.Key]slice{}
+		all, of := map[listwatch.Key]service{}, map[listwatch.Key]slice{}
 		for i := range svcs {
 			if s, ok := keepService(&svcs[i]); ok {
-				all[follow.Key{Namespace: svcs[i].Namespace, Name: svcs[i].Name}] = s
+				all[listwatch.Key{Namespace: svcs[i].Namespace, Name: svcs[i].Name}] = s
 			}
 		}
 		for i := range eps {
 			if s, ok := keepSlice(&eps[i], "own"); ok {
-				of[follow.Key{Namespace: eps[i].Namespace, Name: eps[i].Name}] = s
+				of[listwatch.Key{Namespace: eps[i].Namespace, Name: eps[i].Name}] = s
 			}
 		}
 		a := thisNode()

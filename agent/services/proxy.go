@@ -14,8 +14,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
-	"github.com/tinylet/tinylet/agent/follow"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/net/nft"
@@ -48,7 +48,7 @@ type Table interface {
 
 // Config is what a Proxy needs.
 type Config struct {
-	API      follow.API
+	API      listwatch.API
 	NodeName string
 	// Bridge is the name of the pods' bridge.
 	Bridge string
@@ -70,8 +70,8 @@ type Config struct {
 // and may be called at once.
 type Proxy struct {
 	cfg      Config
-	services *follow.Follower[service]
-	slices   *follow.Follower[slice]
+	services *listwatch.Follower[service]
+	slices   *listwatch.Follower[slice]
 	ready    chan struct{} // one slot: the table is there, look again
 	news     chan struct{} // one slot: something has changed
 
@@ -94,7 +94,7 @@ func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{cfg: cfg, ready: make(chan struct{}, 1), news: make(chan struct{}, 1), count: -1}
 	p.outage = apiclient.NewOutage(cfg.Log, "the addresses of services are not as they should be", "the addresses of services are as they should be again")
 	var err error
-	p.services, err = follow.New(follow.Config[service]{
+	p.services, err = listwatch.New(listwatch.Config[service]{
 		API: cfg.API, Resource: apiclient.Services, Labels: ofServices,
 		List: func() runtime.Object { return &v1.ServiceList{} },
 		Keep: keepService, Same: sameService, Changed: p.changed,
@@ -103,7 +103,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.slices, err = follow.New(follow.Config[slice]{
+	p.slices, err = listwatch.New(listwatch.Config[slice]{
 		API: cfg.API, Resource: apiclient.EndpointSlices, Labels: ofSlices,
 		List: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 		Keep: func(o runtime.Object) (slice, bool) { return keepSlice(o, cfg.NodeName) },
@@ -222,9 +222,9 @@ func (p *Proxy) sync() error {
 		known  = false
 		apart  = p.apart()
 	)
-	p.services.View(func(services map[follow.Key]service) {
+	p.services.View(func(services map[listwatch.Key]service) {
 		none = apart.table(services)
-		known = p.slices.View(func(slices map[follow.Key]slice) { all, claims = convert(services, slices, p.cfg.Bridge, apart) })
+		known = p.slices.View(func(slices map[listwatch.Key]slice) { all, claims = convert(services, slices, p.cfg.Bridge, apart) })
 	})
 	if !known {
 		return nil

@@ -16,8 +16,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/apiclient"
-	"github.com/tinylet/tinylet/agent/follow/fake"
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/net/netlink"
 	"github.com/tinylet/tinylet/net/netns/nstest"

@@ -63,14 +63,14 @@ func goList(t *testing.T, args ...string) []listed {
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/...", "agent/health"},
-	1: {"agent/pod", "agent/config/version", "agent/machine", "agent/config/document", "agent/store/journal", "agent/strategic", "agent/metrics/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
-	2: {"agent/container", "agent/pod/event", "agent/podlogs", "agent/object", "agent/apiclient", "agent/clock", "agent/disk", "agent/evict"},
-	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/follow/..."},
+	1: {"agent/pod", "agent/config/version", "agent/machine", "agent/config/document", "agent/store/journal", "agent/apiserver/strategicpatch", "agent/metrics/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
+	2: {"agent/container", "agent/pod/event", "agent/podlogs", "agent/object", "agent/apiserver/apiclient", "agent/clock", "agent/disk", "agent/evict"},
+	3: {"agent/config", "agent/criconfig", "agent/action", "agent/node", "agent/apiserver/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/apiserver/listwatch/..."},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/image", "agent/pleg", "agent/source/...",
 		"agent/admit", "agent/local", "agent/worker", "agent/probe", "agent/lifecycle",
 		"agent/logrotate", "agent/lost", "agent/oom", "agent/protect", "agent/preload", "agent/userns", "agent/nodestatus",
-		"agent/report", "agent/restore", "agent/shutdown", "agent/join", "agent/remote", "agent/event/sink",
+		"agent/apiserver/statusmanager", "agent/restore", "agent/shutdown", "agent/apiserver/bootstrap", "agent/remote", "agent/apiserver/eventsink",
 		"agent/sdnotify", "agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus", "agent/network", "agent/routes", "agent/services",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},

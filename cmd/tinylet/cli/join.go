@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tinylet/tinylet/agent/apiserver/bootstrap"
 	"github.com/tinylet/tinylet/agent/config/version"
-	"github.com/tinylet/tinylet/agent/join"
 )
 
 // JoinDocument is what join -o json prints.
@@ -27,7 +27,7 @@ type JoinDocument struct {
 const maxToken = 1 << 10
 
 func (s *system) join() *cobra.Command {
-	o := join.Options{UserAgent: "tinylet/" + version.Release()}
+	o := bootstrap.Options{UserAgent: "tinylet/" + version.Release()}
 	var tokenFile string
 	cmd := &cobra.Command{
 		Use:   "join --server URL --token-file FILE --ca-cert-hash sha256:HASH",
@@ -71,7 +71,7 @@ func (s *system) join() *cobra.Command {
 		if o.Server == "" {
 			return errors.New("--server is missing: the API server's URL, such as https://10.0.0.1:6443")
 		}
-		result, err := join.Join(cmd.Context(), o)
+		result, err := bootstrap.Join(cmd.Context(), o)
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (s *system) join() *cobra.Command {
 }
 
 // takeToken reads the token's file, if there is one.
-func takeToken(o *join.Options, file string, stdin io.Reader) error {
+func takeToken(o *bootstrap.Options, file string, stdin io.Reader) error {
 	switch {
 	case (o.Token == "") == (file == ""):
 		return errors.New("either --token-file or --token is needed: `kubeadm token create` makes a token")
@@ -108,7 +108,7 @@ func takeToken(o *join.Options, file string, stdin io.Reader) error {
 	return nil
 }
 
-func printJoined(w io.Writer, o *join.Options, r join.Result) error {
+func printJoined(w io.Writer, o *bootstrap.Options, r bootstrap.Result) error {
 	if r.Already {
 		_, err := fmt.Fprintf(w, "This board is a node of %s already; nothing was changed.\n", r.Server)
 		return err

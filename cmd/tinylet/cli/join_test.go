@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tinylet/tinylet/agent/join"
+	"github.com/tinylet/tinylet/agent/apiserver/bootstrap"
 )
 
 func TestTokenOfJoin(t *testing.T) {
@@ -27,7 +27,7 @@ func TestTokenOfJoin(t *testing.T) {
 		{"no such file", "", file + "x", "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := join.Options{Token: row.token}
+			o := bootstrap.Options{Token: row.token}
 			err := takeToken(&o, row.file, strings.NewReader(row.stdin))
 			if (err == nil) != (row.want != "") || err == nil && o.Token != row.want {
 				t.Errorf("token %q, error %v", o.Token, err)

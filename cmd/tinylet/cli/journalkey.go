@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tinylet/tinylet/agent/identity"
+	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )

@@ -1,0 +1,78 @@
+package bootstrap
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// pin is the hash of a public key, of which hashes are shown as sha256:<hex>
+// (cmd/kubeadm/app/util/pubkeypin).
+type pin [sha256.Size]byte
+
+func parsePin(s string) (pin, error) {
+	kind, digits, _ := strings.Cut(s, ":")
+	sum, err := hex.DecodeString(digits)
+	if strings.ToLower(kind) != "sha256" || err != nil || len(sum) != sha256.Size {
+		return pin{}, fmt.Errorf("the hash %q of the cluster's CA is not of the form sha256:<64 hexadecimal digits>;"+
+			" `kubeadm token create --print-join-command` shows it", s)
+	}
+	return pin(sum), nil
+}
+
+func (p pin) String() string { return "sha256:" + hex.EncodeToString(p[:]) }
+
+func pinOf(c *x509.Certificate) pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
+
+// authorities reads the certificates of a CA in PEM.
+func authorities(data []byte) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("the cluster's CA: %w", err)
+		}
+		all = append(all, cert)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the cluster's CA holds no certificate")
+	}
+	return all, nil
+}
+
+// pinned are those of the certificates whose keys are pinned, in PEM. The
+// others are not what the operator has vouched for, and so not what the node
+// is to trust.
+func pinned(all []*x509.Certificate, pins []pin) ([]byte, error) {
+	var ca bytes.Buffer
+	var have []string
+	for _, cert := range all {
+		have = append(have, pinOf(cert).String())
+		for _, p := range pins {
+			if p == pinOf(cert) {
+				if err := pem.Encode(&ca, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}); err != nil {
+					return nil, fmt.Errorf("encode the cluster's CA: %w", err)
+				}
+				break
+			}
+		}
+	}
+	if ca.Len() == 0 {
+		return nil, fmt.Errorf("the server's cluster has a CA with the hash %s, which is not the one that was given (--ca-cert-hash):"+
+			" this is another cluster, or somebody answers in its place; compare with what"+
+			" `kubeadm token create --print-join-command` shows on the control plane", strings.Join(have, ", "))
+	}
+	return ca.Bytes(), nil
+}

@@ -1,0 +1,44 @@
+package bootstrap
+
+import (
+	"errors"
+	"strings"
+)
+
+// Token is a bootstrap token.
+type Token struct {
+	// ID is public.
+	ID     string
+	secret string
+}
+
+const (
+	idLength     = 6
+	secretLength = 16
+)
+
+// ParseToken reads a token of the form abcdef.0123456789abcdef. Its errors do
+// not quote what may be a secret.
+func ParseToken(s string) (Token, error) {
+	id, secret, ok := strings.Cut(s, ".")
+	if !ok || !isToken(id, idLength) || !isToken(secret, secretLength) {
+		return Token{}, errors.New("the token is not of the form xxxxxx.xxxxxxxxxxxxxxxx (6 and 16 small letters or digits);" +
+			" `kubeadm token create --print-join-command` shows one")
+	}
+	return Token{ID: id, secret: secret}, nil
+}
+
+func isToken(s string, length int) bool {
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return len(s) == length
+}
+
+// String is the token as it can be logged.
+func (t Token) String() string { return t.ID + ".<secret>" }
+
+// bearer is the token as it is sent.
+func (t Token) bearer() string { return t.ID + "." + t.secret }

@@ -1,0 +1,195 @@
+package statusmanager
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Reasons of a pod that is over and therefore not ready
+// (pkg/kubelet/status/generate.go).
+const (
+	reasonCompleted = "PodCompleted"
+	reasonFailed    = "PodFailed"
+)
+
+func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// merge is the status that the API's pod should have by what the agent says:
+// ours, on the base of what the API has of others (mergePodStatus in
+// pkg/kubelet/status/status_manager.go). ended says that nothing of the pod
+// runs and that it is to be deleted: then it is over, whatever the agent came
+// to see of it. Neither argument is changed; the result shares their memory.
+func merge(base, ours *v1.PodStatus, ended bool, now time.Time) v1.PodStatus {
+	s := *ours
+	switch {
+	case terminal(base.Phase) && s.Phase != base.Phase:
+		s.Phase, s.Reason, s.Message = base.Phase, base.Reason, base.Message
+	case ended && !terminal(s.Phase):
+		s.Phase = v1.PodFailed
+	}
+	turning := terminal(s.Phase) && !terminal(base.Phase)
+	s.Conditions = mergeConditions(base.Conditions, ours.Conditions, turning)
+	if terminal(s.Phase) {
+		unready(s.Conditions, base.Conditions, s.Phase, now)
+	}
+	if base.StartTime != nil && !base.StartTime.IsZero() {
+		s.StartTime = base.StartTime
+	}
+	s.QOSClass = cmp.Or(base.QOSClass, s.QOSClass) // the API server lets nobody change it
+	s.ObservedGeneration = max(s.ObservedGeneration, base.ObservedGeneration)
+	s.InitContainerStatuses = atLeast(base.InitContainerStatuses, s.InitContainerStatuses)
+	s.ContainerStatuses = atLeast(base.ContainerStatuses, s.ContainerStatuses)
+	// What the scheduler and other controllers own.
+	s.ResourceClaimStatuses = base.ResourceClaimStatuses
+	s.ExtendedResourceClaimStatus = base.ExtendedResourceClaimStatus
+	s.NodeAllocatableResourceClaimStatuses = base.NodeAllocatableResourceClaimStatuses
+	return s
+}
+
+// atLeast is ours with no count of restarts below that of base: of a
+// container that started right before a power cut the disk may know nothing,
+// while the API server has heard of it.
+func atLeast(base, ours []v1.ContainerStatus) []v1.ContainerStatus {
+	copied := false
+	for i := range ours {
+		name := ours[i].Name
+		j := slices.IndexFunc(base, func(c v1.ContainerStatus) bool { return c.Name == name })
+		if j < 0 || base[j].RestartCount <= ours[i].RestartCount {
+			continue
+		}
+		if !copied {
+			ours, copied = slices.Clone(ours), true
+		}
+		ours[i].RestartCount = base[j].RestartCount
+	}
+	return ours
+}
+
+// owned says whether a condition is the node's to set and to take away
+// (pkg/kubelet/types/pod_status.go).
+func owned(t v1.PodConditionType) bool {
+	switch t {
+	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
+		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
+		return true
+	case v1.DisruptionTarget: // shared, see mergeConditions
+	}
+	return false
+}
+
+// mergeConditions keeps the order of base, and what others own in it. The
+// condition DisruptionTarget is shared: the node sets it only with the end of
+// the pod, and only if nobody else did.
+func mergeConditions(base, ours []v1.PodCondition, turning bool) []v1.PodCondition {
+	out := make([]v1.PodCondition, 0, len(base)+len(ours))
+	for i := range base {
+		was, is := &base[i], condition(ours, base[i].Type)
+		switch {
+		case owned(was.Type):
+			if is != nil && condition(out, was.Type) == nil {
+				out = append(out, successor(was, is))
+			}
+		case disrupts(is) && turning && was.Status != v1.ConditionTrue:
+			out = append(out, successor(was, is))
+		default:
+			out = append(out, *was)
+		}
+	}
+	for i := range ours {
+		is := &ours[i]
+		if (owned(is.Type) || disrupts(is) && turning) && condition(out, is.Type) == nil {
+			out = append(out, *is)
+		}
+	}
+	return out
+}
+
+func disrupts(c *v1.PodCondition) bool {
+	return c != nil && c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
+}
+
+// successor is the condition that takes another's place. Times of one that
+// says the same as before stay.
+func successor(was, is *v1.PodCondition) v1.PodCondition {
+	c := *is
+	c.ObservedGeneration = max(is.ObservedGeneration, was.ObservedGeneration)
+	if was.Status == is.Status {
+		if !was.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+		if is.LastProbeTime.IsZero() {
+			c.LastProbeTime = was.LastProbeTime
+		}
+	}
+	return c
+}
+
+func condition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// unready takes readiness from a pod that is over.
+func unready(list, base []v1.PodCondition, phase v1.PodPhase, now time.Time) {
+	for i := range list {
+		c := &list[i]
+		if c.Type != v1.PodReady && c.Type != v1.ContainersReady || c.Status != v1.ConditionTrue {
+			continue
+		}
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, reasonCompleted, ""
+		if phase == v1.PodFailed {
+			c.Reason = reasonFailed
+		}
+		c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second))
+		if was := condition(base, c.Type); was != nil && was.Status == v1.ConditionFalse {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+}
+
+// sorted is a status with its containers in the order in which they are
+// compared and sent: init containers as in the spec, others by name.
+func sorted(spec *v1.PodSpec, s v1.PodStatus) v1.PodStatus {
+	byName := func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
+	place := func(name string) int {
+		return slices.IndexFunc(spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
+	}
+	s.ContainerStatuses = inOrder(s.ContainerStatuses, byName)
+	s.EphemeralContainerStatuses = inOrder(s.EphemeralContainerStatuses, byName)
+	s.InitContainerStatuses = inOrder(s.InitContainerStatuses, func(a, b v1.ContainerStatus) int {
+		return cmp.Compare(place(a.Name), place(b.Name))
+	})
+	return s
+}
+
+// inOrder leaves its argument as it is, and copies it only if need be.
+func inOrder(list []v1.ContainerStatus, less func(a, b v1.ContainerStatus) int) []v1.ContainerStatus {
+	if slices.IsSortedFunc(list, less) {
+		return list
+	}
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, less)
+	return list
+}
+
+// urgent says whether a change of phase or readiness is among what differs.
+func urgent(base, merged *v1.PodStatus) bool {
+	if base.Phase != merged.Phase {
+		return true
+	}
+	for _, t := range [...]v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
+		was, is := condition(base.Conditions, t), condition(merged.Conditions, t)
+		if (was == nil) != (is == nil) || was != nil && was.Status != is.Status {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,269 @@
+package statusmanager_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
+)
+
+func TestOutage(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		var pods []*v1.Pod
+		for i := range 10 {
+			pods = append(pods, l.put(apiPod(fmt.Sprint("p", i))))
+		}
+		l.start()
+		l.before = func(context.Context, call) error { return errLink }
+		for _, p := range pods {
+			l.set(p, restarted(0))
+		}
+		after(2 * time.Second)
+		if n := l.count(); n < 5 {
+			t.Errorf("%d requests: those that fail together lengthen the wait together", n)
+		}
+		const days = 1
+		for n := range days * 24 {
+			for _, p := range pods {
+				l.set(p, restarted(n))
+			}
+			after(time.Hour)
+		}
+		if n := l.count(); n > days*24*3600/15 {
+			t.Errorf("%d requests in %d days without a server", n, days)
+		}
+		names := map[string]bool{}
+		for _, c := range l.since(0) {
+			names[c.name] = true
+		}
+		if len(names) != 10 {
+			t.Errorf("only %v were tried: one that fails for itself would hold up all others", names)
+		}
+		if n := l.log.count("takes no reports"); n != 1 {
+			t.Errorf("the outage is logged %d times", n)
+		}
+		n := l.count()
+		l.serverWith(func() { l.before = nil })
+		after(time.Minute)
+		if got := l.count() - n; got > 11 {
+			t.Errorf("%d requests for 10 pods", got)
+		}
+		for _, p := range pods {
+			l.has(p.Name, restarted(days*24-1))
+		}
+		if n := l.log.count("reports of pods again"); n != 1 {
+			t.Errorf("its end is logged %d times", n)
+		}
+	})
+}
+
+func TestServerThatIsBusy(t *testing.T) {
+	for _, code := range []error{
+		apierrors.NewServiceUnavailable("x"), apierrors.NewTooManyRequests("x", 1), apierrors.NewUnauthorized("x"), context.DeadlineExceeded,
+	} {
+		inLab(t, func(t *testing.T, l *lab) {
+			p := l.put(apiPod("p"))
+			q := l.put(apiPod("q"))
+			l.start()
+			l.before = func(context.Context, call) error { return code }
+			l.set(p, running())
+			l.set(q, running())
+			after(time.Hour)
+			if n := l.count(); n > 250 {
+				t.Errorf("%v: %d requests in an hour", code, n)
+			}
+			if l.log.count("level=WARN") != 1 {
+				t.Errorf("%v: %s", code, l.log.buf.String())
+			}
+			l.serverWith(func() { l.before = nil })
+			after(time.Minute)
+			l.has("p", running())
+			l.has("q", running())
+		})
+	}
+}
+
+// TestOneThatFails is about a fault that concerns one pod: others go on.
+func TestOneThatFails(t *testing.T) {
+	for name, answer := range map[string]error{
+		"500": apierrors.NewInternalError(fmt.Errorf("webhook")), "403": apierrors.NewForbidden(podsResource, "p", nil),
+		"422": apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, func(t *testing.T, l *lab) {
+				p := l.put(apiPod("p"))
+				q := l.put(apiPod("q"))
+				l.start()
+				l.before = func(_ context.Context, c call) error {
+					if c.name == "p" && c.verb == "patch" {
+						return answer
+					}
+					return nil
+				}
+				for n := range 720 {
+					l.set(p, restarted(n))
+					if n%120 == 0 {
+						l.set(q, restarted(n))
+					}
+					after(5 * time.Second)
+					if n%120 == 0 {
+						l.has("q", restarted(n))
+					}
+				}
+				most := 3600/15 + 10
+				if name != "500" {
+					most = 2 * (3600/150 + 10)
+				}
+				if n := l.count() - 6; n > most {
+					t.Errorf("%d requests in an hour, want at most %d", n, most)
+				}
+				if n := l.log.count("level=WARN"); n != 1 {
+					t.Errorf("%d warnings: %s", n, l.log.buf.String())
+				}
+				l.serverWith(func() { l.before = nil })
+				after(6 * time.Minute)
+				l.has("p", restarted(719))
+			})
+		})
+	}
+}
+
+func TestRequestThatHangs(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(apiPod("p"))
+		q := l.put(apiPod("q"))
+		l.start()
+		l.before = func(ctx context.Context, c call) error {
+			if c.name == "p" {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				return ctx.Err()
+			}
+			return nil
+		}
+		l.set(p, running())
+		for n := range 100 {
+			l.set(q, restarted(n))
+			after(10 * time.Second)
+			l.has("q", restarted(n))
+		}
+		if n := l.log.count("takes no reports"); n != 0 {
+			t.Errorf("the server answered others, and an outage was logged %d times", n)
+		}
+		l.stop()
+		if l.flying != 0 {
+			t.Error("Run did not wait for the request that hangs")
+		}
+		l.serverWith(func() { l.before = nil })
+		l.start()
+		after(time.Minute)
+		l.has("p", running())
+	})
+}
+
+func TestAnswersThatAreLost(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		q := apiPod("q")
+		q.Status = *over()
+		p, q := l.put(apiPod("p")), l.put(deleted(q))
+		s := staticPod("s", "h")
+		var mu sync.Mutex // requests come at the same time
+		lost := map[string]bool{}
+		l.after = func(c call) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if c.verb != "get" && !lost[c.verb] {
+				lost[c.verb] = true
+				return errLink
+			}
+			return nil
+		}
+		l.start()
+		l.serverWith(func() { l.watch = nil }) // the link is down for it too
+		l.with(func() { l.done[q.UID] = true })
+		l.set(p, running())
+		l.set(s, running())
+		after(10 * time.Minute)
+		mu.Lock()
+		if len(lost) != 3 {
+			t.Errorf("lost %v", lost)
+		}
+		mu.Unlock()
+		l.has("p", running())
+		if l.get("q") != nil {
+			t.Error("q is not deleted")
+		}
+		m := l.get("s")
+		if m == nil || m.Status.Phase != v1.PodRunning {
+			t.Errorf("mirror pod %v", m)
+		}
+		l.serverWith(func() { l.watch = l.reporter.Pods; l.tell() })
+		n := l.count()
+		after(8 * time.Minute)
+		l.wants(n)
+		created := 0
+		for _, c := range l.since(0) {
+			if strings.HasPrefix(c.verb, "create") {
+				created++
+			}
+		}
+		if created != 2 {
+			t.Errorf("created %d times", created)
+		}
+	})
+}
+
+// TestRefusalOfAnotherPod is about a pod that takes the name of one that the
+// server refused long enough to be asked rarely.
+func TestRefusalOfAnotherPod(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(apiPod("p"))
+		l.start()
+		l.before = func(context.Context, call) error { return apierrors.NewForbidden(podsResource, "p", nil) }
+		l.set(p, running())
+		after(time.Hour)
+		q := apiPod("p")
+		l.serverWith(func() { l.before = nil; l.keep(q) })
+		l.unset(p)
+		l.set(q, running())
+		after(time.Second)
+		l.has("p", running())
+	})
+}
+
+// TestRecovery has somebody else hear from the server first.
+func TestRecovery(t *testing.T) {
+	inLab(t, func(t *testing.T, l *lab) {
+		p := l.put(apiPod("p"))
+		back := make(chan struct{})
+		l.start(func(c *statusmanager.Config) {
+			c.Recovered = func() <-chan struct{} {
+				select {
+				case <-back:
+					return nil
+				default:
+					return back
+				}
+			}
+		})
+		l.before = func(context.Context, call) error { return errLink }
+		l.set(p, running())
+		after(time.Hour)
+		l.serverWith(func() { l.before = nil })
+		n := l.count()
+		close(back)
+		after(2 * time.Second)
+		if got := l.count() - n; got != 1 {
+			t.Errorf("%d requests at the end of the outage, want the one that waited", got)
+		}
+		l.has("p", running())
+	})
+}

@@ -1,0 +1,111 @@
+package statusmanager
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch"
+)
+
+// Patch is the strategic merge patch for the subresource status of the pod
+// with that UID that makes before into after; nil if nothing differs. It
+// carries what differs and the UID, with which the API server refuses it for
+// another pod of the same name. Neither status is changed.
+//
+// Conditions merge by their type, and their order is not told, as they are a
+// map. Addresses are replaced as a whole, as their order says which is the
+// first; so are the lists of containers, since the API has no other way.
+//
+// It is held against k8s.io/apimachinery's strategicpatch in
+// testdata/strategicpatch. The error is that of encoding/json, which has none
+// for a status that came from an API server or from this agent.
+func Patch(uid types.UID, before, after *v1.PodStatus) ([]byte, error) {
+	from, to := *before, *after
+	// What is the same need not become a document.
+	drop(&from.Conditions, &to.Conditions)
+	drop(&from.InitContainerStatuses, &to.InitContainerStatuses)
+	drop(&from.ContainerStatuses, &to.ContainerStatuses)
+	drop(&from.EphemeralContainerStatuses, &to.EphemeralContainerStatuses)
+	drop(&from.ResourceClaimStatuses, &to.ResourceClaimStatuses)
+	drop(&from.NodeAllocatableResourceClaimStatuses, &to.NodeAllocatableResourceClaimStatuses)
+	if equality.Semantic.DeepEqual(&from, &to) {
+		return nil, nil
+	}
+	old, err := strategicpatch.Document(&from)
+	if err != nil {
+		return nil, fmt.Errorf("patch the status of pod %s: %w", uid, err)
+	}
+	fresh, err := strategicpatch.Document(&to)
+	if err != nil {
+		return nil, fmt.Errorf("patch the status of pod %s: %w", uid, err)
+	}
+	status := diffStatus(old, fresh)
+	if len(status) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
+}
+
+func drop[T any](a, b *[]T) {
+	if equality.Semantic.DeepEqual(*a, *b) {
+		*a, *b = nil, nil
+	}
+}
+
+func diffStatus(before, after map[string]any) map[string]any {
+	patch := make(map[string]any)
+	if list := diffConditions(strategicpatch.Take(before, "conditions"), strategicpatch.Take(after, "conditions")); len(list) > 0 {
+		patch["conditions"] = list
+	}
+	for _, key := range []string{"hostIPs", "podIPs"} {
+		if was, is := strategicpatch.Take(before, key), strategicpatch.Take(after, key); !reflect.DeepEqual(was, is) {
+			patch[key] = strategicpatch.Replaced(is)
+		}
+	}
+	for key, value := range strategicpatch.Diff(before, after) {
+		patch[key] = value
+	}
+	return patch
+}
+
+// diffConditions is what makes one set of conditions into another.
+func diffConditions(before, after []any) []any {
+	old, unique := strategicpatch.ByType(before)
+	fresh, freshUnique := strategicpatch.ByType(after)
+	if !unique || !freshUnique {
+		// A type that stands twice cannot be told apart by it.
+		if reflect.DeepEqual(before, after) {
+			return nil
+		}
+		return strategicpatch.Replaced(after)
+	}
+	var list []any
+	for _, c := range before {
+		if _, ok := fresh[strategicpatch.TypeOf(c)]; !ok {
+			list = append(list, map[string]any{"type": strategicpatch.TypeOf(c), strategicpatch.Directive: "delete"})
+		}
+	}
+	for _, c := range after {
+		kind := strategicpatch.TypeOf(c)
+		was, ok := old[kind]
+		d := strategicpatch.Diff(was, fresh[kind])
+		if !ok {
+			// A time that is not set is a null, which says nothing here.
+			for key, value := range d {
+				if value == nil {
+					delete(d, key)
+				}
+			}
+		}
+		if len(d) > 0 {
+			d["type"] = kind
+			list = append(list, d)
+		}
+	}
+	return list
+}

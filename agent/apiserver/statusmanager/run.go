@@ -1,0 +1,289 @@
+package statusmanager
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+const (
+	// flights is how many requests run at once.
+	flights = 4
+	// resyncEach is how often everything is compared anew, with a tenth of
+	// jitter.
+	resyncEach = 10 * time.Minute
+)
+
+// loop is one run. Its goroutine alone touches it.
+type loop struct {
+	*Reporter
+
+	objects map[types.NamespacedName]*object
+	results chan result // has room for all requests
+	flying  int
+	outage  outage
+	resync  time.Time
+	next    time.Time // when to look again though nothing happens
+
+	// Memory of a look, kept for the next.
+	byUID   map[types.UID]*v1.PodStatus
+	statics map[types.NamespacedName]Entry
+	queue   []attempt
+}
+
+// Run reports until ctx ends, and returns context.Cause(ctx) when the last
+// request has returned. Only one Run goes on at a time; each begins with no
+// more than what Pods told last.
+func (r *Reporter) Run(ctx context.Context) error {
+	l := &loop{
+		Reporter: r,
+		outage:   newOutage(r.Log),
+		objects:  make(map[types.NamespacedName]*object),
+		results:  make(chan result, flights),
+		byUID:    make(map[types.UID]*v1.PodStatus),
+		statics:  make(map[types.NamespacedName]Entry),
+	}
+	defer func() {
+		for ; l.flying > 0; l.flying-- {
+			<-l.results
+		}
+	}()
+	r.mu.Lock()
+	r.fresh = true
+	r.mu.Unlock()
+	l.resync = time.Now().Add(jittered())
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var again <-chan struct{}
+	for {
+		if again == nil {
+			again = r.Recovered.Next()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-again:
+			again = nil
+			l.recovered(time.Now())
+		case <-r.Changed:
+		case <-r.woken:
+		case <-timer.C:
+		case res := <-l.results:
+			l.flying--
+			if ctx.Err() == nil {
+				l.settle(&res, time.Now())
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		now := time.Now()
+		l.look(now)
+		l.start(ctx, now)
+		timer.Reset(max(0, l.next.Sub(now)))
+	}
+}
+
+// recovered has what waits for the server tried again.
+func (l *loop) recovered(now time.Time) {
+	l.outage.recovered(now)
+	for _, o := range l.objects {
+		if o.wait.Max == faultLimit { // it was the server's fault
+			o.until = time.Time{}
+		}
+	}
+}
+
+func jittered() time.Duration { return resyncEach + rand.N(resyncEach/10) }
+
+// by sets the next look to t at the latest.
+func (l *loop) by(t time.Time) {
+	if t.Before(l.next) {
+		l.next = t
+	}
+}
+
+// look gathers what is known, decides for each name, and queues what is due.
+func (l *loop) look(now time.Time) {
+	l.queue = l.queue[:0]
+	if !now.Before(l.resync) {
+		l.resync = now.Add(jittered())
+		for _, o := range l.objects {
+			o.planned = false
+			o.believe()
+			if now.Sub(o.amendAfter) > refusedLimit {
+				o.amend.Reset() // nobody spoils it any more
+			}
+		}
+	}
+	l.next = l.resync
+	if l.outage.on() && (l.flying > 0 || now.Before(l.outage.until)) {
+		// What happens meanwhile is looked at when it can be told.
+		if l.flying == 0 {
+			l.by(l.outage.until)
+		}
+		return
+	}
+	set, ready, fresh := l.newest()
+	if !ready {
+		return
+	}
+	if fresh {
+		l.absorb(set, now)
+	}
+	// Done is asked before List: a pod that is done has its last status there.
+	for _, o := range l.objects {
+		p := o.current(now)
+		o.done = p != nil && p.DeletionTimestamp != nil && !pod.IsMirror(p) && l.Done(p.UID)
+	}
+	l.list()
+	nodeUID := l.NodeUID()
+	for key, o := range l.objects {
+		if o.busy {
+			continue
+		}
+		v := l.view(o, nodeUID, now)
+		if v.api == nil && v.static == nil && o.told == nil {
+			delete(l.objects, key)
+			continue
+		}
+		l.judge(o, v, now)
+	}
+}
+
+// absorb takes a set of the pod source.
+func (l *loop) absorb(set []*v1.Pod, now time.Time) {
+	told := make(map[types.NamespacedName]*v1.Pod, len(set))
+	for _, p := range set {
+		key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		told[key] = p
+		l.object(key)
+	}
+	for key, o := range l.objects {
+		o.tell(told[key], now)
+	}
+}
+
+func (l *loop) object(key types.NamespacedName) *object {
+	o := l.objects[key]
+	if o == nil {
+		o = &object{key: key, amend: apiclient.Backoff{Max: refusedLimit}, doubt: apiclient.Backoff{First: goneLimit, Max: refusedLimit}}
+		l.objects[key] = o
+	}
+	return o
+}
+
+// list brings the agent's pods in order. Of two static pods of one name, the
+// one that was seen later is the one to report.
+func (l *loop) list() {
+	clear(l.byUID)
+	clear(l.statics)
+	for _, e := range l.List() {
+		if !pod.IsStatic(e.Pod) {
+			l.byUID[e.Pod.UID] = e.Status
+			continue
+		}
+		key := types.NamespacedName{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
+		if other, ok := l.statics[key]; !ok || pod.Newer(e.Pod, other.Pod) {
+			l.statics[key] = e
+			l.object(key)
+		}
+	}
+}
+
+// view is what is known of one name.
+func (l *loop) view(o *object, nodeUID types.UID, now time.Time) view {
+	static := l.statics[o.key]
+	v := view{api: o.current(now), static: static.Pod, done: o.done, nodeUID: nodeUID}
+	if !o.goneUntil.IsZero() && o.told != nil {
+		l.by(o.goneUntil)
+	}
+	if o.heard != nil && !o.heardUntil.IsZero() {
+		l.by(o.heardUntil)
+	}
+	switch {
+	case v.api != nil && !pod.IsMirror(v.api):
+		v.ours = l.byUID[v.api.UID]
+	case v.static != nil:
+		v.ours = static.Status
+	case v.api != nil:
+		v.staticGone = l.StaticGone != nil && l.StaticGone(o.key.Namespace, o.key.Name)
+	}
+	return v
+}
+
+// judge decides for one name and queues what is due now.
+func (l *loop) judge(o *object, v view, now time.Time) {
+	if !o.planned || o.asked != v {
+		o.asked, o.planned = v, true
+		o.plan = v.decide(o.residue, now)
+		if o.plan.refused != nil {
+			l.say(o, o.plan.refused)
+		}
+	}
+	if o.plan.verb == nothing {
+		o.since = time.Time{}
+		return
+	}
+	if o.since.IsZero() {
+		o.since = now
+	}
+	if due := l.due(o); now.Before(due) {
+		l.by(due)
+		return
+	}
+	l.queue = append(l.queue, attempt{action: o.plan, view: v, object: o, key: o.key, lost: o.gone, since: o.since, began: now})
+}
+
+// due is when an action may begin.
+func (l *loop) due(o *object) time.Time {
+	due := o.since.Add(o.plan.after)
+	if !o.plan.urgent {
+		due = due.Add(l.Coalesce)
+	}
+	if o.amends() && due.Before(o.amendAfter) {
+		due = o.amendAfter
+	}
+	if due.Before(o.until) {
+		due = o.until
+	}
+	return due
+}
+
+// start makes the requests that are due, the urgent ones first, as many as
+// there is room for. The others are looked at again when one returns.
+func (l *loop) start(ctx context.Context, now time.Time) {
+	slices.SortFunc(l.queue, func(a, b attempt) int {
+		if a.urgent != b.urgent {
+			if a.urgent {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	})
+	room := flights
+	if l.outage.on() {
+		room = 1
+	}
+	for _, a := range l.queue {
+		if l.flying >= room {
+			return
+		}
+		o := a.object
+		if o.amends() {
+			o.amendAfter = now.Add(o.amend.Next())
+		}
+		o.busy, o.since = true, time.Time{}
+		l.flying++
+		go func() { l.results <- l.act(ctx, a) }()
+	}
+}

@@ -1,9 +1,0 @@
-package report
-
-// The pure parts, for the tests.
-var (
-	Merge      = merge
-	Transition = transition
-	Reference  = reference
-	MirrorOf   = mirrorOf
-)
