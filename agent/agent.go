@@ -17,19 +17,19 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/containerd"
 	"github.com/tinylet/tinylet/agent/container/cri"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/container/image"
+	"github.com/tinylet/tinylet/agent/container/logrotate"
+	"github.com/tinylet/tinylet/agent/container/pleg"
+	"github.com/tinylet/tinylet/agent/container/preload"
+	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/cpus"
-	"github.com/tinylet/tinylet/agent/criconfig"
 	"github.com/tinylet/tinylet/agent/disk"
-	"github.com/tinylet/tinylet/agent/image"
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/logrotate"
-	"github.com/tinylet/tinylet/agent/lost"
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/object"
-	"github.com/tinylet/tinylet/agent/pleg"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podsync"
-	"github.com/tinylet/tinylet/agent/preload"
 	"github.com/tinylet/tinylet/agent/probe"
 	"github.com/tinylet/tinylet/agent/sdnotify"
 	"github.com/tinylet/tinylet/agent/shutdown"
@@ -164,7 +164,7 @@ type parts struct {
 	rotator *logrotate.Rotator
 	images  *image.GC
 	preload *preload.Preloader // nil without an importer
-	lost    *lost.Finder       // nil without cgroups
+	lost    *reaper.Finder     // nil without cgroups
 	poller  *cgroups.Poller    // nil without cgroups
 	cpus    *cpus.Manager      // nil where nobody has CPUs alone
 	cgroups *cgroupDriver      // nil without cgroups

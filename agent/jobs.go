@@ -11,13 +11,13 @@ import (
 	"github.com/tinylet/tinylet/agent/action"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/criconfig"
-	"github.com/tinylet/tinylet/agent/image"
-	"github.com/tinylet/tinylet/agent/logrotate"
-	"github.com/tinylet/tinylet/agent/lost"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/container/image"
+	"github.com/tinylet/tinylet/agent/container/logrotate"
+	"github.com/tinylet/tinylet/agent/container/preload"
+	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/preload"
 	"github.com/tinylet/tinylet/agent/probe"
 )
 
@@ -67,8 +67,8 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 		}
 	}
 	if below != nil && view.tree != nil {
-		p.lost = lost.New(lost.Config{
-			Running: func(ctx context.Context) []lost.Container {
+		p.lost = reaper.New(reaper.Config{
+			Running: func(ctx context.Context) []reaper.Container {
 				orphans, err := view.orphans(ctx, rt)
 				if err != nil && ctx.Err() == nil {
 					log.Debug("containers of pods that nobody knows are looked for again", "error", err)
@@ -158,19 +158,19 @@ func (v *view) logs() []logrotate.Log {
 }
 
 // running are the containers that run, as far as is known without the runtime.
-func (v *view) running() []lost.Container {
+func (v *view) running() []reaper.Container {
 	node, ok := v.node.peek()
 	if !ok {
 		return nil
 	}
-	var out []lost.Container
+	var out []reaper.Container
 	for _, e := range v.statuses.List() {
 		cgroup := ""
 		for c := range e.Running() {
 			if cgroup == "" {
 				cgroup = criconfig.PodCgroup(e.Pod, node)
 			}
-			out = append(out, lost.Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: c.ID, Cgroup: criconfig.ContainerCgroup(cgroup, c.ID, node)})
+			out = append(out, reaper.Container{Ref: pod.RefOf(e.Pod), Name: c.Name, ID: c.ID, Cgroup: criconfig.ContainerCgroup(cgroup, c.ID, node)})
 		}
 	}
 	return out

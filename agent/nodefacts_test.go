@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/criconfig"
 )
 
 // What a container without a limit is held back before is the memory without

@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/criconfig"
-	"github.com/tinylet/tinylet/agent/lost"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/worker"
 )
@@ -18,7 +18,7 @@ import (
 // orphans are the containers that run, by the runtime's word, of pods that end
 // and have no status, since nobody knows their spec: what went while no agent
 // ran. The runtime is asked only where there are such pods.
-func (v *view) orphans(ctx context.Context, rt container.Containers) ([]lost.Container, error) {
+func (v *view) orphans(ctx context.Context, rt container.Containers) ([]reaper.Container, error) {
 	ending := v.unknown()
 	if len(ending) == 0 {
 		return nil, nil
@@ -34,13 +34,13 @@ func (v *view) orphans(ctx context.Context, rt container.Containers) ([]lost.Con
 	if err != nil {
 		return nil, err
 	}
-	var out []lost.Container
+	var out []reaper.Container
 	for _, c := range held {
 		id, ok := container.IdentityOf(c.GetLabels())
 		if _, ends := ending[id.UID]; !ok || !ends {
 			continue
 		}
-		out = append(out, lost.Container{
+		out = append(out, reaper.Container{
 			Ref: pod.Ref{UID: id.UID, Namespace: id.Namespace, Name: id.Name}, Name: c.GetLabels()[container.LabelContainerName], ID: c.GetId(),
 			Cgroup: criconfig.ContainerCgroup(v.groupOf(id.UID, node), c.GetId(), node),
 		})

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/criconfig"
-	"github.com/tinylet/tinylet/agent/lost"
+	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -40,7 +40,7 @@ func TestOrphansAreLookedFor(t *testing.T) {
 		h.uses(group, 0, 0)
 		got, err := l.agent.view().orphans(t.Context(), l.runtime)
 		id := ids["gone-board/c0"]
-		want := []lost.Container{{Ref: pod.RefOf(gone), Name: "c0", ID: id, Cgroup: criconfig.ContainerCgroup(group, id, n)}}
+		want := []reaper.Container{{Ref: pod.RefOf(gone), Name: "c0", ID: id, Cgroup: criconfig.ContainerCgroup(group, id, n)}}
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, d)
 		}

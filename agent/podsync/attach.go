@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tinylet/tinylet/agent/criconfig"
-	"github.com/tinylet/tinylet/agent/image"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/container/image"
 )
 
 // attach puts in what the container's config takes from elsewhere: objects,

@@ -37,7 +37,7 @@ type cgroupRecords struct {
 
 // cgroupRecordings is where the kubelet's values are kept, for tests without a
 // board.
-const cgroupRecordings = "../../agent/criconfig/testdata"
+const cgroupRecordings = "../../agent/container/criconfig/testdata"
 
 // TestCgroupValues starts the same pods with a stock kubelet and with tinylet,
 // and compares the values in the files of their groups: without and with

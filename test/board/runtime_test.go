@@ -20,7 +20,7 @@ func TestRuntimeConformance(t *testing.T) {
 	ctx, im := prepared(t)
 	tests := []struct{ name, pkg, test string }{
 		{"cri", "./agent/container/cri", "TestConformanceOverRuntime"},
-		{"preload", "./agent/preload", "TestOverContainerd"},
+		{"preload", "./agent/container/preload", "TestOverContainerd"},
 	}
 	var files []File
 	for _, tt := range tests {

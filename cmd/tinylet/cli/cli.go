@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/tinylet/tinylet/agent/container/podlogs"
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/podlogs"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/container/podlogs"
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/podlogs"
 )
 
 // annotationDefaultContainer names the container that kubectl takes where

@@ -1,4 +1,4 @@
-// Package lost finds containers that have ended although the runtime holds
+// Package reaper finds containers that have ended although the runtime holds
 // them for running, and has the runtime find out.
 //
 // containerd gives itself 10 s to take down what is left of a container that
@@ -20,7 +20,7 @@
 // container's end, of which the runtime tells anyway. To read them all takes
 // about 10 µs each, so 30 pods cost less than a millisecond in a minute, and a
 // lost container can wait for a minute.
-package lost
+package reaper
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package lost
+package reaper
 
 import (
 	"context"
