@@ -27,13 +27,13 @@ import (
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/network"
-	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/probe"
 	"github.com/tinylet/tinylet/agent/sdnotify"
 	"github.com/tinylet/tinylet/agent/shutdown"
 	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/stream"
 	"github.com/tinylet/tinylet/agent/syncloop"
@@ -159,7 +159,7 @@ type parts struct {
 
 	syncer  *podsync.Syncer
 	volumes *volume.Volumes
-	objects *object.Folder
+	objects *objects.Folder
 	probes  *probe.Manager
 	rotator *logrotate.Rotator
 	images  *image.GC

@@ -21,12 +21,12 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/registrar"
-	"github.com/tinylet/tinylet/agent/remote"
-	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/source/apiobjects"
+	"github.com/tinylet/tinylet/agent/source/objects"
+	"github.com/tinylet/tinylet/agent/source/offline"
 	"github.com/tinylet/tinylet/agent/worker"
 )
 
@@ -36,16 +36,16 @@ type cluster struct {
 	clock     *clock.Clock
 	meter     apiclient.Meter // of all clients, also of those that only enrol
 	identity  *identity.Identity
-	objects   *remote.Objects
+	objects   *apiobjects.Objects
 	pods      *source.API
 	registrar *registrar.Registrar
 	reporter  *statusmanager.Reporter
 	inputs    *nodeInputs
 	events    *eventsink.Sink
 	keeping   *keeping
-	journal   *restore.Store // nil if it cannot be used
+	journal   *offline.Store // nil if it cannot be used
 	journaled *journaled     // nil without a journal
-	reader    restore.Objects
+	reader    offline.Objects
 	services  func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	log       *slog.Logger
 
@@ -92,7 +92,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		return err
 	}
 	api := lateAPI{client: c.identity.Client}
-	if c.objects, err = remote.New(remote.Config{API: api, Log: log, Changed: p.objectChanged, Recovered: c.recovered}); err != nil {
+	if c.objects, err = apiobjects.New(apiobjects.Config{API: api, Log: log, Changed: p.objectChanged, Recovered: c.recovered}); err != nil {
 		return err
 	}
 	c.reader = c.objects
@@ -278,7 +278,7 @@ func (c *cluster) forgetOthers(ctx context.Context, p *parts, log *slog.Logger) 
 // objectChanged has the pods looked at again that refer to an object.
 func (p *parts) objectChanged(kind, namespace, name string) {
 	for _, e := range p.statuses.List() {
-		if object.Refers(e.Pod, kind, namespace, name) {
+		if objects.Refers(e.Pod, kind, namespace, name) {
 			p.wake(e.Pod.UID)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/shutdown"
+	"github.com/tinylet/tinylet/agent/source/offline"
 	"github.com/tinylet/tinylet/agent/status"
 )
 
@@ -165,8 +165,8 @@ func TestJournalAfterShutdown(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
 			log := slog.New(slog.DiscardHandler)
-			open := func() *restore.Store {
-				store, err := restore.Open(restore.Config{Dir: dir, Log: log})
+			open := func() *offline.Store {
+				store, err := offline.Open(offline.Config{Dir: dir, Log: log})
 				if err != nil {
 					t.Fatal(err)
 				}

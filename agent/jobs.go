@@ -16,15 +16,15 @@ import (
 	"github.com/tinylet/tinylet/agent/container/logrotate"
 	"github.com/tinylet/tinylet/agent/container/preload"
 	"github.com/tinylet/tinylet/agent/container/reaper"
-	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/probe"
+	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
 // assembleJobs builds what runs beside the pods' way.
 func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *below, node *nodeFacts, view *view, log *slog.Logger) (err error) {
 	kubelet := &cfg.Kubelet
-	p.objects, err = object.NewFolder(object.Config{
+	p.objects, err = objects.NewFolder(objects.Config{
 		Path:    cfg.Tinylet.ObjectsFolder,
 		Log:     log,
 		Changed: p.objectChanged,

@@ -21,7 +21,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podsync"
-	"github.com/tinylet/tinylet/agent/restore"
+	"github.com/tinylet/tinylet/agent/source/offline"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/store/journal"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
@@ -36,7 +36,7 @@ const reasonNotJournaled = "FailedJournal"
 // somebody has to do about it.
 type keeping struct {
 	dir   string
-	store *restore.Store // nil where nothing is kept
+	store *offline.Store // nil where nothing is kept
 	// state is how local.Journal says it.
 	state string
 	// problem is what somebody has to do, "" for nothing.
@@ -65,8 +65,8 @@ func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.
 		p.events.Warning(pod.Ref{}, reasonNotJournaled, remedyNoKey)
 		return k, nil
 	}
-	key, anchor := restore.Sources(&cfg.Tinylet, tpmkey.Device)
-	store, err := restore.Open(restore.Config{
+	key, anchor := offline.Sources(&cfg.Tinylet, tpmkey.Device)
+	store, err := offline.Open(offline.Config{
 		Dir:    k.dir,
 		Key:    key,
 		Anchor: anchor,
@@ -104,7 +104,7 @@ func (p *parts) openJournal(cfg *config.Config, met, ask func() bool, log *slog.
 
 // remove removes a journal of before.
 func (k *keeping) remove(log *slog.Logger) {
-	removed, err := restore.Remove(k.dir)
+	removed, err := offline.Remove(k.dir)
 	if err != nil {
 		k.problem = fmt.Sprintf("journal is off, and a former one could not be removed: %v: remove %s", err, k.dir)
 		log.Error("former journal cannot be removed", "error", err, "remedy", "remove "+k.dir)
@@ -117,7 +117,7 @@ func (k *keeping) remove(log *slog.Logger) {
 
 // told is what the local API shows of it.
 func (k *keeping) told() *local.Journal {
-	j := &local.Journal{State: k.state, Aside: restore.Asides(k.dir)}
+	j := &local.Journal{State: k.state, Aside: offline.Asides(k.dir)}
 	if k.store != nil {
 		j.Secrets = k.store.Secrets()
 	}
@@ -142,7 +142,7 @@ func joined(problems ...string) string {
 // nothing of them when they are gone.
 type journaled struct {
 	*podsync.Syncer
-	store    *restore.Store
+	store    *offline.Store
 	statuses *status.Store
 	events   *event.Recorder
 	// tellable is told of a pod whose end the API server may hear now. It must
@@ -210,7 +210,7 @@ func (j *journaled) keepEnd(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if !told && j.mayTell(p, s) {
 		j.tellable(ref.UID)
 	}
-	if errors.Is(err, restore.ErrFull) {
+	if errors.Is(err, offline.ErrFull) {
 		j.events.Warning(ref, reasonNotJournaled, "it may start again after a reboot without network: "+err.Error())
 		return nil
 	}
@@ -239,7 +239,7 @@ func (j *journaled) Forget(ctx context.Context, ref pod.Ref) error {
 	delete(j.unkept, ref.UID)
 	j.mu.Unlock()
 	err := j.store.Forget(ctx, ref.UID)
-	if errors.Is(err, restore.ErrFull) {
+	if errors.Is(err, offline.ErrFull) {
 		return nil // it is forgotten here, and on the disk with the next write
 	}
 	return err

@@ -16,8 +16,8 @@ import (
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
-	"github.com/tinylet/tinylet/agent/restore"
 	"github.com/tinylet/tinylet/agent/source"
+	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
 // TestEndIsKeptBeforeItIsTold is a power cut between the two: what the API
@@ -153,7 +153,7 @@ func TestJournalWithoutItsKey(t *testing.T) {
 					t.Fatal(err)
 				}
 				log := slog.New(slog.DiscardHandler)
-				store, err := restore.Open(restore.Config{Dir: dir + "/journal", Log: log, Key: func() ([]byte, error) { return []byte("0123456789abcdef0123456789abcdef"), nil }})
+				store, err := offline.Open(offline.Config{Dir: dir + "/journal", Log: log, Key: func() ([]byte, error) { return []byte("0123456789abcdef0123456789abcdef"), nil }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -229,11 +229,11 @@ func TestJournalSettings(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				former := restore.Config{Dir: dir + "/journal", Log: slog.New(slog.DiscardHandler)}
+				former := offline.Config{Dir: dir + "/journal", Log: slog.New(slog.DiscardHandler)}
 				if row.former {
 					former.Key = func() ([]byte, error) { return []byte(key), nil }
 				}
-				store, err := restore.Open(former)
+				store, err := offline.Open(former)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -16,9 +16,9 @@ import (
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/podsync"
-	"github.com/tinylet/tinylet/agent/remote"
 	"github.com/tinylet/tinylet/agent/resize"
 	"github.com/tinylet/tinylet/agent/resize/record"
+	"github.com/tinylet/tinylet/agent/source/apiobjects"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -106,11 +106,11 @@ func (p *parts) oomPods() []oom.Pod {
 
 // reader answers what pods refer to: from local files, and what is not there
 // from the API server.
-func (p *parts) reader() remote.Source {
+func (p *parts) reader() apiobjects.Source {
 	if p.cluster == nil {
 		return p.objects
 	}
-	return remote.Prefer(p.objects, p.cluster.reader)
+	return apiobjects.Prefer(p.objects, p.cluster.reader)
 }
 
 // handler is the runtime's handler for a pod's runtime class.

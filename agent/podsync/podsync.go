@@ -26,7 +26,6 @@ import (
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/metrics"
-	"github.com/tinylet/tinylet/agent/object"
 	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -34,6 +33,7 @@ import (
 	"github.com/tinylet/tinylet/agent/probe"
 	"github.com/tinylet/tinylet/agent/resize"
 	"github.com/tinylet/tinylet/agent/resize/record"
+	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/agent/worker"
@@ -50,7 +50,7 @@ type Config struct {
 	Images  *image.Puller
 	Volumes *volume.Volumes
 	// Objects answers what pods refer to.
-	Objects object.Reader
+	Objects objects.Reader
 	// Services lists those of a namespace; nil where there is no API server.
 	Services func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	Probes   *probe.Manager

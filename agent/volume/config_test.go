@@ -17,7 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/tinylet/tinylet/agent/object"
+	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
 // fakeObjects is a Reader of what a test gives it, whatever the namespace.
@@ -32,7 +32,7 @@ type fakeObjects struct {
 }
 
 // A Reader is enough for volumes.
-var _ Objects = object.Reader(nil)
+var _ Objects = objects.Reader(nil)
 
 func found[T any](from map[string]*T, resource, name string) (*T, error) {
 	if o := from[name]; o != nil {
@@ -59,7 +59,7 @@ func (o *fakeObjects) PersistentVolume(_ context.Context, name string) (*v1.Pers
 
 func (o *fakeObjects) Token(_ context.Context, p *v1.Pod, audience string, life time.Duration) (string, time.Time, error) {
 	if o.token == "" {
-		return "", time.Time{}, object.ErrNoServer
+		return "", time.Time{}, objects.ErrNoServer
 	}
 	return fmt.Sprintf("%s for %s, %v", o.token, audience, life), o.expires, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
-	"github.com/tinylet/tinylet/agent/restore"
+	"github.com/tinylet/tinylet/agent/source/offline"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
@@ -143,7 +143,7 @@ func (s *system) makeJournalKey(o *keyOptions) (JournalKeyDocument, error) {
 		return none, fmt.Errorf("write the journal's key: %w", err)
 	}
 	if o.anchor {
-		if err := restore.NewFileAnchor(path + restore.AnchorSuffix).Make(); err != nil {
+		if err := offline.NewFileAnchor(path + offline.AnchorSuffix).Make(); err != nil {
 			return none, err
 		}
 	}
@@ -153,7 +153,7 @@ func (s *system) makeJournalKey(o *keyOptions) (JournalKeyDocument, error) {
 // key is the key that is to be used, or a new one.
 func (o *keyOptions) key() ([]byte, error) {
 	if o.from != "" {
-		return restore.KeyFile(o.from)()
+		return offline.KeyFile(o.from)()
 	}
 	key := make([]byte, tpmkey.KeySize)
 	_, _ = rand.Read(key) // it never fails (crypto/rand)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/restore"
+	"github.com/tinylet/tinylet/agent/source/offline"
 	"github.com/tinylet/tinylet/agent/store/journal"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
@@ -36,7 +36,7 @@ func journalKey(t *testing.T, s *system, args ...string) (string, error) {
 
 func fileKey(t *testing.T, path string) []byte {
 	t.Helper()
-	key, err := restore.KeyFile(path)()
+	key, err := offline.KeyFile(path)()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +129,10 @@ func TestJournalMigrate(t *testing.T) {
 	if out, err := migrate(); err != nil || !strings.Contains(out, "nothing to migrate") {
 		t.Errorf("no journal: error %v, output %s", err, out)
 	}
-	kept := restore.Config{Dir: filepath.Join(dir, "tinylet", "journal"), Log: slog.New(slog.DiscardHandler)}
+	kept := offline.Config{Dir: filepath.Join(dir, "tinylet", "journal"), Log: slog.New(slog.DiscardHandler)}
 	keep := func(uid string) {
 		t.Helper()
-		store, err := restore.Open(kept)
+		store, err := offline.Open(kept)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,13 +146,13 @@ func TestJournalMigrate(t *testing.T) {
 	if err != nil || !strings.Contains(out, `"from": "`+kept.Dir+`"`) {
 		t.Errorf("error %v, output %s", err, out)
 	}
-	if _, err := os.Stat(key + restore.AnchorSuffix); err != nil {
+	if _, err := os.Stat(key + offline.AnchorSuffix); err != nil {
 		t.Errorf("the anchor: %v", err)
 	}
 	tc := configOf(key)
-	kept.Key, kept.Anchor = restore.Sources(&tc, "")
+	kept.Key, kept.Anchor = offline.Sources(&tc, "")
 	keep("b")
-	store, err := restore.Open(kept)
+	store, err := offline.Open(kept)
 	if err != nil {
 		t.Fatal(err)
 	}

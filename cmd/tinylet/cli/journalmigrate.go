@@ -11,7 +11,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	machine "github.com/tinylet/tinylet/agent/node"
-	"github.com/tinylet/tinylet/agent/restore"
+	"github.com/tinylet/tinylet/agent/source/offline"
 )
 
 // MigrationDocument is what journal-key --migrate -o json prints.
@@ -36,13 +36,13 @@ func (s *system) migrateJournal(w, warnings io.Writer, o *keyOptions, form outpu
 		if cfg.Tinylet.JournalKeyFile == "" {
 			return errors.New("--anchor needs journalKeyFile in the agent's configuration")
 		}
-		if err := restore.NewFileAnchor(cfg.Tinylet.JournalKeyFile + restore.AnchorSuffix).Make(); err != nil {
+		if err := offline.NewFileAnchor(cfg.Tinylet.JournalKeyFile + offline.AnchorSuffix).Make(); err != nil {
 			return err
 		}
 	}
-	key, anchor := restore.Sources(&cfg.Tinylet, s.tpm)
+	key, anchor := offline.Sources(&cfg.Tinylet, s.tpm)
 	log := slog.New(slog.NewTextHandler(warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	done, err := restore.Migrate(restore.Config{Dir: filepath.Join(cfg.Paths.State, "journal"), Key: key, Anchor: anchor, Log: log})
+	done, err := offline.Migrate(offline.Config{Dir: filepath.Join(cfg.Paths.State, "journal"), Key: key, Anchor: anchor, Log: log})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,279 @@
+package apiobjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/source/objects"
+)
+
+// Times of a watch.
+const (
+	// minWatch and maxWatch bound how long a watch is asked for.
+	minWatch = 5 * time.Minute
+	maxWatch = 10 * time.Minute
+	// overtime is how long a watch may last beyond that: something between
+	// here and the server may hold a dead one open.
+	overtime = 30 * time.Second
+	// standing is when a watch without an event counts as one: a connection
+	// that breaks off at once may look like a watch that begins.
+	standing = time.Second
+)
+
+var (
+	errOver  = errors.New("the watch has ended")
+	errShort = errors.New("the watch ended as soon as it began")
+)
+
+// follower keeps one entry up to date.
+type follower struct {
+	o       *Objects
+	e       *entry
+	backoff apiclient.Backoff
+	version string // to go on from; "" is nowhere
+	refused bool   // which was logged
+	out     bool   // counted in the outage
+}
+
+// follow lists an object and watches it until ctx ends, nobody refers to it
+// any more, or it will never change.
+func (o *Objects) follow(ctx context.Context, e *entry) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o.mu.Lock()
+	dropped := e.dropped
+	e.cancel = cancel
+	o.mu.Unlock()
+	if dropped {
+		return
+	}
+	f := &follower{o: o, e: e}
+	defer f.leave()
+	for {
+		again := o.config.Recovered.Next()
+		final, err := f.round(ctx)
+		switch {
+		case final || ctx.Err() != nil:
+			return
+		case !errors.Is(err, errOver):
+			f.trouble(err)
+		}
+		if !f.backoff.Wait(ctx, again) {
+			return
+		}
+	}
+}
+
+// round lists the object if need be and watches it once. Its error is never
+// nil, but errOver if all is well.
+func (f *follower) round(ctx context.Context) (final bool, err error) {
+	if f.version == "" {
+		var found runtime.Object
+		var version string
+		apart(func() { found, version, err = f.list(ctx) })
+		if err != nil {
+			return false, err
+		}
+		f.well()
+		if f.o.answered(f.e, found) {
+			return true, errOver
+		}
+		f.version = version
+	}
+	final, err = f.watch(ctx)
+	if stale(err) {
+		// That a version is too old is how watches go on after an outage.
+		f.version, err = "", errOver
+	}
+	return final, err
+}
+
+// apart runs what needs a deep stack on a stack of its own, and waits for it:
+// a goroutine that then waits for minutes keeps what its stack once grew to.
+func apart(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	<-done
+}
+
+// options select the one object. A list or watch of more is refused by the
+// node authorizer.
+func (f *follower) options() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", f.e.key.name).String()}
+}
+
+func (f *follower) resource() apiclient.Resource {
+	if f.e.key.kind == objects.KindSecret {
+		return apiclient.Secrets
+	}
+	return apiclient.ConfigMaps
+}
+
+// list answers the object as it is now, nil if there is none. It asks for the
+// most recent state: a container's variables are made of it once.
+func (f *follower) list(ctx context.Context) (found runtime.Object, version string, err error) {
+	select {
+	case f.o.listing <- struct{}{}:
+		defer func() { <-f.o.listing }()
+	case <-ctx.Done():
+		return nil, "", context.Cause(ctx)
+	}
+	api, k := f.o.config.API, f.e.key
+	if k.kind == objects.KindSecret {
+		var list v1.SecretList
+		if err := api.List(ctx, f.resource(), k.namespace, f.options(), &list); err != nil {
+			return nil, "", err
+		}
+		for i := range list.Items {
+			if f.own(&list.Items[i]) {
+				found = &list.Items[i]
+			}
+		}
+		return found, list.ResourceVersion, nil
+	}
+	var list v1.ConfigMapList
+	if err := api.List(ctx, f.resource(), k.namespace, f.options(), &list); err != nil {
+		return nil, "", err
+	}
+	for i := range list.Items {
+		if f.own(&list.Items[i]) {
+			found = &list.Items[i]
+		}
+	}
+	return found, list.ResourceVersion, nil
+}
+
+// own says whether an object is the entry's, and makes it slim.
+func (f *follower) own(o metav1.Object) bool {
+	if o.GetName() != f.e.key.name || o.GetNamespace() != f.e.key.namespace {
+		return false
+	}
+	slim(o)
+	return true
+}
+
+// watch follows the object from its version until the watch ends.
+func (f *follower) watch(ctx context.Context) (final bool, err error) {
+	length := minWatch + rand.N(maxWatch-minWatch)
+	seconds := int64(length / time.Second)
+	options := f.options()
+	options.ResourceVersion, options.AllowWatchBookmarks, options.TimeoutSeconds = f.version, true, &seconds
+	ctx, cancel := context.WithTimeoutCause(ctx, length+overtime, errOver)
+	defer cancel()
+	var w watch.Interface
+	apart(func() { w, err = f.o.config.API.Watch(ctx, f.resource(), f.e.key.namespace, options) })
+	if err != nil {
+		return false, err
+	}
+	defer w.Stop()
+	stands := time.NewTimer(standing)
+	defer stands.Stop()
+	end := errShort
+	for {
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-stands.C:
+			f.stands()
+			end = errOver
+		case event, open := <-w.ResultChan():
+			if !open {
+				return false, end
+			}
+			final, err := f.event(event)
+			if err != nil && !stale(err) && errors.Is(end, errOver) {
+				err = errOver // that a watch breaks off is no trouble, if the next does not
+			}
+			if final || err != nil {
+				return final, err
+			}
+			f.stands()
+			end = errOver
+		}
+	}
+}
+
+// event takes one event of the watch.
+func (f *follower) event(event watch.Event) (final bool, err error) {
+	if event.Type == watch.Error {
+		return false, fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
+	}
+	o, ok := event.Object.(metav1.Object)
+	if !ok {
+		return false, fmt.Errorf("watch: the server sent a %T", event.Object)
+	}
+	f.version = o.GetResourceVersion()
+	if event.Type == watch.Bookmark || !f.own(o) {
+		return false, nil
+	}
+	if event.Type == watch.Deleted {
+		return f.o.answered(f.e, nil), nil
+	}
+	return f.o.answered(f.e, event.Object), nil
+}
+
+// trouble notes a failure, and logs the first. Which objects the server
+// refuses is logged by object; that it does not answer, once for all.
+func (f *follower) trouble(err error) {
+	f.o.failed(f.e, err)
+	refused := apierrors.IsForbidden(err)
+	if refused && f.out {
+		f.out = false
+		f.o.outage.ends()
+	}
+	switch {
+	case refused && !f.refused:
+		f.refused = true
+		f.log(slog.LevelWarn, "object refused by the API server", "error", err)
+	case !refused && !f.out:
+		f.out = true
+		f.o.outage.begins(err)
+	}
+}
+
+// stands notes that the watch works. Only that ends the growth of the waits:
+// a server that lists but does not let watch must not be listed every second.
+func (f *follower) stands() {
+	f.backoff.Reset()
+	f.well()
+}
+
+// leave takes the entry out of the outage, which has not ended for it.
+func (f *follower) leave() {
+	if f.out {
+		f.out = false
+		f.o.outage.leaves()
+	}
+}
+
+// well notes that the server answered.
+func (f *follower) well() {
+	if f.out {
+		f.out = false
+		f.o.outage.ends()
+	}
+	if f.refused {
+		f.refused = false
+		f.log(slog.LevelInfo, "object no longer refused by the API server")
+	}
+}
+
+func (f *follower) log(level slog.Level, message string, more ...any) {
+	k := f.e.key
+	f.o.config.Log.With("kind", k.kind, "namespace", k.namespace, "name", k.name).Log(context.Background(), level, message, more...)
+}

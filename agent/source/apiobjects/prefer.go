@@ -1,0 +1,88 @@
+package apiobjects
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tinylet/tinylet/agent/source/objects"
+)
+
+// Source is an objects.Reader that knows runtime classes too, as *objects.Folder
+// and *Objects do.
+type Source interface {
+	objects.Reader
+	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
+}
+
+// Prefer makes two sources one. Local files win, for pods of the server too:
+// first is asked first, and second only for what first says does not exist or
+// needs an API server.
+func Prefer(first, second Source) Source { return &preferred{first, second} }
+
+type preferred struct{ first, second Source }
+
+// elsewhere says whether the second is to be asked.
+func elsewhere(err error) bool {
+	return err != nil && (apierrors.IsNotFound(err) || errors.Is(err, objects.ErrNoServer))
+}
+
+func (p *preferred) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	found, err := p.first.ConfigMap(ctx, namespace, name)
+	if elsewhere(err) {
+		return p.second.ConfigMap(ctx, namespace, name)
+	}
+	return found, err
+}
+
+func (p *preferred) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	found, err := p.first.Secret(ctx, namespace, name)
+	if elsewhere(err) {
+		return p.second.Secret(ctx, namespace, name)
+	}
+	return found, err
+}
+
+func (p *preferred) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	found, err := p.first.PersistentVolumeClaim(ctx, namespace, name)
+	if elsewhere(err) {
+		return p.second.PersistentVolumeClaim(ctx, namespace, name)
+	}
+	return found, err
+}
+
+func (p *preferred) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	found, err := p.first.PersistentVolume(ctx, name)
+	if elsewhere(err) {
+		return p.second.PersistentVolume(ctx, name)
+	}
+	return found, err
+}
+
+func (p *preferred) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
+	found, err := p.first.RuntimeClass(ctx, name)
+	if elsewhere(err) {
+		return p.second.RuntimeClass(ctx, name)
+	}
+	return found, err
+}
+
+func (p *preferred) Token(ctx context.Context, of *v1.Pod, audience string, expiration time.Duration) (string, time.Time, error) {
+	token, expires, err := p.first.Token(ctx, of, audience, expiration)
+	if elsewhere(err) {
+		return p.second.Token(ctx, of, audience, expiration)
+	}
+	return token, expires, err
+}
+
+func (p *preferred) TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (string, error) {
+	pem, err := p.first.TrustBundle(ctx, source)
+	if elsewhere(err) {
+		return p.second.TrustBundle(ctx, source)
+	}
+	return pem, err
+}

@@ -1,0 +1,131 @@
+package apiobjects
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/source/objects"
+)
+
+// wants are what a set of pods refers to.
+type wants struct {
+	objects    map[key]struct{} // of the server
+	locals     map[key]struct{} // static pods alone refer to them
+	pods       map[types.UID]struct{}
+	namespaces map[string]struct{}
+	linked     map[string]struct{} // namespaces whose services pods are told of
+	bundles    map[bundleKey]struct{}
+	claims     bool // there are any
+}
+
+// wantsOf goes through the pods. One that has ended wants nothing more.
+func wantsOf(pods []*v1.Pod) *wants {
+	w := &wants{
+		objects: make(map[key]struct{}), locals: make(map[key]struct{}), pods: make(map[types.UID]struct{}),
+		namespaces: make(map[string]struct{}), linked: make(map[string]struct{}), bundles: make(map[bundleKey]struct{}),
+	}
+	for _, p := range pods {
+		if phase := p.Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed {
+			w.add(p)
+		}
+	}
+	for k := range w.objects {
+		delete(w.locals, k)
+	}
+	return w
+}
+
+func (w *wants) add(p *v1.Pod) {
+	w.pods[p.UID] = struct{}{}
+	w.namespaces[p.Namespace] = struct{}{}
+	w.namespaces[metav1.NamespaceDefault] = struct{}{} // where every pod's service kubernetes is
+	static := pod.IsStatic(p) || pod.IsMirror(p)
+	if links := p.Spec.EnableServiceLinks; !static && (links == nil || *links) {
+		w.linked[p.Namespace] = struct{}{}
+	}
+	for kind, name := range objects.References(p) {
+		k := key{kind, p.Namespace, name}
+		switch {
+		case kind == objects.KindClass:
+			k.namespace = ""
+		case static:
+			w.locals[k] = struct{}{}
+			continue
+		}
+		w.objects[k] = struct{}{}
+		w.claims = w.claims || kind == objects.KindClaim
+	}
+	for i := range p.Spec.Volumes {
+		projected := p.Spec.Volumes[i].Projected
+		if projected == nil {
+			continue
+		}
+		for _, source := range projected.Sources {
+			if source.ClusterTrustBundle == nil {
+				continue
+			}
+			if k, err := bundleOf(source.ClusterTrustBundle); err == nil {
+				w.bundles[k] = struct{}{}
+			}
+		}
+	}
+}
+
+// Refer sets the pods whose objects are to be had: the whole set, whenever one
+// comes, changes or goes. What is new is watched, what nobody refers to any
+// more is forgotten. What a pod refers to that was not in the set before is at
+// least as new as this call when it is read next: who creates a Service and
+// then a pod wants the pod to know the Service. It does not block, and must not
+// be called twice at once.
+func (o *Objects) Refer(pods []*v1.Pod) {
+	w := wantsOf(pods)
+	o.mu.Lock()
+	fresh := wantsOf(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { _, known := o.pods[p.UID]; return known }))
+	o.pods = w.pods
+	for k, e := range o.entries {
+		if _, wanted := w.objects[k]; !wanted {
+			delete(o.entries, k)
+			e.drop()
+		}
+	}
+	for k := range w.objects {
+		if k.kind != objects.KindConfigMap && k.kind != objects.KindSecret || o.entries[k] != nil {
+			continue
+		}
+		e := newEntry(k)
+		_, e.told = o.strayed[k]
+		o.entries[k] = e
+		o.jobs = append(o.jobs, func(ctx context.Context) { o.follow(ctx, e) })
+	}
+	o.locals = w.locals
+	clear(o.strayed)
+	o.mu.Unlock()
+	o.woken()
+	in := func(k key) bool { _, is := w.objects[k]; return is }
+	o.strays.keep(func(key) bool { return false })
+	o.claims.keep(in)
+	o.classes.keep(in)
+	o.volumes.keep(func(key) bool { return w.claims })
+	o.services.keep(func(namespace string) bool { _, is := w.namespaces[namespace]; return is })
+	o.tokens.keep(func(k tokenKey) bool { _, is := w.pods[k.podUID]; return is })
+	o.bundles.keep(func(k bundleKey) bool { _, is := w.bundles[k]; return is })
+	o.renew(fresh)
+}
+
+// renew has what new pods refer to read anew.
+func (o *Objects) renew(fresh *wants) {
+	if len(fresh.pods) == 0 {
+		return
+	}
+	in := func(k key) bool { _, is := fresh.objects[k]; return is }
+	o.claims.renew(in)
+	o.classes.renew(in)
+	o.volumes.renew(func(key) bool { return fresh.claims }) // only the claims tell which
+	o.services.renew(func(namespace string) bool { _, is := fresh.linked[namespace]; return is })
+	o.bundles.renew(func(k bundleKey) bool { _, is := fresh.bundles[k]; return is })
+}

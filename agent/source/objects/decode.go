@@ -1,0 +1,183 @@
+package objects
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tinylet/tinylet/agent/config/document"
+)
+
+// decoded is what one file gave.
+type decoded struct {
+	objects  map[key]any // *v1.ConfigMap and so on
+	warnings []string    // of objects that count all the same
+}
+
+// header is the part of an object that says what it is.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// decode reads a whole file: YAML or JSON, several documents, v1 Lists. It
+// is all or nothing: a file with one bad object gives none, since it may be
+// half-written.
+func decode(data []byte) (*decoded, error) {
+	documents, err := document.Split(data, maxDocuments)
+	if err != nil {
+		return nil, err
+	}
+	d := &decoded{objects: make(map[key]any, len(documents))}
+	for i, text := range documents {
+		if err := d.document(text); err != nil {
+			if len(documents) > 1 {
+				err = fmt.Errorf("document %d: %w", i+1, err)
+			}
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func (d *decoded) warn(what string, err error) {
+	if len(d.warnings) < 10 {
+		d.warnings = append(d.warnings, fmt.Sprintf("%s: %v", what, err))
+	}
+}
+
+func (d *decoded) document(document []byte) error {
+	text, warning, err := toJSON(document)
+	if err != nil {
+		return err
+	}
+	if warning != nil {
+		d.warn("the last of these counts", warning)
+	}
+	return d.object(text, true)
+}
+
+// toJSON turns one document into JSON text. The warning is for a key that
+// stands twice, where the last one counts.
+func toJSON(document []byte) (text []byte, warning, err error) {
+	if trimmed := bytes.TrimSpace(document); len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed) {
+		return trimmed, nil, nil
+	}
+	// What is no object at all is refused before a tree is built of it.
+	if !bytes.Contains(document, []byte("kind")) {
+		return nil, nil, errors.New("it has no kind: it is not an object")
+	}
+	if marks(document) > maxMarks {
+		return nil, nil, fmt.Errorf("it has more than %d lines and values: write the large data as binaryData, or in JSON", maxMarks)
+	}
+	text, warning = yaml.YAMLToJSONStrict(document)
+	if warning != nil {
+		text, err = yaml.YAMLToJSON(document)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("parse YAML: %w", err)
+	}
+	if len(text) > 2*maxDocument { // aliases may have made it grow
+		return nil, nil, fmt.Errorf("it becomes %d bytes of JSON, more than %d", len(text), 2*maxDocument)
+	}
+	return text, warning, nil
+}
+
+// object decodes one object, or those of a list.
+func (d *decoded) object(text []byte, top bool) error {
+	if len(text) == 0 || text[0] != '{' {
+		return errors.New("it is not an object with apiVersion and kind")
+	}
+	var h header
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &h); err != nil {
+		return fmt.Errorf("read apiVersion and kind: %w", err)
+	}
+	if h.APIVersion == nodev1.SchemeGroupVersion.String() && h.Kind == KindClass {
+		return add(d, text, h.Kind, checkClass)
+	}
+	if h.APIVersion != "v1" {
+		return notReadable(h)
+	}
+	switch h.Kind {
+	case KindConfigMap:
+		return add(d, text, h.Kind, checkConfigMap)
+	case KindSecret:
+		return add(d, text, h.Kind, checkSecret)
+	case KindClaim:
+		return add(d, text, h.Kind, func(*v1.PersistentVolumeClaim) error { return nil })
+	case KindVolume:
+		return add(d, text, h.Kind, checkVolume)
+	case "List":
+		if top {
+			return d.list(text)
+		}
+	}
+	return notReadable(h)
+}
+
+func notReadable(h header) error {
+	return fmt.Errorf("kind %q of apiVersion %q is not read from files: only v1 %s, %s, %s, %s and List of them, and %s %s are",
+		h.Kind, h.APIVersion, KindConfigMap, KindSecret, KindClaim, KindVolume, nodev1.SchemeGroupVersion, KindClass)
+}
+
+func (d *decoded) list(text []byte) error {
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
+		return fmt.Errorf("read the items of a List: %w", err)
+	}
+	if len(list.Items) > maxDocuments {
+		return errMany
+	}
+	for i, item := range list.Items {
+		if err := d.object(bytes.TrimSpace(item), false); err != nil {
+			return fmt.Errorf("item %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// add decodes one object into its type and checks it. Unknown fields are
+// ignored with a warning, as an API server does.
+func add[T any, P interface {
+	*T
+	metav1.Object
+}](d *decoded, text []byte, kind string, check func(P) error) error {
+	if kind == KindClaim || kind == KindVolume {
+		if err := checkNumbers(text); err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+	}
+	o := P(new(T))
+	strict, err := kjson.UnmarshalStrict(text, o)
+	if err != nil {
+		return fmt.Errorf("decode as a %s: %w", kind, err)
+	}
+	k, err := identify(o, kind)
+	if err != nil {
+		return err
+	}
+	if err := check(o); err != nil {
+		return fmt.Errorf("%s: %w", k, err)
+	}
+	if len(strict) > 0 {
+		d.warn(k.String(), errors.Join(strict[:min(3, len(strict))]...))
+	}
+	if _, twice := d.objects[k]; twice {
+		d.warn(k.String(), errors.New("it is in the file twice, the first counts"))
+		return nil
+	}
+	if len(d.objects) == maxDocuments {
+		return errMany
+	}
+	d.objects[k] = o
+	return nil
+}

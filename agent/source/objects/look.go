@@ -1,0 +1,258 @@
+package objects
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/store/secretfile"
+)
+
+// maxFiles is how many files a folder may have.
+const maxFiles = 4096
+
+// file is one file of the folder.
+type file struct {
+	sig     signature // of the content that objects is of, or that is bad
+	done    bool      // sig was read
+	objects map[key]any
+	trouble string    // told last
+	double  string    // told last about objects of other files
+	exposed bool      // it has Secrets and other users may reach it: they are left out
+	missing time.Time // since when it is not found
+	seen    bool      // by the look that runs
+}
+
+// look brings the objects up to what the files have now, and says whether
+// something is to be looked at again soon. The caller holds the lock.
+func (f *Folder) look() (unsettled bool) {
+	f.dirty = false
+	names, folder, err := f.list()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.failed = err
+		f.tellFolder(err.Error() + "; its objects stay as they are")
+		return false
+	}
+	f.failed = nil
+	if len(names) > maxFiles {
+		f.tellFolder(fmt.Sprintf("%s has more than %d files: the rest is not read", f.config.Path, maxFiles))
+		names = names[:maxFiles]
+	} else {
+		f.told = ""
+	}
+	news := false
+	for _, name := range names {
+		e := f.files[name]
+		if e == nil {
+			e = &file{}
+			f.files[name] = e
+		}
+		e.seen, e.missing = true, time.Time{}
+		changed, wait := f.lookAt(folder, name, e)
+		news, unsettled = news || changed, unsettled || wait
+	}
+	gone, wait := f.forget()
+	if folder != nil {
+		_ = folder.Close()
+	}
+	if news || gone {
+		f.merge()
+	}
+	f.looked = true
+	return unsettled || wait
+}
+
+// list opens the folder and answers the sorted names that count.
+func (f *Folder) list() ([]string, *os.Root, error) {
+	folder, err := os.OpenRoot(f.config.Path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the folder %s: %w", f.config.Path, bare(err))
+	}
+	dir, err := folder.Open(".")
+	if err != nil {
+		_ = folder.Close()
+		return nil, nil, fmt.Errorf("open the folder %s: %w", f.config.Path, bare(err))
+	}
+	names, err := dir.Readdirnames(-1)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		_ = folder.Close()
+		return nil, nil, fmt.Errorf("list the folder %s: %w", f.config.Path, bare(err))
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, ".") })
+	slices.Sort(names)
+	return names, folder, nil
+}
+
+func (f *Folder) tellFolder(message string) {
+	if message != f.told {
+		f.told = message
+		f.tell(message)
+	}
+}
+
+// lookAt reads one file if it is new and settled.
+func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettled bool) {
+	sig, data, err := f.read(folder, name, e)
+	switch {
+	case errors.Is(err, errUnchanged):
+		return f.checkMode(folder, name, e), false // the folder's mode may have changed
+	case errors.Is(err, errSkipped):
+		changed = len(e.objects) > 0
+		e.objects, e.done = nil, false
+		return changed, false
+	case errors.Is(err, errUnsettled):
+		return false, true
+	case err != nil:
+		e.done = false // it may be readable later
+		f.trouble(name, e, err)
+		return false, false
+	}
+	d, err := decode(data)
+	if err != nil {
+		if age := f.now().Sub(sig.modified()); age >= 0 && age < doubtTime {
+			return false, true
+		}
+		e.sig, e.done = sig, true
+		f.trouble(name, e, fmt.Errorf("%w; what it gave before stays", err))
+		return false, false
+	}
+	e.sig, e.done, e.trouble, e.objects = sig, true, "", d.objects
+	for _, warning := range d.warnings {
+		f.tell(filepath.Join(f.config.Path, name) + ": " + warning)
+	}
+	f.checkMode(folder, name, e)
+	return true, false
+}
+
+// checkMode reports whether the file's Secrets are left out otherwise than
+// before, because users other than the owner may reach them. That is told once.
+func (f *Folder) checkMode(folder *os.Root, name string, e *file) (changed bool) {
+	info, err := folder.Stat(".")
+	reached := err == nil && secretfile.ExposedIn(info.Mode(), fs.FileMode(e.sig.mode))
+	secret := false
+	for k := range e.objects {
+		secret = secret || k.kind == KindSecret
+	}
+	was := e.exposed
+	e.exposed = reached && secret
+	if e.exposed && !was {
+		f.tell(filepath.Join(f.config.Path, name) + ": its Secrets are not used, since users other than its owner may read them: chmod 600 it")
+	}
+	return e.exposed != was
+}
+
+// trouble tells once that a file cannot be used; its objects stay.
+func (f *Folder) trouble(name string, e *file, err error) {
+	if text := bare(err).Error(); text != e.trouble {
+		e.trouble = text
+		f.tell(filepath.Join(f.config.Path, name) + ": " + text)
+	}
+}
+
+// forget drops the files that were not found for a while: between the two
+// steps of an editor's save a file is gone for a moment.
+func (f *Folder) forget() (gone, unsettled bool) {
+	now := f.now()
+	for name, e := range f.files {
+		switch {
+		case e.seen:
+			e.seen = false
+		case e.missing.IsZero():
+			e.missing = now
+			unsettled = true
+		case now.Sub(e.missing) < settleTime/2 && !now.Before(e.missing):
+			unsettled = true
+		default:
+			delete(f.files, name)
+			gone = true
+		}
+	}
+	return gone, unsettled
+}
+
+// merge makes the objects of all files one set.
+func (f *Folder) merge() {
+	all := make(map[key]any)
+	f.withheld = nil
+	for _, name := range slices.Sorted(maps.Keys(f.files)) {
+		e, double := f.files[name], ""
+		for k, o := range e.objects {
+			if e.exposed && k.kind == KindSecret {
+				f.withhold(k, name)
+				continue
+			}
+			if _, taken := all[k]; !taken {
+				all[k] = o
+			} else if text := k.String(); double == "" || text < double {
+				double = text
+			}
+		}
+		if double != "" && double != e.double {
+			f.tell(fmt.Sprintf("%s: %s is in another file too, whose name is lower and which counts", filepath.Join(f.config.Path, name), double))
+		}
+		e.double = double
+	}
+	f.note(all)
+}
+
+// withhold notes that an object is left out because of its file's mode.
+func (f *Folder) withhold(k key, name string) {
+	if f.withheld == nil {
+		f.withheld = make(map[key]string)
+	}
+	f.withheld[k] = name
+}
+
+// note sets the objects and notes which changed.
+func (f *Folder) note(all map[key]any) {
+	old := f.objects
+	f.objects = all
+	if !f.looked {
+		return
+	}
+	before := len(f.changed)
+	for k, o := range all {
+		if was, ok := old[k]; !ok || !same(was, o) {
+			f.changed = append(f.changed, k)
+		}
+	}
+	for k := range old {
+		if _, ok := all[k]; !ok {
+			f.changed = append(f.changed, k)
+		}
+	}
+	if len(f.changed) > before {
+		f.noted()
+	}
+}
+
+// same says whether two versions of an object differ in nothing a pod can
+// see.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case *v1.ConfigMap:
+		b, ok := b.(*v1.ConfigMap)
+		return ok && reflect.DeepEqual(a.Data, b.Data) && reflect.DeepEqual(a.BinaryData, b.BinaryData)
+	case *v1.Secret:
+		b, ok := b.(*v1.Secret)
+		return ok && a.Type == b.Type && reflect.DeepEqual(a.Data, b.Data)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// bare is an error without the path, which the message has already.
+func bare(err error) error {
+	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
+}

@@ -1,0 +1,106 @@
+package objects
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestRefers(t *testing.T) {
+	named := v1.LocalObjectReference{Name: "x"}
+	volume := func(s v1.VolumeSource) v1.PodSpec { return v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: s}}} }
+	env := func(s v1.EnvVarSource) v1.PodSpec {
+		return v1.PodSpec{InitContainers: []v1.Container{{Env: []v1.EnvVar{{Name: "plain"}, {ValueFrom: &s}}}}}
+	}
+	projected := func(s v1.VolumeProjection) v1.PodSpec {
+		return volume(v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, s}}})
+	}
+	for _, row := range []struct {
+		name string
+		spec v1.PodSpec
+		kind string // the one kind that is referred to as x
+	}{
+		{"nothing", v1.PodSpec{}, ""},
+		{"volume of a ConfigMap", volume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: named}}), KindConfigMap},
+		{"volume of a Secret", volume(v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "x"}}), KindSecret},
+		{"projected ConfigMap", projected(v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: named}}), KindConfigMap},
+		{"projected Secret", projected(v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: named}}), KindSecret},
+		{"variable of a ConfigMap", env(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: named}}), KindConfigMap},
+		{"variable of a Secret", env(v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: named}}), KindSecret},
+		{"all of a ConfigMap", v1.PodSpec{Containers: []v1.Container{{EnvFrom: []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: named}}}}}}, KindConfigMap},
+		{"all of a Secret", v1.PodSpec{Containers: []v1.Container{{EnvFrom: []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{LocalObjectReference: named}}}}}}, KindSecret},
+		{"pull secret", v1.PodSpec{ImagePullSecrets: []v1.LocalObjectReference{named}}, KindSecret},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: row.spec}
+			for _, kind := range []string{KindConfigMap, KindSecret, KindClaim, KindVolume} {
+				if got := Refers(p, kind, "ns", "x"); got != (kind == row.kind) {
+					t.Errorf("%s x: %t", kind, got)
+				}
+				for k, name := range References(p) {
+					if k != row.kind || name != "x" {
+						t.Errorf("refers to %s %q", k, name)
+					}
+				}
+				if Refers(p, kind, "ns", "y") || kind != KindVolume && Refers(p, kind, "other", "x") {
+					t.Errorf("%s of another name or namespace", kind)
+				}
+			}
+		})
+	}
+	class := "x"
+	classy := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: v1.PodSpec{RuntimeClassName: &class}}
+	if !Refers(classy, KindClass, "", "x") || Refers(classy, KindClass, "", "y") || Refers(classy, KindSecret, "ns", "x") {
+		t.Error("a pod refers to its runtime class alone")
+	}
+	claim := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: volume(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}})}
+	if !Refers(claim, KindClaim, "ns", "x") || Refers(claim, KindClaim, "ns", "y") || !Refers(claim, KindVolume, "", "any") {
+		t.Error("a claim refers to itself and to any volume")
+	}
+}
+
+func TestReferencesStop(t *testing.T) {
+	named := v1.LocalObjectReference{Name: "x"}
+	class := "c"
+	p := &v1.Pod{Spec: v1.PodSpec{
+		RuntimeClassName: &class,
+		Volumes: []v1.Volume{
+			{VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+			{VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}, // of no name
+			{VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: named}},
+				{Secret: &v1.SecretProjection{LocalObjectReference: named}},
+			}}}},
+		},
+		Containers: []v1.Container{{
+			EnvFrom: []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: named}}, {SecretRef: &v1.SecretEnvSource{LocalObjectReference: named}}},
+			Env: []v1.EnvVar{
+				{ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: named}}},
+				{ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: named}}},
+			},
+		}},
+		ImagePullSecrets: []v1.LocalObjectReference{named, {Name: "pull"}},
+	}}
+	const all = 10
+	for limit := 1; limit <= all; limit++ {
+		n := 0
+		for range References(p) {
+			if n++; n == limit {
+				break
+			}
+		}
+		if n != limit {
+			t.Errorf("%d references, want %d", n, limit)
+		}
+	}
+	n := 0
+	for _, name := range References(p) {
+		if n++; name == "" {
+			t.Error("a reference of no name")
+		}
+	}
+	if n != all {
+		t.Errorf("%d references, want %d", n, all)
+	}
+}

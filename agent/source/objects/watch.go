@@ -1,0 +1,139 @@
+package objects
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// watch keeps inotify watches on the folder and on its nearest existing
+// ancestor, so that a folder that comes, goes or is replaced is noticed. Its
+// goroutine only notes.
+type watch struct {
+	folder  *Folder
+	inotify *fsnotify.Watcher // nil while inotify does not work
+	done    chan struct{}     // the goroutine has ended
+	have    []string
+	told    bool
+}
+
+func newWatch(f *Folder) *watch { return &watch{folder: f} }
+
+// close ends the goroutine and waits for it. From then on the folder's
+// methods look for themselves.
+func (w *watch) close() {
+	w.folder.mu.Lock()
+	w.folder.watched = false
+	w.folder.mu.Unlock()
+	if w.inotify != nil {
+		_ = w.inotify.Close()
+		<-w.done
+	}
+}
+
+// place puts the watches where they must be and says whether they work.
+func (w *watch) place() bool {
+	if w.inotify == nil {
+		inotify, err := fsnotify.NewWatcher()
+		if err != nil {
+			return w.failed(err)
+		}
+		w.inotify, w.done = inotify, make(chan struct{})
+		go func() {
+			defer close(w.done)
+			w.read(inotify)
+		}()
+	}
+	const attempts = 3 // the folder may come while the one above it is watched
+	for range attempts {
+		want := targets(w.folder.config.Path)
+		if err := w.watch(want); err != nil {
+			return w.failed(err)
+		}
+		if slices.Equal(want, targets(w.folder.config.Path)) {
+			break
+		}
+	}
+	w.told = false
+	return true
+}
+
+// watch replaces the watches.
+func (w *watch) watch(want []string) error {
+	for _, path := range w.have {
+		if !slices.Contains(want, path) {
+			_ = w.inotify.Remove(path) // it may be gone, which ended it
+		}
+	}
+	w.have = want
+	for _, path := range want {
+		// Adding what is watched costs one call and renews a watch that a
+		// replaced folder ended.
+		if err := w.inotify.Add(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watch) failed(err error) bool {
+	if !w.told {
+		w.told = true
+		w.folder.config.Log.Warn("local objects are not watched, only looked at from time to time",
+			"path", w.folder.config.Path, "error", err)
+	}
+	return false
+}
+
+// targets are the folders to watch: the path, if it is there, and the nearest
+// existing folder above it.
+func targets(path string) []string {
+	var want []string
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		want = append(want, path)
+	}
+	for at := path; ; {
+		parent := filepath.Dir(at)
+		if info, err := os.Stat(parent); (err == nil && info.IsDir()) || parent == at {
+			return append(want, parent)
+		}
+		at = parent
+	}
+}
+
+// read notes events until inotify is closed.
+func (w *watch) read(inotify *fsnotify.Watcher) {
+	events, errs := inotify.Events, inotify.Errors
+	for events != nil || errs != nil {
+		select {
+		case ev, ok := <-events:
+			if !ok {
+				events = nil
+			} else if w.concerns(ev.Name) {
+				w.note()
+			}
+		case _, ok := <-errs: // the queue overflowed
+			if !ok {
+				errs = nil
+			} else {
+				w.note()
+			}
+		}
+	}
+}
+
+// concerns says whether a changed name means something for the folder.
+func (w *watch) concerns(name string) bool {
+	path := w.folder.config.Path
+	return name == path || filepath.Dir(name) == path || strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/")
+}
+
+func (w *watch) note() {
+	w.folder.mu.Lock()
+	defer w.folder.mu.Unlock()
+	w.folder.dirty = true
+	w.folder.noted()
+}

@@ -1,0 +1,123 @@
+package offline
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/tinylet/tinylet/agent/apiserver/identity"
+	"github.com/tinylet/tinylet/agent/store/secretfile"
+)
+
+// AnchorSuffix is what the name of a key file's anchor ends in.
+const AnchorSuffix = ".anchor"
+
+// FileAnchor is a journal.Anchor in a file beside the key. It is of use where
+// the key is on storage that whoever can write to the journal's disk cannot
+// write to, and that outlives the boot. It is used only where somebody made
+// it: a key on a slot of an A/B update, or in a tmpfs, would lose it.
+//
+// The file has four lines: the format's version, the id in hexadecimal, the
+// generation and whether it is bound, and the SHA-256 of these lines.
+type FileAnchor struct{ path string }
+
+// NewFileAnchor returns the anchor in a file. It reads nothing.
+func NewFileAnchor(path string) *FileAnchor { return &FileAnchor{path: path} }
+
+const (
+	anchorMagic = "tinylet-journal-anchor 1"
+	maxAnchor   = 256
+)
+
+// anchorState is what the file has.
+type anchorState struct {
+	id         [16]byte
+	generation uint64
+	bound      bool
+}
+
+func (s *anchorState) encode() []byte {
+	var b bytes.Buffer
+	word := "begun"
+	if s.bound {
+		word = "bound"
+	}
+	fmt.Fprintf(&b, "%s\nid %x\n%s %d\n", anchorMagic, s.id, word, s.generation)
+	fmt.Fprintf(&b, "sha256 %x\n", sha256.Sum256(b.Bytes()))
+	return b.Bytes()
+}
+
+// parseAnchor reads what encode has written, and nothing else.
+func parseAnchor(text []byte) (s anchorState, ok bool) {
+	lines := strings.Split(string(text), "\n")
+	if len(lines) != 5 {
+		return s, false
+	}
+	id, err := hex.DecodeString(strings.TrimPrefix(lines[1], "id "))
+	if err != nil || len(id) != len(s.id) {
+		return s, false
+	}
+	copy(s.id[:], id)
+	word, number, _ := strings.Cut(lines[2], " ")
+	s.bound = word == "bound"
+	if s.generation, err = strconv.ParseUint(number, 10, 64); err != nil {
+		return s, false
+	}
+	return s, bytes.Equal(s.encode(), text)
+}
+
+// Make makes the anchor if there is none. It is not bound yet.
+func (a *FileAnchor) Make() error {
+	if _, err := a.load(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var s anchorState
+	_, _ = rand.Read(s.id[:]) // it never fails (crypto/rand)
+	return a.save(&s)
+}
+
+// Read implements journal.Anchor.
+func (a *FileAnchor) Read() (id [16]byte, generation uint64, bound bool, err error) {
+	s, err := a.load()
+	return s.id, s.generation, s.bound, err
+}
+
+// Begin implements journal.Anchor: nobody made the file, so none is wanted.
+func (a *FileAnchor) Begin() (id [16]byte, generation uint64, err error) {
+	return id, 0, fmt.Errorf("%q: %w", a.path, fs.ErrNotExist)
+}
+
+// Advance implements journal.Anchor.
+func (a *FileAnchor) Advance(generation uint64) error {
+	s, err := a.load()
+	if err != nil {
+		return err
+	}
+	s.bound, s.generation = true, max(s.generation, generation)
+	return a.save(&s)
+}
+
+func (a *FileAnchor) load() (anchorState, error) {
+	text, err := secretfile.Read(a.path, maxAnchor)
+	if err != nil {
+		return anchorState{}, fmt.Errorf("read the anchor of the journal: %w", err)
+	}
+	s, ok := parseAnchor(text)
+	if !ok {
+		return anchorState{}, fmt.Errorf("read the anchor of the journal: %q is damaged: remove it, and run `tinylet journal-key --migrate --anchor` if you trust the journal", a.path)
+	}
+	return s, nil
+}
+
+func (a *FileAnchor) save(s *anchorState) error {
+	if err := identity.Replace(a.path, s.encode(), 0o600); err != nil {
+		return fmt.Errorf("write the anchor of the journal: %w", err)
+	}
+	return nil
+}

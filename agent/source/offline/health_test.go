@@ -1,0 +1,32 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/health"
+)
+
+// TestLockThatIsHeld is one for ever: the next who wants it gives up. Who
+// writes, and may wait for the disk, does not count.
+func TestLockThatIsHeld(t *testing.T) {
+	s, err := Open(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	<-s.turn // as who writes does
+	if err := s.Unlocked(t.Context()); err != nil {
+		t.Errorf("somebody writes: %v", err)
+	}
+	s.turn <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.mu.Lock()
+	if err := s.Unlocked(ctx); !errors.Is(err, health.ErrHeld) {
+		t.Errorf("somebody has it: %v", err)
+	}
+	s.mu.Unlock()
+}

@@ -1,0 +1,137 @@
+package offline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/source/objects"
+	"github.com/tinylet/tinylet/agent/store/journal"
+)
+
+// Kinds beside those of package object.
+const (
+	kindServices = "Services"
+	kindBundle   = "TrustBundle"
+	kindToken    = "Token"
+)
+
+// Prefixes of the journal's keys.
+const (
+	prefixPod    = "pod/"
+	prefixEnd    = "end/"
+	prefixObject = "object/"
+	prefixToken  = "token/"
+)
+
+// maxAudience is the longest audience in bytes that is part of a key as it
+// is.
+const maxAudience = 512
+
+// key names what pods refer to. namespace is empty for what belongs to none;
+// of a token it is the pod's UID, and name is its life and its audience.
+type key struct {
+	kind, namespace, name string
+}
+
+func (k key) String() string {
+	if k.kind == kindToken {
+		return prefixToken + k.namespace + "/" + k.name
+	}
+	return prefixObject + k.kind + "/" + k.namespace + "/" + k.name
+}
+
+// parseKey is the opposite of String; ok is false for a key that this version
+// does not know.
+func parseKey(text string) (k key, ok bool) {
+	if rest, found := strings.CutPrefix(text, prefixToken); found {
+		uid, name, found := strings.Cut(rest, "/")
+		k = key{kindToken, uid, name}
+		return k, found && k.valid()
+	}
+	rest, found := strings.CutPrefix(text, prefixObject)
+	if !found {
+		return key{}, false
+	}
+	kind, rest, found := strings.Cut(rest, "/")
+	if !found {
+		return key{}, false
+	}
+	namespace, name, found := strings.Cut(rest, "/")
+	k = key{kind, namespace, name}
+	return k, found && kind != kindToken && newMessage(kind) != nil && k.valid()
+}
+
+// valid says whether the key can be one of the journal's and be told from all
+// others.
+func (k key) valid() bool {
+	return !strings.Contains(k.namespace, "/") && (k.kind == kindToken || !strings.Contains(k.name, "/")) &&
+		(k.name != "" || k.kind == kindServices) && len(k.String()) <= journal.MaxKey
+}
+
+func podKey(uid types.UID) string { return prefixPod + string(uid) }
+
+func endKey(uid types.UID) string { return prefixEnd + string(uid) }
+
+// tokenKey has the life, too: else two volumes with tokens for one audience
+// would write over each other for ever.
+func tokenKey(uid types.UID, audience string, life time.Duration) key {
+	if len(audience) > maxAudience {
+		sum := sha256.Sum256([]byte(audience))
+		audience = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return key{kindToken, string(uid), strconv.FormatInt(int64(life/time.Second), 10) + "/" + audience}
+}
+
+// bundleKey is that of the trust anchors that the source selects, wherever it
+// puts them.
+func bundleKey(source *v1.ClusterTrustBundleProjection) (key, error) {
+	selects := v1.ClusterTrustBundleProjection{Name: source.Name, SignerName: source.SignerName, LabelSelector: source.LabelSelector}
+	data, err := selects.Marshal()
+	if err != nil {
+		return key{}, fmt.Errorf("encode what selects a trust bundle: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return key{kindBundle, "", hex.EncodeToString(sum[:])}, nil
+}
+
+// refers says whether a pod that was admitted here needs what the key names.
+// Which PersistentVolume it needs, only its claims tell: any may be it.
+func (k key) refers(p *v1.Pod) bool {
+	switch k.kind {
+	case kindToken:
+		return string(p.UID) == k.namespace
+	case kindServices:
+		// Those of "default" are asked for the API server's own.
+		links := p.Spec.EnableServiceLinks
+		return k.namespace == v1.NamespaceDefault || p.Namespace == k.namespace && (links == nil || *links)
+	case kindBundle:
+		return selectsBundle(p, k)
+	}
+	return objects.Refers(p, k.kind, k.namespace, k.name)
+}
+
+func selectsBundle(p *v1.Pod, k key) bool {
+	for i := range p.Spec.Volumes {
+		projected := p.Spec.Volumes[i].Projected
+		if projected == nil {
+			continue
+		}
+		for j := range projected.Sources {
+			source := projected.Sources[j].ClusterTrustBundle
+			if source == nil {
+				continue
+			}
+			if selected, err := bundleKey(source); err == nil && selected == k {
+				return true
+			}
+		}
+	}
+	return false
+}

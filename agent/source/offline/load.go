@@ -1,0 +1,117 @@
+package offline
+
+import (
+	"crypto/sha256"
+	"errors"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/source/objects"
+	"github.com/tinylet/tinylet/agent/store/journal"
+)
+
+// overhead is what a value takes on the disk beside its key and itself, in
+// bytes, rounded up.
+const overhead = 160
+
+type sum [sha256.Size]byte
+
+func storedOf(name string, value []byte) stored {
+	return stored{size: int64(len(name)) + int64(len(value)) + overhead, sum: sha256.Sum256(value)}
+}
+
+// load reads all that the journal has.
+func (s *Store) load() error {
+	for _, name := range s.journal.Keys("") {
+		value, ok, err := s.journal.Read(name)
+		if errors.Is(err, journal.ErrDamaged) {
+			s.config.Log.Warn("a damaged value in the journal of pods is left out", "key", name, "error", err)
+			s.damaged(name)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		s.keep(name, storedOf(name, value))
+		if err := s.learn(name, value); err != nil {
+			// Of these two depends what else is needed.
+			if k, _ := parseKey(name); k.kind == objects.KindClaim || strings.HasPrefix(name, prefixPod) {
+				s.unread[name] = true
+			}
+			s.config.Log.Warn("a value in the journal of pods cannot be used and is left as it is", "key", name, "error", err)
+		}
+	}
+	return nil
+}
+
+// damaged notes a value that is lost: its key has to go with the next write.
+func (s *Store) damaged(name string) {
+	s.keep(name, stored{size: int64(len(name)) + overhead})
+	if uid, ok := strings.CutPrefix(name, prefixEnd); ok {
+		// How it ended is lost, but not that it did.
+		s.hold(types.UID(uid)).ended = true
+	}
+	if k, ok := parseKey(name); ok {
+		s.objects[k] = &entry{gone: true}
+	}
+}
+
+// keep notes what is on the disk.
+func (s *Store) keep(name string, now stored) {
+	s.size += now.size - s.stored[name].size
+	s.stored[name] = now
+}
+
+// drop notes what is no longer on the disk.
+func (s *Store) drop(name string) {
+	s.size -= s.stored[name].size
+	delete(s.stored, name)
+	delete(s.unread, name)
+}
+
+// hold answers what memory has of a pod, which it makes if there is nothing.
+func (s *Store) hold(uid types.UID) *held {
+	h := s.pods[uid]
+	if h == nil {
+		h = &held{}
+		s.pods[uid] = h
+	}
+	return h
+}
+
+// learn notes what a value tells. Only of what is needed at once it is
+// decoded.
+func (s *Store) learn(name string, value []byte) error {
+	if uid, ok := strings.CutPrefix(name, prefixEnd); ok {
+		s.hold(types.UID(uid)).ended = true
+		return decode(value, &v1.PodStatus{})
+	}
+	if uid, ok := strings.CutPrefix(name, prefixPod); ok {
+		p, err := decodePod(types.UID(uid), value)
+		if err != nil {
+			return err
+		}
+		h := s.hold(p.UID)
+		h.outline, h.started = outline(p), p.Status.StartTime
+		return nil
+	}
+	k, ok := parseKey(name)
+	if !ok {
+		return errFormat
+	}
+	e := &entry{}
+	s.objects[k] = e
+	if k.kind == objects.KindClaim {
+		claim := &v1.PersistentVolumeClaim{}
+		if err := decode(value, claim); err != nil {
+			return err
+		}
+		e.volume = claim.Spec.VolumeName
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// journalFile is the file of package journal.
+const journalFile = "journal"
+
+// maxAside is how many journals may lie aside. A board whose key changes at
+// every start must not fill its card.
+const maxAside = 8
+
+// quarantine renames the folder, down to the disk, and answers its new name.
+func quarantine(dir string) (string, error) {
+	dir = filepath.Clean(dir)
+	for number := 1; number <= maxAside; number++ {
+		aside := fmt.Sprintf("%s.aside-%d", dir, number)
+		if _, err := os.Lstat(aside); err == nil {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		return aside, move(dir, aside)
+	}
+	return "", fmt.Errorf("%d journals lie aside of %q already: remove those that nobody needs", maxAside, dir)
+}
+
+// move renames a folder, down to the disk.
+func move(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(to))
+}
+
+func syncFolder(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// Asides returns the folders of journals that were put aside, the newest
+// first. They have what they had: one that was not sealed has Secrets in clear.
+func Asides(dir string) []string {
+	changed := make(map[string]time.Time)
+	var out []string
+	for number := 1; number <= maxAside; number++ {
+		aside := fmt.Sprintf("%s.aside-%d", filepath.Clean(dir), number)
+		info, err := os.Lstat(aside)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		if file, err := os.Lstat(filepath.Join(aside, journalFile)); err == nil {
+			changed[aside] = file.ModTime()
+		}
+		out = append(out, aside)
+	}
+	slices.SortStableFunc(out, func(a, b string) int { return changed[b].Compare(changed[a]) })
+	return out
+}
