@@ -15,14 +15,14 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/eventsink"
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
-	"github.com/tinylet/tinylet/agent/clock"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/node/clock"
+	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/registrar"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
 	"github.com/tinylet/tinylet/agent/source/objects"
@@ -38,7 +38,7 @@ type cluster struct {
 	identity  *identity.Identity
 	objects   *apiobjects.Objects
 	pods      *source.API
-	registrar *registrar.Registrar
+	registrar *registration.Registrar
 	reporter  *statusmanager.Reporter
 	inputs    *nodeInputs
 	events    *eventsink.Sink
@@ -111,7 +111,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
 	c.inputs.under = func() evict.Conditions { return p.evictions.under() }
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, func() { p.moved(c) }
-	c.registrar = registrar.New(registrar.Config{
+	c.registrar = registration.New(registration.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,
 		Looked: func() { // each nodeStatusUpdateFrequency
 			p.looked()

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/nodestatus"
+	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/syncloop"
 )
 

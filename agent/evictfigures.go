@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/evict"
-	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
@@ -60,7 +60,7 @@ func observed(available, capacity int64, now time.Time) evict.Observation {
 // the Summary alone it would never be met. So where the kernel's own estimate
 // is lower, that counts, without the pages of agent and runtime that it holds
 // for available although their group protects them.
-func (e *evictions) observeMemory(o *evict.Observations, reader *cgroups.Reader, load *node.Load, now time.Time) {
+func (e *evictions) observeMemory(o *evict.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) {
 	var f cgroups.Figures
 	if reader.Read("/", cgroups.PartMemory, &f) != nil {
 		return

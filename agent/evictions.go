@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/evict"
-	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/pressure"
@@ -35,7 +35,7 @@ type evictions struct {
 	log        *slog.Logger
 
 	// What the machine and a file system have, which tests set.
-	load  func(now time.Time) (node.Load, error)
+	load  func(now time.Time) (machine.Load, error)
 	space func(path string) (disk.Space, error)
 
 	protected string // the group in which agent and runtime are protected; "" is none
@@ -60,7 +60,7 @@ func newEvictions(cfg *config.Config, images container.Images, view *view, p *pa
 	}
 	e := &evictions{
 		parts: p, view: view, images: images, thresholds: thresholds, config: cfg, log: log,
-		load:  func(now time.Time) (node.Load, error) { return node.ReadLoad(node.Roots{}, now) },
+		load:  func(now time.Time) (machine.Load, error) { return machine.ReadLoad(machine.Roots{}, now) },
 		space: disk.SpaceAt, going: make(map[types.UID]chan struct{}),
 	}
 	e.signs.look, e.signs.log = e.look, log

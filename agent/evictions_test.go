@@ -25,8 +25,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/evict"
-	"github.com/tinylet/tinylet/agent/node"
-	"github.com/tinylet/tinylet/agent/nodestatus"
+	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/cgroups"
@@ -62,14 +62,14 @@ func (s *scarce) alive() (names []string) {
 	return slices.Compact(names)
 }
 
-func (s *scarce) load(time.Time) (node.Load, error) {
+func (s *scarce) load(time.Time) (machine.Load, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := boardMemory - s.kernel
 	for _, name := range s.alive() {
 		left -= s.use[name]
 	}
-	return node.Load{Memory: boardMemory << 20, Available: uint64(max(left, 0)) << 20, AvailableKnown: true, Tasks: s.tasks, MaxTasks: 1000}, nil
+	return machine.Load{Memory: boardMemory << 20, Available: uint64(max(left, 0)) << 20, AvailableKnown: true, Tasks: s.tasks, MaxTasks: 1000}, nil
 }
 
 func (s *scarce) space(path string) (disk.Space, error) {
@@ -1126,7 +1126,7 @@ func TestQuietNodeHasNoTimer(t *testing.T) {
 		}
 		e, none := agent.evictions, func(string, func(error)) (func(), error) { return nil, cgroups.ErrNotFound }
 		again := make(chan struct{})
-		e.load = func(now time.Time) (node.Load, error) {
+		e.load = func(now time.Time) (machine.Load, error) {
 			if looks++; looks == 3 { // two are of the beginning
 				close(again)
 			}

@@ -21,7 +21,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/stats"
 	"github.com/tinylet/tinylet/agent/status"
@@ -32,7 +32,7 @@ import (
 type figures struct {
 	stats   *stats.Stats
 	view    *view
-	machine node.Facts
+	machine machine.Facts
 }
 
 // newFigures makes the figures of a node with cgroups; there are none without.
@@ -40,7 +40,7 @@ func newFigures(cfg *config.Config, view *view, p *parts, log *slog.Logger) (*fi
 	if view.tree == nil {
 		return nil, nil
 	}
-	f := &figures{view: view, machine: node.ReadFacts(node.Roots{})}
+	f := &figures{view: view, machine: machine.ReadFacts(machine.Roots{})}
 	c := stats.Config{
 		Node: cfg.NodeName, Groups: view.tree, Machine: f.readMachine, System: f.system,
 		Pods: f.pods, Looked: p.looked,
@@ -52,7 +52,7 @@ func newFigures(cfg *config.Config, view *view, p *parts, log *slog.Logger) (*fi
 }
 
 func (f *figures) readMachine() (stats.Machine, error) {
-	l, err := node.ReadLoad(node.Roots{}, time.Now())
+	l, err := machine.ReadLoad(machine.Roots{}, time.Now())
 	if err != nil {
 		return stats.Machine{}, err
 	}

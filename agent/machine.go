@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/machine"
+	"github.com/tinylet/tinylet/agent/node/tunables"
 )
 
 // prepareMachine has the machine be as the configuration wants it: the kernel's
@@ -17,16 +17,16 @@ import (
 func prepareMachine(cfg *config.Config, proc string, log *slog.Logger) error {
 	kubelet := &cfg.Kubelet
 	if kubelet.ProtectKernelDefaults {
-		if err := machine.Check(proc); err != nil {
+		if err := tunables.Check(proc); err != nil {
 			return fmt.Errorf("protectKernelDefaults: %w", err)
 		}
-	} else if err := machine.Set(proc, log); err != nil {
+	} else if err := tunables.Set(proc, log); err != nil {
 		log.Warn("kernel parameters are not as wanted", "error", err, "remedy", "set them with sysctl -w and in /etc/sysctl.d")
 	}
-	if err := machine.OpenFiles(uint64(max(kubelet.MaxOpenFiles, 0))); err != nil {
+	if err := tunables.OpenFiles(uint64(max(kubelet.MaxOpenFiles, 0))); err != nil {
 		log.Warn("fewer files can be open than wanted", "error", err, "remedy", "raise fs.nr_open, or lower maxOpenFiles")
 	}
-	swap, err := machine.SwapOn(proc)
+	swap, err := tunables.SwapOn(proc)
 	switch {
 	case err != nil:
 		log.Warn("swap is not known", "error", err)

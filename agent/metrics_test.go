@@ -22,12 +22,12 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
-	"github.com/tinylet/tinylet/agent/clock"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/metrics/metricstest"
-	"github.com/tinylet/tinylet/agent/registrar"
+	"github.com/tinylet/tinylet/agent/node/clock"
+	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/status"
 )
 
@@ -63,7 +63,7 @@ func TestStatusAndMetricAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{metered: true, keeping: &keeping{}, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registrar.New(registrar.Config{Log: log})}
+	c := &cluster{metered: true, keeping: &keeping{}, clock: clock.New(clock.Config{Log: log}), identity: id, registrar: registration.New(registration.Config{Log: log})}
 	if told := c.told(); told.Sent != 0 || !told.Metered {
 		t.Errorf("before anything was sent: %+v", told)
 	}

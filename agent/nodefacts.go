@@ -24,7 +24,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -56,28 +56,28 @@ type nodeFacts struct {
 func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree) (*nodeFacts, error) {
 	f := &nodeFacts{cfg: cfg, runtime: runtime, accounting: accountingOf(tree)}
 	k := &cfg.Kubelet
-	roots := node.Roots{Storage: cfg.Paths.Root}
+	roots := machine.Roots{Storage: cfg.Paths.Root}
 	var err error
-	capacity := node.Capacity(roots, k.MaxPods)
-	reserved := node.Reserved{Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard}
-	if f.allocatable, err = node.Allocatable(capacity, reserved); err != nil {
+	capacity := machine.Capacity(roots, k.MaxPods)
+	reserved := machine.Reserved{Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard}
+	if f.allocatable, err = machine.Allocatable(capacity, reserved); err != nil {
 		return nil, fmt.Errorf("what pods may use of the node: %w", err)
 	}
-	if f.enforced, err = node.Enforced(capacity, reserved, roots); err != nil {
+	if f.enforced, err = machine.Enforced(capacity, reserved, roots); err != nil {
 		return nil, fmt.Errorf("what pods may use of the node: %w", err)
 	}
 	f.unreserved = f.enforced.Memory().Value()
 	if !slices.Contains(k.EnforceNodeAllocatable, enforcePods) {
-		if f.enforced, err = node.Enforced(capacity, node.Reserved{}, roots); err != nil {
+		if f.enforced, err = machine.Enforced(capacity, machine.Reserved{}, roots); err != nil {
 			return nil, fmt.Errorf("what pods may use of the node: %w", err)
 		}
 	}
-	f.memory, f.swap = node.Memory(roots), node.Swap(roots)
+	f.memory, f.swap = machine.Memory(roots), machine.Swap(roots)
 	f.hugePages = hugePageSizes()
 	f.systemd = cgroups.SystemdRuns("")
 	f.admission = &admit.Node{
 		Name:                 cfg.NodeName,
-		Labels:               node.Labels(cfg.NodeName, cfg.NodeLabels),
+		Labels:               machine.Labels(cfg.NodeName, cfg.NodeLabels),
 		Unconfirmed:          joins(cfg),
 		Taints:               k.RegisterWithTaints,
 		OS:                   goruntime.GOOS,

@@ -14,8 +14,8 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/evict"
-	"github.com/tinylet/tinylet/agent/node"
-	"github.com/tinylet/tinylet/agent/nodestatus"
+	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/node/nodestatus"
 )
 
 // Periods of asking the runtime how it is. The one for a runtime that is not
@@ -49,7 +49,7 @@ type nodeInputs struct {
 	// shuttingDown says that the pods are being ended.
 	shuttingDown func() bool
 
-	machine  node.Facts
+	machine  machine.Facts
 	capacity v1.ResourceList
 
 	mu       sync.Mutex
@@ -70,8 +70,8 @@ var declaredFeatures = []string{
 func newNodeInputs(cfg *config.Config, rt container.Runtime, facts *nodeFacts) *nodeInputs {
 	return &nodeInputs{
 		cfg: cfg, runtime: rt, facts: facts,
-		machine:  node.ReadFacts(node.Roots{}),
-		capacity: node.Capacity(node.Roots{Storage: cfg.Paths.Root}, cfg.Kubelet.MaxPods),
+		machine:  machine.ReadFacts(machine.Roots{}),
+		capacity: machine.Capacity(machine.Roots{Storage: cfg.Paths.Root}, cfg.Kubelet.MaxPods),
 	}
 }
 

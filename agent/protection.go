@@ -8,7 +8,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/cri"
-	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/protect"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -29,7 +29,7 @@ func newProtection(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *pr
 		return nil
 	}
 	p := &protection{log: log, Config: protect.Config{
-		Tree: tree, Memory: node.Memory(node.Roots{}), OOMScoreAdj: int(*cfg.Kubelet.OOMScoreAdj),
+		Tree: tree, Memory: machine.Memory(machine.Roots{}), OOMScoreAdj: int(*cfg.Kubelet.OOMScoreAdj),
 		Unit: func(path string, r cgroups.Resources) error {
 			units := tree.NewSlices("")
 			defer units.Close()

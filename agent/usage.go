@@ -9,7 +9,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
@@ -23,7 +23,7 @@ func (f *figures) usage(ctx context.Context) (*local.Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	load, err := node.ReadLoad(node.Roots{}, time.Now())
+	load, err := machine.ReadLoad(machine.Roots{}, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/shutdown"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
 )

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
-	"github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 )
 
 const agentExamples = `  # Run the pods whose manifests are in a folder.
@@ -109,7 +109,7 @@ func flagsTopic(all *pflag.FlagSet) *cobra.Command {
 func (p *program) agent(cmd *cobra.Command, flags *config.Flags) error {
 	// The end of whatever reads the log must not end the node.
 	signal.Ignore(syscall.SIGPIPE)
-	cfg, warnings, err := flags.Load(node.Memory(node.Roots{}))
+	cfg, warnings, err := flags.Load(machine.Memory(machine.Roots{}))
 	if err != nil {
 		return fmt.Errorf("load configuration: %w", err)
 	}

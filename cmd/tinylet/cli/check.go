@@ -17,7 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/evict"
-	machine "github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 )
 
 // CheckDocument is what check -o json prints.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tinylet/tinylet/agent/config"
-	machine "github.com/tinylet/tinylet/agent/node"
+	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/source/offline"
 )
 

@@ -1,0 +1,65 @@
+package machine
+
+import (
+	"path/filepath"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxOSImage bounds the distribution's name, in bytes.
+const maxOSImage = 256
+
+// osImage is what the distribution calls itself: PRETTY_NAME of os-release,
+// Linux where a file is there that does not tell, and "" without a file
+// (os-release(5), and getOperatingSystem in cadvisor's
+// machine/operatingsystem_unix.go).
+func osImage(r Roots) string {
+	text := readSmall(filepath.Join(r.root(), "etc/os-release"))
+	if text == "" {
+		text = readSmall(filepath.Join(r.root(), "usr/lib/os-release"))
+	}
+	if text == "" {
+		return ""
+	}
+	if name := prettyName(text); name != "" {
+		return name
+	}
+	return "Linux"
+}
+
+// prettyName is the first PRETTY_NAME in the text of an os-release file, or ""
+// if there is none that people can read.
+func prettyName(text string) string {
+	for line := range strings.Lines(text) {
+		value, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME=")
+		if !ok {
+			continue
+		}
+		name := strings.TrimSpace(unquote(value))
+		if len(name) > maxOSImage || !utf8.ValidString(name) || strings.ContainsFunc(name, unreadable) {
+			return ""
+		}
+		return name
+	}
+	return ""
+}
+
+func unreadable(c rune) bool { return !unicode.IsPrint(c) }
+
+// unquote takes the quotes off a value, and the backslashes that a shell
+// would take off within double quotes.
+func unquote(value string) string {
+	if len(value) < 2 || value[0] != value[len(value)-1] {
+		return value
+	}
+	switch inner := value[1 : len(value)-1]; value[0] {
+	case '\'':
+		return inner
+	case '"':
+		return shellQuoted.Replace(inner)
+	}
+	return value
+}
+
+var shellQuoted = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\$`, `$`, "\\`", "`")

@@ -1,0 +1,74 @@
+package machine
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// storage is the size in bytes of the file system that holds dir, or of the
+// nearest folder above it that exists; 0 if that cannot be told.
+func storage(dir string) int64 {
+	if dir == "" {
+		return 0
+	}
+	for {
+		var fs unix.Statfs_t
+		err := unix.Statfs(dir, &fs)
+		if err == nil {
+			return int64(fs.Blocks) * int64(fs.Bsize)
+		}
+		above := filepath.Dir(dir)
+		if err != unix.ENOENT || above == dir {
+			return 0
+		}
+		dir = above
+	}
+}
+
+const hugePageFolder = "kernel/mm/hugepages"
+
+// hugePages are the pages that are set aside, by their size, in bytes
+// (Documentation/admin-guide/mm/hugetlbpage.rst of Linux). A size of which
+// there are none is listed with zero.
+func hugePages(r Roots) v1.ResourceList {
+	list := v1.ResourceList{}
+	for _, kb := range pageSizes(r) {
+		folder := filepath.Join(r.sys(), hugePageFolder, "hugepages-"+strconv.FormatInt(kb, 10)+"kB")
+		data, err := os.ReadFile(filepath.Join(folder, "nr_hugepages"))
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
+		if err != nil || n < 0 || n > 1<<62/(kb<<10) {
+			continue
+		}
+		size := resource.NewQuantity(kb<<10, resource.BinarySI)
+		list[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*(kb<<10), resource.BinarySI)
+	}
+	return list
+}
+
+// pageSizes are the sizes of huge pages in kilobytes that the kernel knows.
+func pageSizes(r Roots) []int64 {
+	entries, err := os.ReadDir(filepath.Join(r.sys(), hugePageFolder))
+	if err != nil {
+		return nil
+	}
+	var sizes []int64
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		text, ok2 := strings.CutSuffix(text, "kB")
+		kb, err := strconv.ParseInt(text, 10, 64)
+		if ok && ok2 && err == nil && kb > 0 && kb < 1<<40 {
+			sizes = append(sizes, kb)
+		}
+	}
+	return sizes
+}

@@ -1,0 +1,71 @@
+package nodestatus
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tinylet/tinylet/agent/node/machine"
+)
+
+// resources fills in capacity and allocatable (MachineInfo in
+// pkg/kubelet/nodestatus/setters.go). Resources that others advertise on the
+// node stay. With an error, allocatable is as it was.
+func resources(s *v1.NodeStatus, in *Inputs) error {
+	k := &in.Config.Kubelet
+	capacity := make(v1.ResourceList)
+	maps.Copy(capacity, s.Capacity)
+	for name, q := range in.Capacity {
+		if name == v1.ResourceEphemeralStorage && !isolatesStorage(in) {
+			continue
+		}
+		capacity[name] = q.DeepCopy()
+	}
+	capacity[v1.ResourcePods] = *resource.NewQuantity(maxPods(in, capacity[v1.ResourceCPU]), resource.DecimalSI)
+	s.Capacity = capacity
+
+	computed, err := machine.Allocatable(capacity, machine.Reserved{Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard})
+	if err != nil {
+		return fmt.Errorf("what pods may use of the node: %w", err)
+	}
+	for name, q := range s.Allocatable {
+		if _, ok := computed[name]; !ok && !isExtended(name) {
+			computed[name] = q
+		}
+	}
+	s.Allocatable = computed
+	return nil
+}
+
+func isolatesStorage(in *Inputs) bool {
+	isolation := in.Config.Kubelet.LocalStorageCapacityIsolation
+	return isolation == nil || *isolation
+}
+
+// maxPods is maxPods, or less if podsPerCore says so.
+func maxPods(in *Inputs, cores resource.Quantity) int64 {
+	most := int64(in.Config.Kubelet.MaxPods)
+	if perCore := int64(in.Config.Kubelet.PodsPerCore); perCore > 0 {
+		return min(cores.Value()*perCore, most)
+	}
+	return most
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// isExtended says whether a resource is of somebody else than Kubernetes
+// (IsExtendedResourceName in pkg/apis/core/v1/helper).
+func isExtended(name v1.ResourceName) bool {
+	text := string(name)
+	if !strings.Contains(text, "/") || strings.Contains(text, v1.ResourceDefaultNamespacePrefix) ||
+		strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix) {
+		return false
+	}
+	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+text)) == 0
+}

@@ -1,0 +1,88 @@
+package registration
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/node/nodestatus"
+)
+
+// renew keeps the node's lease until ctx ends.
+func (r *Registrar) renew(ctx context.Context) {
+	period := r.cfg.Renew
+	if period == 0 {
+		period = r.cfg.Lease / 4
+	}
+	said := r.outage("the node's lease")
+	// A failure is tried again well before the lease runs out.
+	backoff := apiclient.Backoff{First: period / 10, Max: period}
+	var held *coordinationv1.Lease // as the server has it, nil if that is not known
+	renewed := time.Now()          // when the last attempt that succeeded began
+	for {
+		began := time.Now()
+		again := r.cfg.Recovered.Next()
+		var err error
+		held, err = r.renewOnce(ctx, held)
+		if gaveUp(ctx, err) {
+			return
+		}
+		said.Note(err)
+		if err != nil {
+			if !backoff.Wait(ctx, again) {
+				return
+			}
+			continue
+		}
+		// An answer may be late: the server had the one renewal after its
+		// attempt began, and the other before its answer came.
+		if time.Since(renewed) > r.cfg.Lease {
+			fill(r.news) // the node controller may have called the node unknown
+		}
+		renewed = began
+		backoff.Reset()
+		if !pause(ctx, jitter(period)) {
+			return
+		}
+	}
+}
+
+// renewOnce renews the lease by a patch of the one that the server has, which
+// is asked for first if it is not known. It answers the lease as it then is;
+// nil if the next attempt has to ask again.
+func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Lease)
+	defer cancel()
+	wanted := nodestatus.Lease(r.cfg.NodeName, r.UID(), r.cfg.NodeName, int32(r.cfg.Lease/time.Second), time.Now())
+	if held == nil {
+		held = new(coordinationv1.Lease)
+		err := r.cfg.API.Get(ctx, apiclient.Leases, v1.NamespaceNodeLease, r.cfg.NodeName, held)
+		if apierrors.IsNotFound(err) {
+			err = r.cfg.API.Create(ctx, apiclient.Leases, v1.NamespaceNodeLease, "", "", wanted, held)
+			if err == nil {
+				return held, nil
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	patch, err := nodestatus.LeasePatch(held, wanted)
+	if err != nil {
+		return nil, err
+	}
+	var got coordinationv1.Lease
+	err = r.cfg.API.Patch(ctx, apiclient.Leases, v1.NamespaceNodeLease, r.cfg.NodeName, "", types.MergePatchType, patch, &got)
+	switch {
+	case err == nil:
+		return &got, nil
+	case apierrors.IsNotFound(err):
+		return nil, err // deleted: create it anew
+	}
+	return held, err
+}

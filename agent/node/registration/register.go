@@ -1,0 +1,117 @@
+package registration
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/node/nodestatus"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// register tries until the node is registered, and says whether it is: false
+// means that ctx has ended.
+func (r *Registrar) register(ctx context.Context) bool {
+	r.tell([]nodestatus.Event{nodestatus.Starting()})
+	said := r.outage("registering the node")
+	var backoff apiclient.Backoff
+	for {
+		again := r.cfg.Recovered.Next()
+		err := r.tryRegister(ctx)
+		if gaveUp(ctx, err) {
+			return false
+		}
+		said.Note(err)
+		if err == nil {
+			r.cfg.Log.Info("node is registered", "node", r.cfg.NodeName, "uid", r.UID())
+			return true
+		}
+		if !backoff.Wait(ctx, again) {
+			return false
+		}
+	}
+}
+
+func (r *Registrar) tryRegister(ctx context.Context) error {
+	if !r.cfg.Register {
+		return r.read(ctx)
+	}
+	r.looked()
+	initial, err := nodestatus.Initial(r.cfg.Inputs(ctx))
+	if err != nil {
+		r.cfg.Log.Warn("a part of what the node is could not be found out", "error", err)
+	}
+	var created v1.Node
+	err = r.cfg.API.Create(ctx, apiclient.Nodes, "", "", "", initial, &created)
+	switch {
+	case err == nil:
+		r.keep(&created)
+		r.tell(nodestatus.Events(nil, &created))
+		return nil
+	case !apierrors.IsAlreadyExists(err):
+		return err
+	}
+	if err := r.read(ctx); err != nil {
+		return err
+	}
+	before := r.Node()
+	wanted, changed := nodestatus.Reconcile(before, initial)
+	if !changed {
+		return nil
+	}
+	return r.patch(ctx, before, wanted)
+}
+
+// refreshLimit is for one read of the node on a slow link.
+const refreshLimit = 20 * time.Second
+
+// Refresh reads the node anew, and tells Registered of it. It blocks on the
+// network.
+func (r *Registrar) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
+	defer cancel()
+	return r.read(ctx)
+}
+
+// read asks for the node.
+func (r *Registrar) read(ctx context.Context) error {
+	var n v1.Node
+	if err := r.cfg.API.Get(ctx, apiclient.Nodes, "", r.cfg.NodeName, &n); err != nil {
+		return err
+	}
+	r.keep(&n)
+	return nil
+}
+
+// patch makes the server's node, which is before, into after.
+func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
+	patch, err := nodestatus.Patch(before, after)
+	if err != nil || patch == nil {
+		return err
+	}
+	var got v1.Node
+	if err := r.cfg.API.Patch(ctx, apiclient.Nodes, "", r.cfg.NodeName, "status", types.StrategicMergePatchType, patch, &got); err != nil {
+		return err
+	}
+	if got.UID != before.UID {
+		return fmt.Errorf("node %q was replaced by another of its name", r.cfg.NodeName)
+	}
+	r.keep(&got)
+	return nil
+}
+
+// tell records what happened to the node.
+func (r *Registrar) tell(events []nodestatus.Event) {
+	for _, e := range events {
+		if e.Type == v1.EventTypeWarning {
+			r.cfg.Events.Warning(pod.Ref{}, e.Reason, e.Message)
+		} else {
+			r.cfg.Events.Normal(pod.Ref{}, e.Reason, e.Message)
+		}
+	}
+}

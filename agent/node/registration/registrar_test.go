@@ -1,0 +1,622 @@
+package registration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/node/nodestatus"
+	"github.com/tinylet/tinylet/agent/pod/event"
+)
+
+const name = "gateway-7"
+
+// fakeAPI is an API server with one node and one lease.
+type fakeAPI struct {
+	mu    sync.Mutex
+	node  *v1.Node
+	lease *coordinationv1.Lease
+	uid   int
+	fail  error // of every request while set
+	lost  bool  // the request is done, and its answer is lost
+	calls map[string]int
+
+	noDelete error // of requests to delete
+
+	there, back atomic.Int64 // ns that renewals of the lease take to the server, and their answers
+}
+
+var errLink = errors.New("no route to host")
+
+func (f *fakeAPI) call(ctx context.Context, what string) error {
+	if f.calls == nil {
+		f.calls = make(map[string]int)
+	}
+	f.calls[what]++
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return f.fail
+}
+
+func (f *fakeAPI) answered() error {
+	if f.lost {
+		return errLink
+	}
+	return nil
+}
+
+func (f *fakeAPI) Get(ctx context.Context, r apiclient.Resource, _, name string, into runtime.Object) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call(ctx, "get "+r.String()); err != nil {
+		return err
+	}
+	switch into := into.(type) {
+	case *v1.Node:
+		if f.node == nil {
+			return notFound(name)
+		}
+		f.node.DeepCopyInto(into)
+	case *coordinationv1.Lease:
+		if f.lease == nil {
+			return notFound(name)
+		}
+		f.lease.DeepCopyInto(into)
+	}
+	return f.answered()
+}
+
+func (f *fakeAPI) Create(ctx context.Context, r apiclient.Resource, _, _, _ string, object, into runtime.Object) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call(ctx, "create "+r.String()); err != nil {
+		return err
+	}
+	f.uid++
+	switch object := object.(type) {
+	case *v1.Node:
+		if f.node != nil {
+			return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "nodes"}, name)
+		}
+		f.node = object.DeepCopy()
+		f.node.UID = types.UID("uid-" + string(rune('0'+f.uid)))
+		f.node.DeepCopyInto(into.(*v1.Node))
+	case *coordinationv1.Lease:
+		f.lease = object.DeepCopy()
+		f.lease.DeepCopyInto(into.(*coordinationv1.Lease))
+	}
+	return f.answered()
+}
+
+func (f *fakeAPI) Patch(ctx context.Context, r apiclient.Resource, _, name, subresource string, _ types.PatchType, patch []byte, into runtime.Object) error {
+	if r == apiclient.Leases {
+		time.Sleep(time.Duration(f.there.Load()))
+		defer func() { time.Sleep(time.Duration(f.back.Load())) }()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call(ctx, strings.TrimSuffix("patch "+r.String()+"/"+subresource, "/")); err != nil {
+		return err
+	}
+	switch into := into.(type) {
+	case *v1.Node:
+		if f.node == nil {
+			return notFound(name)
+		}
+		if err := mergeNode(f.node, patch); err != nil {
+			return err
+		}
+		f.node.DeepCopyInto(into)
+	case *coordinationv1.Lease:
+		if f.lease == nil {
+			return notFound(name)
+		}
+		if err := json.Unmarshal(patch, f.lease); err != nil {
+			return err
+		}
+		f.lease.DeepCopyInto(into)
+	}
+	return f.answered()
+}
+
+func (f *fakeAPI) Delete(ctx context.Context, r apiclient.Resource, _, _ string, _ metav1.DeleteOptions) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call(ctx, "delete "+r.String()); err != nil {
+		return err
+	}
+	return f.noDelete
+}
+
+// mergeNode applies a patch as an API server does: conditions merge by type.
+func mergeNode(n *v1.Node, patch []byte) error {
+	var raw struct {
+		Metadata struct {
+			Annotations map[string]*string `json:"annotations"`
+		} `json:"metadata"`
+		Status struct {
+			Conditions []json.RawMessage `json:"conditions"`
+		} `json:"status"`
+	}
+	conditions := n.Status.Conditions
+	n.Status.Conditions = nil
+	if err := errors.Join(json.Unmarshal(patch, n), json.Unmarshal(patch, &raw)); err != nil {
+		return err
+	}
+	for key, value := range raw.Metadata.Annotations {
+		if value == nil {
+			delete(n.Annotations, key)
+		}
+	}
+	for i, c := range n.Status.Conditions {
+		at := slices.IndexFunc(conditions, func(old v1.NodeCondition) bool { return old.Type == c.Type })
+		if at < 0 {
+			conditions = append(conditions, c)
+		} else if err := json.Unmarshal(raw.Status.Conditions[i], &conditions[at]); err != nil {
+			return err
+		}
+	}
+	n.Status.Conditions = conditions
+	return nil
+}
+
+func notFound(name string) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)
+}
+
+// lab is a registrar before a fake API server.
+type lab struct {
+	*testing.T
+	api    *fakeAPI
+	config Config
+	r      *Registrar
+	events *event.Recorder
+
+	mu     sync.Mutex
+	inputs nodestatus.Inputs
+}
+
+func inputs() nodestatus.Inputs {
+	kubelet, own := config.Default()
+	return nodestatus.Inputs{
+		Config:  &config.Config{Kubelet: kubelet, Tinylet: own, NodeName: name},
+		Machine: machine.Facts{MachineID: "8f0e7a3c1b2d4e5f90a1b2c3d4e5f607", BootID: "one"},
+		Capacity: v1.ResourceList{
+			"cpu": resource.MustParse("4"), "memory": resource.MustParse("498692Ki"),
+			"ephemeral-storage": resource.MustParse("1000Mi"), "pods": resource.MustParse("110"),
+		},
+		HostIPs:        []netip.Addr{netip.MustParseAddr("192.168.1.20")},
+		DefaultIPs:     []netip.Addr{netip.MustParseAddr("192.168.1.20")},
+		RuntimeVersion: &runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v2.4.2"},
+		RuntimeStatus:  &runtimeapi.StatusResponse{},
+		Images:         []*runtimeapi.Image{},
+	}
+}
+
+// run gives test a running registrar in a bubble of virtual time.
+func run(t *testing.T, prepare func(*lab), test func(*lab)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lab{T: t, api: &fakeAPI{}, events: event.NewRecorder(slog.New(slog.DiscardHandler)), inputs: inputs()}
+		l.config = Config{
+			API: l.api, NodeName: name, Register: true,
+			Inputs: func(context.Context) *nodestatus.Inputs {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				in := l.inputs
+				in.Now = time.Now()
+				return &in
+			},
+			Look: 10 * time.Second, Report: 5 * time.Minute, Lease: 40 * time.Second,
+			Events: l.events, Log: slog.New(slog.DiscardHandler),
+		}
+		if prepare != nil {
+			prepare(l)
+		}
+		l.r = New(l.config)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.r.Run(ctx) }()
+		test(l)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v, want its context's end", err)
+		}
+	})
+}
+
+func (l *lab) change(f func(*nodestatus.Inputs)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(&l.inputs)
+}
+
+// calls lets d pass and answers which requests were made meanwhile.
+func (l *lab) calls(d time.Duration) map[string]int {
+	l.api.mu.Lock()
+	l.api.calls = nil
+	l.api.mu.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	l.api.mu.Lock()
+	defer l.api.mu.Unlock()
+	return l.api.calls
+}
+
+func (l *lab) ready() v1.ConditionStatus {
+	l.Helper()
+	synctest.Wait()
+	l.api.mu.Lock()
+	defer l.api.mu.Unlock()
+	if l.api.node == nil {
+		l.Fatal("there is no node")
+	}
+	for _, c := range l.api.node.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+func (l *lab) set(err error, lost bool) {
+	l.api.mu.Lock()
+	defer l.api.mu.Unlock()
+	l.api.fail, l.api.lost = err, lost
+}
+
+func (l *lab) told(reason string) int {
+	n := 0
+	for _, e := range l.events.Recent() {
+		if e.Reason == reason {
+			n += e.Count
+		}
+	}
+	return n
+}
+
+func TestRegistersAndStaysQuiet(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		if n := l.calls(time.Second); n["create nodes"] != 1 || n["create leases"] != 1 || n["get nodes"] > 1 {
+			t.Errorf("requests at the start %v", n)
+		}
+		if l.ready() != v1.ConditionTrue || l.r.UID() != l.api.node.UID {
+			t.Errorf("ready %s, uid %q", l.ready(), l.r.UID())
+		}
+		if owner := l.api.lease.OwnerReferences; len(owner) != 1 || owner[0].UID != l.api.node.UID {
+			t.Errorf("owner of the lease %v", owner)
+		}
+		n := l.calls(time.Hour)
+		if renewals := n["patch leases"]; renewals < 345 || renewals > 375 {
+			t.Errorf("%d renewals in an hour, want one each 10 s", renewals)
+		}
+		if reports := n["patch nodes/status"]; reports < 11 || reports > 13 {
+			t.Errorf("%d reports in an hour, want one each 5 min", reports)
+		}
+		if others := len(n); others != 2 {
+			t.Errorf("requests of an hour: %v", n)
+		}
+		if l.told("Starting") != 1 || l.told("NodeReady") > 1 {
+			t.Errorf("events %v", l.events.Recent())
+		}
+	})
+}
+
+func TestRegisteredAlready(t *testing.T) {
+	run(t, func(l *lab) {
+		n := &v1.Node{}
+		n.Name, n.UID = name, "before"
+		n.Labels = map[string]string{"mine": "yes", v1.LabelHostname: "wrong"}
+		n.Spec.Taints = []v1.Taint{{Key: "mine"}}
+		l.api.node = n
+	}, func(l *lab) {
+		l.calls(time.Second)
+		got := l.api.node
+		if l.r.UID() != "before" || got.Labels["mine"] != "yes" || got.Labels[v1.LabelHostname] != name || len(got.Spec.Taints) != 1 || l.ready() != v1.ConditionTrue {
+			t.Errorf("node %+v", got)
+		}
+	})
+}
+
+func TestSomebodyElseRegisters(t *testing.T) {
+	run(t, func(l *lab) { l.config.Register = false }, func(l *lab) {
+		l.calls(time.Minute)
+		if l.api.node != nil {
+			t.Fatal("the node was created")
+		}
+		l.api.mu.Lock()
+		l.api.node = &v1.Node{}
+		l.api.node.Name, l.api.node.UID = name, "theirs"
+		l.api.mu.Unlock()
+		l.calls(time.Minute)
+		if l.ready() != v1.ConditionTrue {
+			t.Error("the node is not reported")
+		}
+	})
+}
+
+func TestChangesAreReportedAtOnce(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.change(func(in *nodestatus.Inputs) { in.Problems = []string{nodestatus.ProblemRuntimeDown} })
+		l.r.Look()
+		if l.ready() != v1.ConditionFalse {
+			t.Error("a change that was announced is not reported at once")
+		}
+		l.change(func(in *nodestatus.Inputs) { in.Problems = nil })
+		time.Sleep(11 * time.Second)
+		if l.ready() != v1.ConditionTrue {
+			t.Error("a change that was not announced is not reported by the next look")
+		}
+		if l.told("NodeNotReady") != 1 || l.told("NodeReady") == 0 {
+			t.Errorf("events %v", l.events.Recent())
+		}
+	})
+}
+
+func TestOutage(t *testing.T) {
+	run(t, func(l *lab) { l.set(errLink, false) }, func(l *lab) {
+		if n := l.calls(10 * time.Minute); n["create nodes"] < 15 || n["create nodes"] > 60 || n["patch leases"] != 0 {
+			t.Errorf("requests while the server is away %v", n)
+		}
+		l.set(nil, false)
+		time.Sleep(31 * time.Second)
+		if l.ready() != v1.ConditionTrue {
+			t.Error("not registered once the server is there")
+		}
+		l.set(errLink, false)
+		time.Sleep(time.Hour)
+		// The node controller does this while no lease is renewed.
+		l.api.mu.Lock()
+		for i := range l.api.node.Status.Conditions {
+			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
+		}
+		l.api.mu.Unlock()
+		l.set(nil, false)
+		time.Sleep(12 * time.Second)
+		if l.ready() != v1.ConditionTrue {
+			t.Error("the node stays unknown after the outage")
+		}
+	})
+}
+
+// The node controller calls the node unknown when no lease came for 40 s; the
+// local look sees no difference then.
+func TestLeaseLateForTheController(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		time.Sleep(time.Second)
+		l.set(errLink, false)
+		time.Sleep(time.Minute)
+		l.api.mu.Lock()
+		for i := range l.api.node.Status.Conditions {
+			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
+		}
+		l.api.mu.Unlock()
+		l.set(nil, false)
+		time.Sleep(11 * time.Second)
+		if l.ready() != v1.ConditionTrue {
+			t.Error("the node stays unknown until the next report")
+		}
+	})
+}
+
+// Nobody tells of what others change: the answer to the next report does.
+func TestChangesOfOthers(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.api.mu.Lock()
+		for i := range l.api.node.Status.Conditions {
+			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
+		}
+		l.api.node.Spec.Taints = []v1.Taint{{Key: "theirs"}}
+		l.api.mu.Unlock()
+		time.Sleep(6 * time.Minute)
+		if l.ready() != v1.ConditionTrue || len(l.r.Node().Spec.Taints) != 1 {
+			t.Errorf("ready %s, taints %v", l.ready(), l.r.Node().Spec.Taints)
+		}
+	})
+}
+
+// A node of the same name that somebody made anew is read, and reported.
+func TestNodeReplaced(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.api.mu.Lock()
+		l.api.node = &v1.Node{}
+		l.api.node.Name, l.api.node.UID = name, "another"
+		l.api.mu.Unlock()
+		time.Sleep(7 * time.Minute)
+		if l.ready() != v1.ConditionTrue || l.r.UID() != "another" {
+			t.Errorf("ready %s, uid %q", l.ready(), l.r.UID())
+		}
+	})
+}
+
+// The server had one renewal early and the next one late, although the answers
+// came in a time that is short enough.
+func TestLeaseWhoseAnswerWasLate(t *testing.T) {
+	run(t, metered, func(l *lab) {
+		time.Sleep(time.Second)
+		l.api.back.Store(int64(20 * time.Second))
+		time.Sleep(30 * time.Second) // a renewal is done and not answered
+		l.api.back.Store(0)
+		l.api.there.Store(int64(10 * time.Second))
+		time.Sleep(42 * time.Second) // the next one is on its way
+		l.api.mu.Lock()
+		for i := range l.api.node.Status.Conditions {
+			l.api.node.Status.Conditions[i].Status = v1.ConditionUnknown
+		}
+		l.api.mu.Unlock()
+		l.api.there.Store(0)
+		time.Sleep(30 * time.Second)
+		if l.ready() != v1.ConditionTrue {
+			t.Error("the node stays unknown until the next report")
+		}
+	})
+}
+
+// metered is the pace of a node whose every byte costs.
+func metered(l *lab) {
+	l.config.Report, l.config.Lease, l.config.Renew = 15*time.Minute, 50*time.Second, 25*time.Second
+}
+
+func TestMeteredStaysQuieter(t *testing.T) {
+	run(t, metered, func(l *lab) {
+		l.calls(time.Second)
+		if seconds := l.api.lease.Spec.LeaseDurationSeconds; seconds == nil || *seconds != 50 {
+			t.Errorf("the lease lasts %v s", seconds)
+		}
+		n := l.calls(time.Hour)
+		if renewals := n["patch leases"]; renewals < 138 || renewals > 150 {
+			t.Errorf("%d renewals in an hour, want one each 25 s", renewals)
+		}
+		if reports := n["patch nodes/status"]; reports < 3 || reports > 5 {
+			t.Errorf("%d reports in an hour, want one each 15 min", reports)
+		}
+		if others := len(n); others != 2 {
+			t.Errorf("requests of an hour: %v", n)
+		}
+	})
+}
+
+// One renewal may get lost, and the node is not called unknown.
+func TestMeteredSurvivesALostRenewal(t *testing.T) {
+	run(t, metered, func(l *lab) {
+		time.Sleep(time.Second)
+		renewed := func() time.Time {
+			l.api.mu.Lock()
+			defer l.api.mu.Unlock()
+			return l.api.lease.Spec.RenewTime.Time
+		}
+		for range 20 {
+			last := renewed()
+			for renewed().Equal(last) {
+				time.Sleep(time.Second / 10)
+			}
+			last = renewed()
+			time.Sleep(20 * time.Second)
+			l.api.there.Store(int64(10 * time.Second)) // until the connection breaks off
+			l.set(errLink, false)
+			for range 2 { // until the attempt has failed
+				time.Sleep(8 * time.Second)
+			}
+			l.api.there.Store(0)
+			l.set(nil, false)
+			for renewed().Equal(last) {
+				time.Sleep(time.Second / 10)
+			}
+			if gap := renewed().Sub(last); gap < 30*time.Second || gap > 45*time.Second {
+				t.Errorf("renewed after %v", gap)
+			}
+		}
+	})
+}
+
+func TestLostAnswers(t *testing.T) {
+	run(t, func(l *lab) { l.set(nil, true) }, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.set(nil, false)
+		time.Sleep(31 * time.Second)
+		if l.ready() != v1.ConditionTrue || l.api.uid < 1 || l.r.UID() != l.api.node.UID {
+			t.Errorf("ready %s, uid %q", l.ready(), l.r.UID())
+		}
+	})
+}
+
+func TestLeaseDeletedComesBack(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.api.mu.Lock()
+		l.api.lease = nil
+		l.api.mu.Unlock()
+		time.Sleep(25 * time.Second)
+		l.api.mu.Lock()
+		defer l.api.mu.Unlock()
+		if l.api.lease == nil {
+			t.Error("no lease")
+		}
+	})
+}
+
+func TestNodeDeletedStaysDeleted(t *testing.T) {
+	run(t, nil, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.api.mu.Lock()
+		l.api.node = nil
+		l.api.mu.Unlock()
+		if n := l.calls(time.Hour); n["create nodes"] != 0 || n["get nodes"] > 250 {
+			t.Errorf("requests after the node was deleted: %v", n)
+		}
+	})
+}
+
+// TestRecovery has somebody else hear from the server first.
+func TestRecovery(t *testing.T) {
+	back := make(chan struct{})
+	run(t, func(l *lab) {
+		back = make(chan struct{}) // of the bubble
+		l.config.Lease = 10 * time.Minute
+		l.config.Recovered = func() <-chan struct{} {
+			select {
+			case <-back:
+				return nil
+			default:
+				return back
+			}
+		}
+	}, func(l *lab) {
+		time.Sleep(time.Minute)
+		l.set(errLink, false)
+		l.change(func(in *nodestatus.Inputs) { in.Problems = []string{nodestatus.ProblemRuntimeDown} })
+		time.Sleep(30 * time.Minute)
+		l.set(nil, false)
+		close(back)
+		calls := l.calls(time.Second)
+		if calls["patch leases"] != 1 || calls["patch nodes/status"] == 0 {
+			l.Errorf("requests a second after the outage: %v", calls)
+		}
+		// Nothing of it is left to make haste.
+		if calls := l.calls(30 * time.Second); calls["patch leases"] != 0 || calls["get nodes"] != 0 {
+			l.Errorf("requests later: %v", calls)
+		}
+	})
+}
+
+func TestRegistersWithARecovery(t *testing.T) {
+	var back chan struct{}
+	run(t, func(l *lab) {
+		back = make(chan struct{})
+		l.api.fail = errLink
+		l.config.Recovered = func() <-chan struct{} { return back }
+	}, func(l *lab) {
+		time.Sleep(time.Hour)
+		l.set(nil, false)
+		close(back)
+		if calls := l.calls(time.Second); calls["create nodes"] != 1 {
+			l.Errorf("requests a second after the outage: %v", calls)
+		}
+	})
+}

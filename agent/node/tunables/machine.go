@@ -1,0 +1,127 @@
+// Package tunables sets what a node demands of its machine, as a kubelet does:
+// the kernel parameters of protectKernelDefaults and the limit of open files. It also
+// reads whether swap is on.
+package tunables
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// parameter is a kernel parameter and the value that a kubelet wants
+// (pkg/kubelet/cm/container_manager_linux.go: setupKernelTunables).
+type parameter struct {
+	name string
+	want int
+}
+
+// Memory is overcommitted, since cgroups limit pods, and a large process must
+// be able to fork. When it runs out, a process ends and not the machine, and a
+// machine whose kernel has failed comes back after 10 s. Each container takes a
+// key of its user; the kernel's limits are lower than a node's containers.
+var parameters = []parameter{
+	{"vm.overcommit_memory", 1},
+	{"vm.panic_on_oom", 0},
+	{"kernel.panic", 10},
+	{"kernel.panic_on_oops", 1},
+	{"kernel.keys.root_maxkeys", 1_000_000},
+	{"kernel.keys.root_maxbytes", 25_000_000},
+}
+
+// fileMode is for parameters that are written; they exist.
+const fileMode fs.FileMode = 0o644
+
+func (p *parameter) path(proc string) string {
+	return filepath.Join(proc, "sys", strings.ReplaceAll(p.name, ".", "/"))
+}
+
+func (p *parameter) read(proc string) (int, error) {
+	text, err := os.ReadFile(p.path(proc))
+	if err != nil {
+		return 0, fmt.Errorf("read kernel parameter %s: %w", p.name, err)
+	}
+	value, err := strconv.Atoi(string(bytes.TrimSpace(text)))
+	if err != nil {
+		return 0, fmt.Errorf("read kernel parameter %s: %w", p.name, err)
+	}
+	return value, nil
+}
+
+// Check fails with every parameter that differs from what a node demands, and
+// changes nothing. proc is where proc(5) is mounted.
+func Check(proc string) error {
+	var errs []error
+	for _, p := range parameters {
+		switch value, err := p.read(proc); {
+		case err != nil:
+			errs = append(errs, err)
+		case value != p.want:
+			errs = append(errs, fmt.Errorf("kernel parameter %s is %d: set it to %d with sysctl -w and in /etc/sysctl.d, or set protectKernelDefaults to false", p.name, value, p.want))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Set sets every parameter that differs. It goes on after an error; all of
+// them are in its own.
+func Set(proc string, log *slog.Logger) error {
+	var errs []error
+	for _, p := range parameters {
+		value, err := p.read(proc)
+		if err == nil && value != p.want {
+			if err = os.WriteFile(p.path(proc), []byte(strconv.Itoa(p.want)), fileMode); err != nil {
+				err = fmt.Errorf("set kernel parameter %s from %d to %d: %w", p.name, value, p.want, err)
+			} else {
+				log.Info("kernel parameter is set", "name", p.name, "value", p.want, "before", value)
+			}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// SwapOn reports whether any swap is in use (proc_swaps(5): a line for each
+// below the heading).
+func SwapOn(proc string) (bool, error) {
+	text, err := os.ReadFile(filepath.Join(proc, "swaps"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // a kernel without swap
+	}
+	if err != nil {
+		return false, fmt.Errorf("read whether swap is on: %w", err)
+	}
+	return bytes.Count(bytes.TrimSpace(text), []byte("\n")) > 0, nil
+}
+
+// OpenFiles lets this process open so many files, and never fewer than before.
+func OpenFiles(count uint64) error {
+	var have unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
+		return fmt.Errorf("read the limit of open files: %w", err)
+	}
+	want := raised(have, count)
+	if want == have {
+		return nil
+	}
+	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &want)
+	if err == nil {
+		return nil
+	}
+	// The kernel allows no more than fs.nr_open, and only root more than it had.
+	want.Max = have.Max
+	want.Cur = max(have.Cur, min(want.Cur, want.Max))
+	return fmt.Errorf("set the limit of open files to %d: %w: it is %d", count, errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &want)), want.Cur)
+}
+
+func raised(have unix.Rlimit, count uint64) unix.Rlimit {
+	return unix.Rlimit{Cur: max(have.Cur, count), Max: max(have.Max, count)}
+}
