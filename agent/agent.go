@@ -23,14 +23,14 @@ import (
 	"github.com/tinylet/tinylet/agent/container/pleg"
 	"github.com/tinylet/tinylet/agent/container/preload"
 	"github.com/tinylet/tinylet/agent/container/reaper"
-	"github.com/tinylet/tinylet/agent/cpus"
-	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podsync"
 	"github.com/tinylet/tinylet/agent/probe"
+	"github.com/tinylet/tinylet/agent/resource/cpumanager"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/sdnotify"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/objects"
@@ -163,18 +163,18 @@ type parts struct {
 	probes  *probe.Manager
 	rotator *logrotate.Rotator
 	images  *image.GC
-	preload *preload.Preloader // nil without an importer
-	lost    *reaper.Finder     // nil without cgroups
-	poller  *cgroups.Poller    // nil without cgroups
-	cpus    *cpus.Manager      // nil where nobody has CPUs alone
-	cgroups *cgroupDriver      // nil without cgroups
-	network *network.Network   // nil where the host's is not touched
+	preload *preload.Preloader  // nil without an importer
+	lost    *reaper.Finder      // nil without cgroups
+	poller  *cgroups.Poller     // nil without cgroups
+	cpus    *cpumanager.Manager // nil where nobody has CPUs alone
+	cgroups *cgroupDriver       // nil without cgroups
+	network *network.Network    // nil where the host's is not touched
 	// networkTasks keep, or take away, what belongs to the pods' network.
 	networkTasks []task
 
 	evictions *evictions
 
-	disks   *disk.Meter
+	disks   *diskusage.Meter
 	streams *stream.Handler
 	nodeAPI *nodeAPI // nil where nobody may ask over the network
 }
@@ -191,7 +191,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	p.pleg = pleg.New(pleg.Config{Runtime: runtime, Log: log, Connected: func() { p.connected(guard) }})
 	p.runtime, _ = runtime.(teller)
 	p.wake = func(uid types.UID) { p.workers.Wake(uid) }
-	if err := cpus.Reserve(&cfg.Kubelet); err != nil {
+	if err := cpumanager.Reserve(&cfg.Kubelet); err != nil {
 		return nil, err
 	}
 	node, err := newNodeFacts(cfg, runtime, tree)

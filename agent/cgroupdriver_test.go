@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/evict"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -86,7 +86,7 @@ func TestRunningContainersHaveTheirCgroups(t *testing.T) {
 func TestNoSystemdIsAProblem(t *testing.T) {
 	n := &nodeInputs{
 		facts: told(t), shuttingDown: func() bool { return false }, problem: func() string { return "" },
-		under: func() evict.Conditions { return evict.Conditions{} },
+		under: func() policy.Conditions { return policy.Conditions{} },
 	}
 	n.cfg = n.facts.cfg
 	for _, row := range []struct {

@@ -6,25 +6,25 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/cpus"
+	"github.com/tinylet/tinylet/agent/resource/cpumanager"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
 // assembleCPUs makes the owner of the node's CPUs; with the policy none there
 // is none.
 func (p *parts) assembleCPUs(cfg *config.Config, rt container.Runtime, tree *cgroups.Tree, node *nodeFacts, log *slog.Logger) (err error) {
-	p.cpus, err = cpus.New(cpus.Config{
+	p.cpus, err = cpumanager.New(cpumanager.Config{
 		Kubelet: &cfg.Kubelet, File: filepath.Join(cfg.Paths.State, "cpus.json"), Runtime: rt, Tree: tree, Node: node.peek,
 		Pods: p.cpusPods, Notify: p.statuses.Notify, Events: p.events, Log: log,
 	})
 	return err
 }
 
-func (p *parts) cpusPods() []cpus.Pod {
+func (p *parts) cpusPods() []cpumanager.Pod {
 	entries := p.statuses.List()
-	pods := make([]cpus.Pod, len(entries))
+	pods := make([]cpumanager.Pod, len(entries))
 	for i, e := range entries {
-		pods[i] = cpus.Pod{Pod: e.Pod, Status: e.Status, Running: make(map[string]string)}
+		pods[i] = cpumanager.Pod{Pod: e.Pod, Status: e.Status, Running: make(map[string]string)}
 		for c := range e.Running() {
 			pods[i].Running[c.Name] = c.ID
 		}

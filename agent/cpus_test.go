@@ -12,8 +12,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/cpus"
-	"github.com/tinylet/tinylet/agent/cpuset"
+	"github.com/tinylet/tinylet/agent/resource/cpumanager"
+	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
 )
 
 // alone is a Guaranteed pod that asks for so many CPUs.
@@ -37,8 +37,8 @@ func fourCPUs(t *testing.T, l *lab, dir string) {
 	l.prepare = func(a *parts) {
 		a.syncer.AdmitNode = func() *admit.Node { return nil } // this machine may have fewer
 		k := l.cfg.Kubelet
-		k.CPUManagerPolicy, k.ReservedSystemCPUs = cpuset.Static, "0"
-		m, err := cpus.New(cpus.Config{
+		k.CPUManagerPolicy, k.ReservedSystemCPUs = policy.Static, "0"
+		m, err := cpumanager.New(cpumanager.Config{
 			Kubelet: &k, Root: root, File: filepath.Join(dir, "cpus.json"), Runtime: l.runtime, Node: a.syncer.PeekNode,
 			Pods: a.cpusPods, Notify: a.statuses.Notify, Events: a.events, Log: a.syncer.Log,
 		})
@@ -111,7 +111,7 @@ func TestCPUsOfTheirOwn(t *testing.T) {
 		})
 		l.want(shared, limited, one, two, last)
 		l.settle(10 * time.Second)
-		if s := l.status(last.UID); s.Phase != v1.PodFailed || s.Reason != cpuset.ReasonUnexpected {
+		if s := l.status(last.UID); s.Phase != v1.PodFailed || s.Reason != policy.ReasonUnexpected {
 			t.Errorf("a pod too much: %+v", s)
 		}
 		if got := l.status(two.UID).ContainerStatuses[0].RestartCount; got != 0 {
@@ -141,7 +141,7 @@ func TestKilledBetweenTheDiskAndTheContainer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if s, err := cpuset.Decode(data); err != nil || s.Pods[p.UID]["c0"].String() != "1-2" {
+				if s, err := policy.Decode(data); err != nil || s.Pods[p.UID]["c0"].String() != "1-2" {
 					t.Errorf("on the disk before %s: %+v, %v", call, s, err)
 				}
 				l.start()

@@ -12,16 +12,16 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/stats"
 )
 
 // assembleDisks builds what measures disks.
 func (p *parts) assembleDisks(cfg *config.Config, rt container.Runtime, view *view, log *slog.Logger) (err error) {
-	p.disks, err = disk.New(disk.Config{
-		Pods: func(ctx context.Context) ([]disk.Pod, error) { return p.placesOfPods(ctx, view), nil },
+	p.disks, err = diskusage.New(diskusage.Config{
+		Pods: func(ctx context.Context) ([]diskusage.Pod, error) { return p.placesOfPods(ctx, view), nil },
 		Node: cfg.Paths.Root, ImageFs: rt.ImageFsInfo, Log: log,
 	})
 	return err
@@ -32,15 +32,15 @@ func (p *parts) assembleDisks(cfg *config.Config, rt container.Runtime, view *vi
 const claimLimit = time.Second
 
 // placesOfPods are the places on disks of all pods.
-func (p *parts) placesOfPods(ctx context.Context, view *view) []disk.Pod {
+func (p *parts) placesOfPods(ctx context.Context, view *view) []diskusage.Pod {
 	node, told := view.node.peek()
 	entries := p.statuses.List()
-	out := make([]disk.Pod, 0, len(entries))
+	out := make([]diskusage.Pod, 0, len(entries))
 	limited, cancel := context.WithTimeout(ctx, claimLimit)
 	defer cancel()
 	for i := range entries {
 		e := &entries[i]
-		d := disk.Pod{UID: string(e.Pod.UID), Namespace: e.Pod.Namespace}
+		d := diskusage.Pod{UID: string(e.Pod.UID), Namespace: e.Pod.Namespace}
 		d.Volumes, d.Other = p.syncer.Volumes.Places(e.Pod, func(claim string) string {
 			c, err := p.reader().PersistentVolumeClaim(limited, e.Pod.Namespace, claim)
 			if err != nil {
@@ -49,12 +49,12 @@ func (p *parts) placesOfPods(ctx context.Context, view *view) []disk.Pod {
 			return c.Spec.VolumeName
 		})
 		for c := range pod.Containers(&e.Pod.Spec) {
-			of := disk.Container{Name: c.Name}
+			of := diskusage.Container{Name: c.Name}
 			if st := pod.StatusOf(e.Status, c.Name); st != nil && st.State.Running != nil {
 				of.ID = idOf(st)
 			}
 			if told {
-				of.Logs = disk.Place{Root: node.PodLogsDir, Path: filepath.Join(filepath.Base(criconfig.LogDirectory(e.Pod, node)), c.Name)}
+				of.Logs = diskusage.Place{Root: node.PodLogsDir, Path: filepath.Join(filepath.Base(criconfig.LogDirectory(e.Pod, node)), c.Name)}
 			}
 			d.Containers = append(d.Containers, of)
 		}
@@ -82,7 +82,7 @@ func (p *parts) writeClaims(ctx context.Context, out *metrics.Stream) error {
 			if err != nil {
 				return context.Cause(ctx)
 			}
-			disk.WriteClaims(out, claims)
+			diskusage.WriteClaims(out, claims)
 			return nil
 		}
 	}

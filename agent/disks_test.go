@@ -10,16 +10,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/disk"
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/status"
 )
 
 // A disk that cannot be measured takes no other metric along.
 func TestClaimsThatCannotBeMeasured(t *testing.T) {
 	asked := 0
-	disks, err := disk.New(disk.Config{
-		Pods: func(context.Context) ([]disk.Pod, error) { asked++; return nil, errors.New("no mount table") },
+	disks, err := diskusage.New(diskusage.Config{
+		Pods: func(context.Context) ([]diskusage.Pod, error) { asked++; return nil, errors.New("no mount table") },
 		Node: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

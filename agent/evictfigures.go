@@ -8,10 +8,10 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/disk"
-	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
 	"github.com/tinylet/tinylet/cgroups"
@@ -19,13 +19,13 @@ import (
 
 // observer answers what the thresholds are of, by a few small files and a
 // statfs for each file system; nothing is walked. It is for one goroutine.
-func (e *evictions) observer(l *layout) func(context.Context) evict.Observations {
+func (e *evictions) observer(l *layout) func(context.Context) policy.Observations {
 	var reader *cgroups.Reader
 	if e.view.tree != nil {
 		reader = e.view.tree.NewReader()
 	}
 	warned := false
-	return func(context.Context) (o evict.Observations) {
+	return func(context.Context) (o policy.Observations) {
 		now := time.Now()
 		pods, told := e.allPods()
 		e.signs.watch(pods, e.thresholds)
@@ -37,7 +37,7 @@ func (e *evictions) observer(l *layout) func(context.Context) evict.Observations
 			}
 		}
 		if load.MaxTasks > 0 && load.Tasks > 0 {
-			o[evict.PIDAvailable] = observed(load.MaxTasks-load.Tasks, load.MaxTasks, now)
+			o[policy.PIDAvailable] = observed(load.MaxTasks-load.Tasks, load.MaxTasks, now)
 		}
 		if diskErr := e.observeDisks(&o, l, now); err == nil {
 			err = diskErr
@@ -50,8 +50,8 @@ func (e *evictions) observer(l *layout) func(context.Context) evict.Observations
 	}
 }
 
-func observed(available, capacity int64, now time.Time) evict.Observation {
-	return evict.Observation{Available: max(available, 0), Capacity: capacity, Time: now, Known: true}
+func observed(available, capacity int64, now time.Time) policy.Observation {
+	return policy.Observation{Available: max(available, 0), Capacity: capacity, Time: now, Known: true}
 }
 
 // observeMemory takes what the Summary has, the memory without the working set
@@ -60,7 +60,7 @@ func observed(available, capacity int64, now time.Time) evict.Observation {
 // the Summary alone it would never be met. So where the kernel's own estimate
 // is lower, that counts, without the pages of agent and runtime that it holds
 // for available although their group protects them.
-func (e *evictions) observeMemory(o *evict.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) {
+func (e *evictions) observeMemory(o *policy.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) {
 	var f cgroups.Figures
 	if reader.Read("/", cgroups.PartMemory, &f) != nil {
 		return
@@ -73,7 +73,7 @@ func (e *evictions) observeMemory(o *evict.Observations, reader *cgroups.Reader,
 	if load.AvailableKnown {
 		available = min(available, load.Available-min(e.kept(reader), load.Available))
 	}
-	o[evict.MemoryAvailable] = observed(number(available), number(load.Memory), now)
+	o[policy.MemoryAvailable] = observed(number(available), number(load.Memory), now)
 }
 
 // kept are the pages of files, in bytes, that the kernel does not take back
@@ -97,7 +97,7 @@ func (e *evictions) kept(reader *cgroups.Reader) uint64 {
 }
 
 // observePods takes what pods may have together, where that is limited.
-func observePods(o *evict.Observations, reader *cgroups.Reader, pods string, now time.Time) {
+func observePods(o *policy.Observations, reader *cgroups.Reader, pods string, now time.Time) {
 	var f cgroups.Figures
 	if reader.Read(pods, cgroups.PartMemory|cgroups.PartMemoryMax, &f) != nil {
 		return // there are none yet
@@ -106,14 +106,14 @@ func observePods(o *evict.Observations, reader *cgroups.Reader, pods string, now
 	if !used.Known || !limit.Known || limit.Value == cgroups.NoLimit {
 		return
 	}
-	o[evict.AllocatableMemoryAvailable] = observed(number(limit.Value-min(used.Value, limit.Value)), number(limit.Value), now)
+	o[policy.AllocatableMemoryAvailable] = observed(number(limit.Value-min(used.Value, limit.Value)), number(limit.Value), now)
 }
 
 // observeDisks measures each file system once. One that cannot be measured
 // hides no other.
-func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time) error {
+func (e *evictions) observeDisks(o *policy.Observations, l *layout, now time.Time) error {
 	type measured struct {
-		disk.Space
+		diskusage.Space
 		err error
 	}
 	at := func(path string, or measured) measured {
@@ -129,11 +129,11 @@ func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time
 	var failed error
 	for _, of := range [...]struct {
 		*measured
-		bytes, inodes evict.Signal
+		bytes, inodes policy.Signal
 	}{
-		{&nodeFs, evict.NodeFsAvailable, evict.NodeFsInodesFree},
-		{&imageFs, evict.ImageFsAvailable, evict.ImageFsInodesFree},
-		{&containerFs, evict.ContainerFsAvailable, evict.ContainerFsInodesFree},
+		{&nodeFs, policy.NodeFsAvailable, policy.NodeFsInodesFree},
+		{&imageFs, policy.ImageFsAvailable, policy.ImageFsInodesFree},
+		{&containerFs, policy.ContainerFsAvailable, policy.ContainerFsInodesFree},
 	} {
 		if of.err != nil {
 			failed = of.err
@@ -149,7 +149,7 @@ func (e *evictions) observeDisks(o *evict.Observations, l *layout, now time.Time
 
 // pods are those that may go, with what the rank for a signal goes by. Where
 // there are none, nothing is measured.
-func (e *evictions) pods(ctx context.Context, s evict.Signal) []evict.Pod {
+func (e *evictions) pods(ctx context.Context, s policy.Signal) []policy.Pod {
 	n, ok := e.view.node.peek()
 	if !ok {
 		return nil
@@ -158,13 +158,13 @@ func (e *evictions) pods(ctx context.Context, s evict.Signal) []evict.Pod {
 	if len(entries) == 0 {
 		return nil
 	}
-	measure := func(entry *status.Entry) evict.Pod { return e.onDisk(ctx, entry) }
-	if len(evict.Reclaims(s, evict.OneFs)) == 0 { // it is not of a disk
+	measure := func(entry *status.Entry) policy.Pod { return e.onDisk(ctx, entry) }
+	if len(policy.Reclaims(s, policy.OneFs)) == 0 { // it is not of a disk
 		measure = e.inGroups(n)
 	} else if err := e.parts.disks.Thorough(ctx); err != nil && ctx.Err() == nil {
 		e.log.Warn("what pods have on disks is not known to the full, and one has to go", "error", err)
 	}
-	out := make([]evict.Pod, len(entries))
+	out := make([]policy.Pod, len(entries))
 	for i := range entries {
 		out[i] = measure(&entries[i])
 	}
@@ -187,13 +187,13 @@ func (e *evictions) evictable() (out []status.Entry) {
 }
 
 // inGroups reads what pods and their containers use by their groups.
-func (e *evictions) inGroups(n *criconfig.Node) func(entry *status.Entry) evict.Pod {
+func (e *evictions) inGroups(n *criconfig.Node) func(entry *status.Entry) policy.Pod {
 	if e.view.tree == nil {
-		return func(entry *status.Entry) evict.Pod { return evict.Pod{Pod: entry.Pod} }
+		return func(entry *status.Entry) policy.Pod { return policy.Pod{Pod: entry.Pod} }
 	}
 	reader := e.view.tree.NewReader()
-	return func(entry *status.Entry) evict.Pod {
-		p, groups := evict.Pod{Pod: entry.Pod}, statsPod(entry, n)
+	return func(entry *status.Entry) policy.Pod {
+		p, groups := policy.Pod{Pod: entry.Pod}, statsPod(entry, n)
 		var f cgroups.Figures
 		if reader.Read(groups.Cgroup, cgroups.PartMemory|cgroups.PartPids, &f) != nil {
 			return p
@@ -201,7 +201,7 @@ func (e *evictions) inGroups(n *criconfig.Node) func(entry *status.Entry) evict.
 		p.Known, p.Memory, p.Processes = true, figure(f.Memory.WorkingSet()), figure(f.Pids)
 		for i := range groups.Containers {
 			if c := &groups.Containers[i]; reader.Read(c.Cgroup, cgroups.PartMemory, &f) == nil {
-				p.Containers = append(p.Containers, evict.Container{Name: c.Name, Memory: figure(f.Memory.WorkingSet())})
+				p.Containers = append(p.Containers, policy.Container{Name: c.Name, Memory: figure(f.Memory.WorkingSet())})
 			}
 		}
 		return p
@@ -209,10 +209,10 @@ func (e *evictions) inGroups(n *criconfig.Node) func(entry *status.Entry) evict.
 }
 
 // limitedPods are those that have a limit on the node's disk and do not end.
-func (e *evictions) limitedPods(ctx context.Context) (out []evict.Pod) {
+func (e *evictions) limitedPods(ctx context.Context) (out []policy.Pod) {
 	states := e.workers.Known()
 	for _, entry := range e.statuses.List() {
-		if state := states[entry.Pod.UID]; evict.Limited(entry.Pod) && (state == worker.Waiting || state == worker.Syncing) {
+		if state := states[entry.Pod.UID]; policy.Limited(entry.Pod) && (state == worker.Waiting || state == worker.Syncing) {
 			out = append(out, e.onDisk(ctx, &entry))
 		}
 	}
@@ -220,8 +220,8 @@ func (e *evictions) limitedPods(ctx context.Context) (out []evict.Pod) {
 }
 
 // onDisk measures what a pod has on disks.
-func (e *evictions) onDisk(ctx context.Context, entry *status.Entry) evict.Pod {
-	p := evict.Pod{Pod: entry.Pod}
+func (e *evictions) onDisk(ctx context.Context, entry *status.Entry) policy.Pod {
+	p := policy.Pod{Pod: entry.Pod}
 	var names []string
 	for c := range pod.Containers(&entry.Pod.Spec) {
 		names = append(names, c.Name)
@@ -232,7 +232,7 @@ func (e *evictions) onDisk(ctx context.Context, entry *status.Entry) evict.Pod {
 	}
 	p.Known = true
 	for i, c := range used.Containers {
-		of := evict.Container{Name: names[i], Rootfs: taken(c.Rootfs), Logs: taken(c.Logs)}
+		of := policy.Container{Name: names[i], Rootfs: taken(c.Rootfs), Logs: taken(c.Logs)}
 		p.Ephemeral = both(both(p.Ephemeral, of.Rootfs.Bytes), of.Logs.Bytes)
 		p.Containers = append(p.Containers, of)
 	}
@@ -242,35 +242,35 @@ func (e *evictions) onDisk(ctx context.Context, entry *status.Entry) evict.Pod {
 		if v.Ephemeral {
 			p.Ephemeral = both(p.Ephemeral, of.Bytes)
 		}
-		p.Volumes = append(p.Volumes, evict.Volume{Name: v.Stats.Name, Disk: of})
+		p.Volumes = append(p.Volumes, policy.Volume{Name: v.Stats.Name, Disk: of})
 	}
 	p.Ephemeral = both(p.Ephemeral, taken(used.Other).Bytes)
 	return p
 }
 
-func taken(s *statsapi.FsStats) (d evict.Disk) {
+func taken(s *statsapi.FsStats) (d policy.Disk) {
 	if s == nil {
 		return d
 	}
 	if s.UsedBytes != nil {
-		d.Bytes = evict.Measured(number(*s.UsedBytes))
+		d.Bytes = policy.Measured(number(*s.UsedBytes))
 	}
 	if s.InodesUsed != nil {
-		d.Inodes = evict.Measured(number(*s.InodesUsed))
+		d.Inodes = policy.Measured(number(*s.InodesUsed))
 	}
 	return d
 }
 
 // both adds figures of which either may not be known.
-func both(a, b evict.Figure) evict.Figure {
+func both(a, b policy.Figure) policy.Figure {
 	if !a.Known || !b.Known {
-		return evict.Figure{Value: a.Value + b.Value, Known: a.Known || b.Known}
+		return policy.Figure{Value: a.Value + b.Value, Known: a.Known || b.Known}
 	}
-	return evict.Measured(a.Value + min(b.Value, math.MaxInt64-a.Value))
+	return policy.Measured(a.Value + min(b.Value, math.MaxInt64-a.Value))
 }
 
-func figure(f cgroups.Figure) evict.Figure {
-	return evict.Figure{Value: number(f.Value), Known: f.Known}
+func figure(f cgroups.Figure) policy.Figure {
+	return policy.Figure{Value: number(f.Value), Known: f.Known}
 }
 
 func number(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

@@ -14,12 +14,12 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/disk"
-	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podsync"
-	"github.com/tinylet/tinylet/agent/pressure"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
+	"github.com/tinylet/tinylet/agent/resource/eviction"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/worker"
 )
@@ -30,21 +30,21 @@ type evictions struct {
 	*parts
 	view       *view
 	images     container.Images
-	thresholds []evict.Threshold
+	thresholds []policy.Threshold
 	config     *config.Config
 	log        *slog.Logger
 
 	// What the machine and a file system have, which tests set.
 	load  func(now time.Time) (machine.Load, error)
-	space func(path string) (disk.Space, error)
+	space func(path string) (diskusage.Space, error)
 
 	protected string // the group in which agent and runtime are protected; "" is none
 	// keep has what a rehearsal of an eviction uses of the program stay in
 	// memory; nil is that nothing is kept.
 	keep func(rehearse func())
 
-	limits *pressure.Limits // nil where nobody asks for them
-	loop   atomic.Pointer[pressure.Loop]
+	limits *eviction.Limits // nil where nobody asks for them
+	loop   atomic.Pointer[eviction.Loop]
 	fs     atomic.Pointer[layout] // nil until the runtime has told
 	signs  signs
 
@@ -61,14 +61,14 @@ func newEvictions(cfg *config.Config, images container.Images, view *view, p *pa
 	e := &evictions{
 		parts: p, view: view, images: images, thresholds: thresholds, config: cfg, log: log,
 		load:  func(now time.Time) (machine.Load, error) { return machine.ReadLoad(machine.Roots{}, now) },
-		space: disk.SpaceAt, going: make(map[types.UID]chan struct{}),
+		space: diskusage.SpaceAt, going: make(map[types.UID]chan struct{}),
 	}
 	e.signs.look, e.signs.log = e.look, log
 	if p.poller != nil {
 		e.signs.hear(p.poller, view.tree)
 	}
 	if isolates := cfg.Kubelet.LocalStorageCapacityIsolation; isolates == nil || *isolates {
-		e.limits = pressure.NewLimits(pressure.LimitsConfig{Layout: e.kind, Pods: e.limitedPods, Evict: e.evict, Looked: e.look})
+		e.limits = eviction.NewLimits(eviction.LimitsConfig{Layout: e.kind, Pods: e.limitedPods, Evict: e.evict, Looked: e.look})
 	}
 	return e, nil
 }
@@ -96,7 +96,7 @@ func (e *evictions) run(ctx context.Context) error {
 	observe := e.observer(l)
 	e.tellBeyond(observe(ctx))
 	k := &e.config.Kubelet
-	loop := pressure.New(pressure.Config{
+	loop := eviction.New(eviction.Config{
 		Thresholds: thresholds, Layout: l.kind, Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace: seconds(k.EvictionMaxPodGracePeriod),
 		Observe:  observe, Pods: e.pods, Reclaim: e.reclaim, Evict: e.evict,
@@ -104,8 +104,8 @@ func (e *evictions) run(ctx context.Context) error {
 		DryRun:  e.dryRun,
 		Keep:    e.keep,
 		Changed: e.changed,
-		Met: func(s evict.Signal) {
-			e.events.Warning(pod.Ref{}, evict.ReasonThresholdMet, evict.MessageThresholdMet+string(s.Resource()))
+		Met: func(s policy.Signal) {
+			e.events.Warning(pod.Ref{}, policy.ReasonThresholdMet, policy.MessageThresholdMet+string(s.Resource()))
 		},
 		Log: e.log,
 	})
@@ -120,7 +120,7 @@ func (e *evictions) run(ctx context.Context) error {
 
 // tellBeyond warns of thresholds that are met whatever pods do. Those of memory
 // the configuration warns of, since the machine's memory is known to it.
-func (e *evictions) tellBeyond(o evict.Observations) {
+func (e *evictions) tellBeyond(o policy.Observations) {
 	for i := range e.thresholds {
 		t, seen := &e.thresholds[i], &o[e.thresholds[i].Signal]
 		least := t.Value.Of(seen.Capacity)
@@ -149,11 +149,11 @@ func (e *evictions) look() {
 func (p *parts) looked() { p.evictions.look() }
 
 // under are the pressures that the node is under.
-func (e *evictions) under() evict.Conditions {
+func (e *evictions) under() policy.Conditions {
 	if loop := e.loop.Load(); loop != nil {
 		return loop.Under()
 	}
-	return evict.Conditions{}
+	return policy.Conditions{}
 }
 
 // arrived is told of each pod that is wanted.
@@ -164,7 +164,7 @@ func (e *evictions) arrived(p *v1.Pod) {
 }
 
 // changed tells of other conditions than before.
-func (e *evictions) changed(under evict.Conditions) {
+func (e *evictions) changed(under policy.Conditions) {
 	e.log.Warn("the node's conditions have changed", "under", under.String())
 	if e.cluster != nil {
 		e.cluster.registrar.Look()
@@ -172,7 +172,7 @@ func (e *evictions) changed(under evict.Conditions) {
 }
 
 // evict has a pod fail and end. One that ends already ends sooner.
-func (e *evictions) evict(p *v1.Pod, why evict.Eviction) (gone <-chan struct{}) {
+func (e *evictions) evict(p *v1.Pod, why policy.Eviction) (gone <-chan struct{}) {
 	// It is waited for before it is told to end, so that it cannot be gone
 	// unheard.
 	gone, first := e.await(p.UID)
@@ -190,7 +190,7 @@ func (e *evictions) evict(p *v1.Pod, why evict.Eviction) (gone <-chan struct{}) 
 }
 
 // dryRun evicts and kills a pod that does not exist, which has no effect.
-func (e *evictions) dryRun(why evict.Eviction) {
+func (e *evictions) dryRun(why policy.Eviction) {
 	nobody := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "00000000-0000-0000-0000-000000000000"}}
 	evictionOf(&why)
 	e.evict(nobody, why)
@@ -213,9 +213,9 @@ func (e *evictions) await(uid types.UID) (gone chan struct{}, first bool) {
 }
 
 // evictionOf is what the syncer tells of an eviction.
-func evictionOf(why *evict.Eviction) *podsync.Eviction {
+func evictionOf(why *policy.Eviction) *podsync.Eviction {
 	as := &podsync.Eviction{
-		Reason: status.Reason{Reason: evict.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
+		Reason: status.Reason{Reason: policy.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
 	}
 	if why.Condition != nil {
 		as.Disruption = &status.Reason{Reason: why.Condition.Reason, Message: why.Condition.Message}
@@ -234,8 +234,8 @@ func (e *evictions) gone(uid types.UID) {
 }
 
 // reclaim gives back what the node can spare.
-func (e *evictions) reclaim(ctx context.Context, what evict.Reclaim) error {
-	if what == evict.DeadContainers {
+func (e *evictions) reclaim(ctx context.Context, what policy.Reclaim) error {
+	if what == policy.DeadContainers {
 		return e.syncer.RemoveDead(ctx, e.settled)
 	}
 	return e.parts.images.RemoveUnused(ctx)
@@ -255,7 +255,7 @@ func (e *evictions) settled(uid types.UID) bool {
 	case !ok:
 		return false
 	case pod.IsStatic(p):
-		return s.Phase == v1.PodFailed && s.Reason == evict.Reason
+		return s.Phase == v1.PodFailed && s.Reason == policy.Reason
 	case e.cluster == nil:
 		return false
 	case e.cluster.journal != nil && e.cluster.journal.HasEnded(uid):

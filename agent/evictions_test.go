@@ -23,11 +23,11 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/disk"
-	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -72,9 +72,9 @@ func (s *scarce) load(time.Time) (machine.Load, error) {
 	return machine.Load{Memory: boardMemory << 20, Available: uint64(max(left, 0)) << 20, AvailableKnown: true, Tasks: s.tasks, MaxTasks: 1000}, nil
 }
 
-func (s *scarce) space(path string) (disk.Space, error) {
+func (s *scarce) space(path string) (diskusage.Space, error) {
 	if _, err := os.Stat(path); err != nil {
-		return disk.Space{}, err
+		return diskusage.Space{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *scarce) space(path string) (disk.Space, error) {
 	if s.free != nil {
 		left = s.free()
 	}
-	return disk.Space{Device: 1, Available: left << 20, Capacity: 1000 << 20}, nil
+	return diskusage.Space{Device: 1, Available: left << 20, Capacity: 1000 << 20}, nil
 }
 
 // set changes what the board has; the loop of evictions reads it meanwhile.
@@ -99,7 +99,7 @@ func scarcity(t *testing.T, test func(t *testing.T, s *scarce)) {
 	h.uses("/", 0, 10<<20)
 	bubble(t, func(t *testing.T, l *lab) {
 		s := &scarce{lab: l, cgroups: h, tree: tree, use: map[string]int64{}}
-		l.cfg.Kubelet.EvictionHard = evict.DefaultHard(boardMemory << 20)
+		l.cfg.Kubelet.EvictionHard = policy.DefaultHard(boardMemory << 20)
 		l.prepare = func(p *parts) {
 			p.evictions.load, p.evictions.space, p.evictions.view.tree = s.load, s.space, tree
 			p.evictions.signs.machine = func(told func()) error { s.sign = told; return s.refuse }
@@ -190,7 +190,7 @@ func TestEvictionByMemory(t *testing.T) {
 		s.run(kept, leaker, hog)
 		s.uses(map[string]int64{kept.Name: 100, leaker.Name: 60, hog.Name: 30})
 		s.settle(time.Minute)
-		if got := s.alive(); len(got) != 3 || s.agent.evictions.under() != (evict.Conditions{}) {
+		if got := s.alive(); len(got) != 3 || s.agent.evictions.under() != (policy.Conditions{}) {
 			t.Fatalf("with enough memory: %v run", got)
 		}
 		s.uses(map[string]int64{leaker.Name: 75, hog.Name: 70})
@@ -452,7 +452,7 @@ func TestEvictionByTasks(t *testing.T) {
 		if got := s.alive(); !slices.Equal(got, []string{hog.Name, kept.Name}) {
 			t.Errorf("%v run", got)
 		}
-		if got := s.agent.evictions.under(); got != (evict.Conditions{PID: true}) {
+		if got := s.agent.evictions.under(); got != (policy.Conditions{PID: true}) {
 			t.Errorf("under %v", got)
 		}
 		if st := s.status(leaker.UID); !strings.Contains(st.Message, "The node was low on resource: pids. Threshold quantity: 100, available: 99. ") {
@@ -580,7 +580,7 @@ func TestSettled(t *testing.T) {
 		if !s.agent.evictions.settled(hog.UID) {
 			t.Error("the server has heard of its end, and it is not settled")
 		}
-		if err := s.agent.evictions.reclaim(t.Context(), evict.DeadContainers); err != nil {
+		if err := s.agent.evictions.reclaim(t.Context(), policy.DeadContainers); err != nil {
 			t.Error(err)
 		}
 		if n := len(s.runtime.AllContainers()); n != 0 {
@@ -770,27 +770,27 @@ func TestEvictedStaticPodGivesItsDiskBack(t *testing.T) {
 func TestOneDiskIsNotKnown(t *testing.T) {
 	for _, tc := range []struct {
 		lost  string
-		known []evict.Signal
+		known []policy.Signal
 	}{
-		{"/node", []evict.Signal{evict.ImageFsAvailable, evict.ContainerFsAvailable}},
-		{"/images", []evict.Signal{evict.NodeFsAvailable, evict.ContainerFsAvailable}},
-		{"/layers", []evict.Signal{evict.NodeFsAvailable, evict.ImageFsAvailable}},
+		{"/node", []policy.Signal{policy.ImageFsAvailable, policy.ContainerFsAvailable}},
+		{"/images", []policy.Signal{policy.NodeFsAvailable, policy.ContainerFsAvailable}},
+		{"/layers", []policy.Signal{policy.NodeFsAvailable, policy.ImageFsAvailable}},
 	} {
 		lost := errors.New("it is not there")
-		e := &evictions{config: &config.Config{Paths: config.Paths{Root: "/node"}}, space: func(path string) (disk.Space, error) {
+		e := &evictions{config: &config.Config{Paths: config.Paths{Root: "/node"}}, space: func(path string) (diskusage.Space, error) {
 			if path == tc.lost {
-				return disk.Space{}, lost
+				return diskusage.Space{}, lost
 			}
-			return disk.Space{Available: 1, Capacity: 2}, nil
+			return diskusage.Space{Available: 1, Capacity: 2}, nil
 		}}
-		var o evict.Observations
-		if err := e.observeDisks(&o, &layout{kind: evict.SplitFs, images: "/images", containers: "/layers"}, time.Now()); !errors.Is(err, lost) {
+		var o policy.Observations
+		if err := e.observeDisks(&o, &layout{kind: policy.SplitFs, images: "/images", containers: "/layers"}, time.Now()); !errors.Is(err, lost) {
 			t.Errorf("%s: %v", tc.lost, err)
 		}
-		var known []evict.Signal
+		var known []policy.Signal
 		for s, seen := range o {
 			if seen.Known {
-				known = append(known, evict.Signal(s))
+				known = append(known, policy.Signal(s))
 			}
 		}
 		if !slices.Equal(known, tc.known) {
@@ -811,7 +811,7 @@ func TestSignsThatComeLater(t *testing.T) {
 		tasks:   func(string, func(error)) (func(), error) { return func() {}, ask("tasks") },
 		look:    func() {}, log: slog.New(slog.DiscardHandler),
 	}
-	thresholds := []evict.Threshold{{Signal: evict.MemoryAvailable}, {Signal: evict.PIDAvailable}}
+	thresholds := []policy.Threshold{{Signal: policy.MemoryAvailable}, {Signal: policy.PIDAvailable}}
 	s.watch("kubepods", thresholds)
 	clear(fails)
 	for range 3 {
@@ -916,20 +916,20 @@ func TestWithoutPressure(t *testing.T) {
 func TestPressuresInTheNode(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
 		l.start()
-		under := evict.Conditions{}
+		under := policy.Conditions{}
 		n := &nodeInputs{
 			cfg: l.cfg, facts: l.agent.view().node, healthy: func(time.Time) error { return nil },
 			problem: func() string { return "" }, shuttingDown: func() bool { return false },
-			under: func() evict.Conditions { return under },
+			under: func() policy.Conditions { return under },
 		}
 		var had *v1.NodeStatus
 		for _, want := range []struct {
-			under evict.Conditions
+			under policy.Conditions
 			said  string
 		}{
-			{evict.Conditions{}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
-			{evict.Conditions{Memory: true, PID: true}, "MemoryPressure=True KubeletHasInsufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=True KubeletHasInsufficientPID"},
-			{evict.Conditions{Disk: true}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=True KubeletHasDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+			{policy.Conditions{}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+			{policy.Conditions{Memory: true, PID: true}, "MemoryPressure=True KubeletHasInsufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=True KubeletHasInsufficientPID"},
+			{policy.Conditions{Disk: true}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=True KubeletHasDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
 		} {
 			under = want.under
 			status, _ := nodestatus.Status(had, n.get(t.Context())) // no addresses: the machine may have none
@@ -972,7 +972,7 @@ func BenchmarkEvictionLook(b *testing.B) {
 	look := e.observer(&layout{})
 	b.ReportAllocs()
 	for b.Loop() {
-		if o := look(b.Context()); !o[evict.MemoryAvailable].Known || !o[evict.NodeFsAvailable].Known {
+		if o := look(b.Context()); !o[policy.MemoryAvailable].Known || !o[policy.NodeFsAvailable].Known {
 			b.Fatalf("%+v", o)
 		}
 	}
@@ -995,9 +995,9 @@ func TestEvictedPodStaysSo(t *testing.T) {
 					}
 					set(pod.SourceAPI, source.Wanted{Pods: []*v1.Pod{hog}})
 					l.settle(time.Minute)
-					l.agent.evictions.evict(hog, evict.Eviction{Message: "why", Grace: time.Second, Condition: &v1.PodCondition{Reason: "TerminationByKubelet", Message: "why"}})
+					l.agent.evictions.evict(hog, policy.Eviction{Message: "why", Grace: time.Second, Condition: &v1.PodCondition{Reason: "TerminationByKubelet", Message: "why"}})
 					l.settle(after)
-					if err := l.agent.evictions.reclaim(t.Context(), evict.DeadContainers); err != nil {
+					if err := l.agent.evictions.reclaim(t.Context(), policy.DeadContainers); err != nil {
 						t.Fatal(err)
 					}
 					e := l.agent.reportable()
@@ -1038,8 +1038,8 @@ func TestEvictionByDiskKnowsAllPods(t *testing.T) {
 		s.prepare = func(p *parts) {
 			before(p)
 			var err error
-			p.disks, err = disk.New(disk.Config{
-				Pods: func(ctx context.Context) ([]disk.Pod, error) { return p.placesOfPods(ctx, p.view()), nil },
+			p.disks, err = diskusage.New(diskusage.Config{
+				Pods: func(ctx context.Context) ([]diskusage.Pod, error) { return p.placesOfPods(ctx, p.view()), nil },
 				Node: s.cfg.Paths.Root, Log: slog.New(slog.DiscardHandler), Entries: 1,
 			})
 			if err != nil {
@@ -1081,8 +1081,8 @@ func TestNobodyIsMeasuredWhoStays(t *testing.T) {
 		s.prepare = func(p *parts) {
 			before(p)
 			var err error
-			p.disks, err = disk.New(disk.Config{
-				Pods: func(context.Context) ([]disk.Pod, error) { measured++; return nil, nil },
+			p.disks, err = diskusage.New(diskusage.Config{
+				Pods: func(context.Context) ([]diskusage.Pod, error) { measured++; return nil, nil },
 				Node: s.cfg.Paths.Root, Log: slog.New(slog.DiscardHandler),
 			})
 			if err != nil {
@@ -1118,7 +1118,7 @@ func TestQuietNodeHasNoTimer(t *testing.T) {
 	}()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, dir)
-		l.cfg.Kubelet.EvictionHard = evict.DefaultHard(boardMemory << 20)
+		l.cfg.Kubelet.EvictionHard = policy.DefaultHard(boardMemory << 20)
 		s := &scarce{lab: l, cgroups: h, tree: tree, use: map[string]int64{}}
 		agent, err := assemble(l.cfg, l.runtime, nil, nil, nil, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -1138,7 +1138,7 @@ func TestQuietNodeHasNoTimer(t *testing.T) {
 			go agent.supervisor.run(l.t.Context(), &t)
 		}
 		synctest.Wait()
-		if e.loop.Load() == nil || e.under() != (evict.Conditions{}) {
+		if e.loop.Load() == nil || e.under() != (policy.Conditions{}) {
 			t.Errorf("the loop has not begun, or is under %v", e.under())
 		}
 		<-again

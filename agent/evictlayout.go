@@ -5,20 +5,20 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/disk"
-	"github.com/tinylet/tinylet/agent/evict"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 // layout is which of the node's file systems are one, and where those of
 // images and of writable layers are to be measured; "" is on nodefs, and with
 // the images.
 type layout struct {
-	kind               evict.Layout
+	kind               policy.Layout
 	images, containers string
 }
 
 // kind is known once the runtime has told.
-func (e *evictions) kind() (kind evict.Layout, ok bool) {
+func (e *evictions) kind() (kind policy.Layout, ok bool) {
 	l := e.fs.Load()
 	if l == nil {
 		return 0, false
@@ -54,7 +54,7 @@ func (e *evictions) askLayout(ctx context.Context) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	of := func(path string, or disk.Space) disk.Space {
+	of := func(path string, or diskusage.Space) diskusage.Space {
 		if path == "" {
 			return or
 		}
@@ -79,7 +79,7 @@ func (e *evictions) askLayout(ctx context.Context) (*layout, error) {
 	}
 	imageFs := of(imagePath, nodeFs)
 	containerFs := of(containerPath, imageFs)
-	l := &layout{kind: evict.LayoutOf(imageFs.Device != nodeFs.Device, containerFs.Device != imageFs.Device)}
+	l := &layout{kind: policy.LayoutOf(imageFs.Device != nodeFs.Device, containerFs.Device != imageFs.Device)}
 	if imageFs.Device != nodeFs.Device {
 		l.images = imagePath
 	}

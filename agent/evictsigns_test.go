@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/evict"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -32,7 +32,7 @@ func TestSignsOfAGroupThatWasMadeAnew(t *testing.T) {
 		open, watched = open+1, watched+1
 		return func() { open-- }, nil
 	}
-	thresholds := []evict.Threshold{{Signal: evict.MemoryAvailable}}
+	thresholds := []policy.Threshold{{Signal: policy.MemoryAvailable}}
 	for _, step := range []struct {
 		group      uint64
 		open, made int
@@ -49,14 +49,14 @@ func TestSignsOfAGroupThatWasMadeAnew(t *testing.T) {
 // are of.
 func TestOneTriggerOfPressure(t *testing.T) {
 	for _, tc := range []struct {
-		signal        evict.Signal
+		signal        policy.Signal
 		wantsKilled   bool
 		looks, killed int
 	}{
-		{evict.MemoryAvailable, true, 1, 1},
-		{evict.MemoryAvailable, false, 1, 0},
-		{evict.PIDAvailable, true, 0, 1},
-		{evict.PIDAvailable, false, 0, 0},
+		{policy.MemoryAvailable, true, 1, 1},
+		{policy.MemoryAvailable, false, 1, 0},
+		{policy.PIDAvailable, true, 0, 1},
+		{policy.PIDAvailable, false, 0, 0},
 	} {
 		looks, killed, armed := 0, 0, 0
 		var told func()
@@ -69,7 +69,7 @@ func TestOneTriggerOfPressure(t *testing.T) {
 			s.killed = func() { killed++ }
 		}
 		for range 3 {
-			s.watch("", []evict.Threshold{{Signal: tc.signal}})
+			s.watch("", []policy.Threshold{{Signal: tc.signal}})
 		}
 		if wanted := tc.looks + tc.killed; armed > 1 || (armed == 1) != (wanted > 0) {
 			t.Errorf("%+v: armed %d times", tc, armed)

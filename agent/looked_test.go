@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/pressure"
+	"github.com/tinylet/tinylet/agent/resource/eviction"
 )
 
 // TestOthersLookForEvictions has each part run that is awake for something else:
@@ -15,7 +15,7 @@ import (
 func TestOthersLookForEvictions(t *testing.T) {
 	looks := func(t *testing.T, a *parts, run func(ctx context.Context)) {
 		t.Helper()
-		loop := pressure.New(pressure.Config{})
+		loop := eviction.New(eviction.Config{})
 		a.evictions.loop.Store(loop)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})

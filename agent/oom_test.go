@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/resource/oom"
 )
 
 // TestAnEndForMemoryThatTheRuntimeMissed has the kernel kill a container while

@@ -9,14 +9,14 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/node/machine"
-	"github.com/tinylet/tinylet/agent/protect"
+	"github.com/tinylet/tinylet/agent/resource/selfprotect"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
 // protection keeps the agent and its runtime from being starved or killed for
 // the pods' sake.
 type protection struct {
-	protect.Config
+	selfprotect.Config
 	socket string // the runtime's
 	group  string // in which this process is protected; "" is none
 	log    *slog.Logger
@@ -28,7 +28,7 @@ func newProtection(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *pr
 	if !*cfg.Tinylet.OwnCgroup {
 		return nil
 	}
-	p := &protection{log: log, Config: protect.Config{
+	p := &protection{log: log, Config: selfprotect.Config{
 		Tree: tree, Memory: machine.Memory(machine.Roots{}), OOMScoreAdj: int(*cfg.Kubelet.OOMScoreAdj),
 		Unit: func(path string, r cgroups.Resources) error {
 			units := tree.NewSlices("")
@@ -46,7 +46,7 @@ func newProtection(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *pr
 // also the garbage collector and a line of the log, since a decision may need
 // both.
 func (p *protection) keep(rehearse func()) {
-	kept, err := protect.KeepRehearsed(func() {
+	kept, err := selfprotect.KeepRehearsed(func() {
 		rehearse()
 		runtime.GC()
 		p.log.Info("rehearsed an eviction")
@@ -59,7 +59,7 @@ func (p *protection) keep(rehearse func()) {
 // protects for it and for this process: systemd may be busy, and nobody waits
 // for it.
 func (p *protection) runtime() {
-	pid, err := protect.Listener(context.Background(), p.socket)
+	pid, err := selfprotect.Listener(context.Background(), p.socket)
 	if err != nil {
 		p.log.Warn("the container runtime is not protected from pods that use up the memory", "error", err)
 	} else {

@@ -22,7 +22,7 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/agent/source"
 )
 

@@ -14,10 +14,10 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/image"
 	"github.com/tinylet/tinylet/agent/lifecycle"
-	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/podsync"
-	"github.com/tinylet/tinylet/agent/resize"
-	"github.com/tinylet/tinylet/agent/resize/record"
+	"github.com/tinylet/tinylet/agent/resource/oom"
+	"github.com/tinylet/tinylet/agent/resource/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
 	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/cgroups"
@@ -36,7 +36,7 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Probes:      p.probes,
 		Hooks:       lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
 		Users:       &podUsers{cfg: cfg},
-		Allocations: record.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
+		Allocations: checkpoint.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
 		Ready:       func() bool { return p.mux.Ready() },
 		Resizable: resize.Features{
 			LimitedSwap: cfg.Kubelet.MemorySwap.SwapBehavior == swapLimited && node.accounting.swap,

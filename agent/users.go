@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/userns"
+	"github.com/tinylet/tinylet/agent/resource/userns"
 )
 
 // podUsers gives pods users of their own. Most nodes have no such pod, so

@@ -41,8 +41,8 @@ var honoured = map[string]string{
 	"containerRuntimeEndpoint":                   "agent/agent.go",
 	"cpuCFSQuota":                                "agent/nodefacts.go",
 	"cpuCFSQuotaPeriod":                          "agent/nodefacts.go",
-	"cpuManagerPolicy":                           "agent/cpus/manager.go",
-	"cpuManagerPolicyOptions":                    "agent/cpus/settings.go",
+	"cpuManagerPolicy":                           "agent/resource/cpumanager/manager.go",
+	"cpuManagerPolicyOptions":                    "agent/resource/cpumanager/settings.go",
 	"crashLoopBackOff.maxContainerRestartPeriod": "agent/sources.go",
 	"enableContentionProfiling":                  "agent/nodeapi.go",
 	"enableDebuggingHandlers":                    "agent/server/routes.go",
@@ -95,7 +95,7 @@ var honoured = map[string]string{
 	"registerWithTaints":                         "agent/node/nodestatus/initial.go",
 	"registryBurst":                              "agent/jobs.go",
 	"registryPullQPS":                            "agent/jobs.go",
-	"reservedSystemCPUs":                         "agent/cpus/settings.go",
+	"reservedSystemCPUs":                         "agent/resource/cpumanager/settings.go",
 	"resolvConf":                                 "agent/nodefacts.go",
 	"rotateCertificates":                         "agent/cluster.go",
 	"runOnce":                                    "agent/config/validate.go",
@@ -335,7 +335,7 @@ func TestGates(t *testing.T) {
 			continue
 		}
 		read := false
-		for _, file := range []string{"agent/node/shutdown/plan.go", "agent/cpus/manager.go"} {
+		for _, file := range []string{"agent/node/shutdown/plan.go", "agent/resource/cpumanager/manager.go"} {
 			text, err := os.ReadFile(filepath.Join(root, file))
 			read = read || err == nil && bytes.Contains(text, []byte(strconv.Quote(g.Name)))
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/cgroups"
 )
 

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/admit"
-	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 // admitter is what the pods of this node take from it. What runs has its
@@ -25,7 +25,7 @@ type admitter struct {
 	// must not block.
 	reserved func(*v1.Pod) *v1.Pod
 	// under is which pressures the node is under; nil is never any.
-	under func() evict.Conditions
+	under func() policy.Conditions
 }
 
 // judged is one pod and what was found of it.
@@ -94,8 +94,8 @@ func (a *admitter) judge(j *judged, node *admit.Node) {
 		return
 	}
 	if a.under != nil {
-		if message, ok := evict.Admit(j.pod, a.under()); !ok {
-			j.rejection = &admit.Rejection{Reason: evict.Reason, Message: message}
+		if message, ok := policy.Admit(j.pod, a.under()); !ok {
+			j.rejection = &admit.Rejection{Reason: policy.Reason, Message: message}
 			return
 		}
 	}

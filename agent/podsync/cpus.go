@@ -10,9 +10,9 @@ import (
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/cpuset"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
 	"github.com/tinylet/tinylet/agent/worker"
 )
 
@@ -25,7 +25,7 @@ func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed,
 		return worker.Result{}, false, nil
 	}
 	err = s.CPUs.Allocate(ctx, p)
-	r := new(cpuset.Refusal)
+	r := new(policy.Refusal)
 	switch {
 	case err == nil:
 		return worker.Result{}, false, nil

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/agent/status"
 )
 

@@ -22,17 +22,17 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/image"
-	"github.com/tinylet/tinylet/agent/cpus"
-	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/lifecycle"
 	"github.com/tinylet/tinylet/agent/metrics"
-	"github.com/tinylet/tinylet/agent/oom"
 	"github.com/tinylet/tinylet/agent/plan"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/probe"
-	"github.com/tinylet/tinylet/agent/resize"
-	"github.com/tinylet/tinylet/agent/resize/record"
+	"github.com/tinylet/tinylet/agent/resource/cpumanager"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/resource/oom"
+	"github.com/tinylet/tinylet/agent/resource/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/volume"
@@ -70,14 +70,14 @@ type Config struct {
 	}
 	// Allocations is where it is written down what resized pods were
 	// allocated; nil writes nothing.
-	Allocations *record.Store
+	Allocations *checkpoint.Store
 	// Resizable is what of the node forbids resizes.
 	Resizable resize.Features
 	// Ready says that all sources have told their pods: before that no resize
 	// is decided. It must not block; nil is always.
 	Ready func() bool
 	// CPUs gives containers CPUs of their own; nil gives none.
-	CPUs *cpus.Manager
+	CPUs *cpumanager.Manager
 	// OOM knows which containers were killed for want of memory; nil leaves that
 	// to the runtime.
 	OOM      *oom.Watcher
@@ -101,7 +101,7 @@ type Config struct {
 	ShuttingDown func() bool
 	// Under is which pressures the node is under, which keep some pods from
 	// coming; it must not block. nil is that it never is.
-	Under func() evict.Conditions
+	Under func() policy.Conditions
 	// Arrived is told of each pod, and each new version of one, that a source
 	// wants, and of one that begins; it must not block. nil is nobody.
 	Arrived func(*v1.Pod)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
 // What has resizes decided, as kubelet_pod_deferred_accepted_resizes_total has

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/resize"
-	"github.com/tinylet/tinylet/agent/resize/record"
+	"github.com/tinylet/tinylet/agent/resource/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 )
 
 // resizes is what pods were allocated that somebody asked to resize: what
@@ -18,7 +18,7 @@ import (
 // manifests say, and are not in it. The zero value works, and keeps nothing on
 // the disk.
 type resizes struct {
-	record *record.Store // nil keeps none
+	record *checkpoint.Store // nil keeps none
 
 	// deciding is held over a decision, until it is on the disk: each changes
 	// the room of the next.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/cgroups"
 )
 

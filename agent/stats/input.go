@@ -3,7 +3,7 @@ package stats
 import (
 	"time"
 
-	"github.com/tinylet/tinylet/agent/disk"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
 // Machine is what the node has, whatever runs on it.
@@ -70,10 +70,10 @@ type Traffic struct {
 	Bytes, Packets, Errors, Dropped uint64
 }
 
-// What the pods and the node have on disks is told as agent/disk measures it.
+// What the pods and the node have on disks is told as agent/resource/diskusage measures it.
 type (
-	PodDisk       = disk.PodUsage
-	ContainerDisk = disk.ContainerUsage
-	VolumeDisk    = disk.VolumeUsage
-	NodeDisk      = disk.NodeUsage
+	PodDisk       = diskusage.PodUsage
+	ContainerDisk = diskusage.ContainerUsage
+	VolumeDisk    = diskusage.VolumeUsage
+	NodeDisk      = diskusage.NodeUsage
 )

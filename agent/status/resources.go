@@ -4,7 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
 // resources fills in what the container was allocated, and what it has.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
 // A container that runs shows what it has, whoever resized it, and one that

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/resize"
+	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
 // Reason is why a whole pod is not run: a word in CamelCase, which programs

@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/disk"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
 // Places tells where the pod's volumes lie that can be measured, whether or
@@ -19,16 +19,16 @@ import (
 // bound to, or nothing. It is asked only where the pod has several claims, so
 // that its directories do not tell which is whose; nil knows none. It blocks
 // on the disk where there are claims, and on bound.
-func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (volumes []disk.Volume, other []disk.Place) {
+func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (volumes []diskusage.Volume, other []diskusage.Place) {
 	uid := string(p.UID)
 	if component(uid) != nil {
 		return nil, nil
 	}
 	root := filepath.Join(v.root, dirPods)
 	claims := v.claims(p)
-	volumes = make([]disk.Volume, 0, len(p.Spec.Volumes))
+	volumes = make([]diskusage.Volume, 0, len(p.Spec.Volumes))
 	for i := range p.Spec.Volumes {
-		volume := disk.Volume{Name: p.Spec.Volumes[i].Name}
+		volume := diskusage.Volume{Name: p.Spec.Volumes[i].Name}
 		plugin, name := "", volume.Name
 		switch source := &p.Spec.Volumes[i].VolumeSource; {
 		case source.EmptyDir != nil, *source == v1.VolumeSource{}:
@@ -50,10 +50,10 @@ func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (v
 		if plugin == "" || component(name) != nil {
 			continue
 		}
-		volume.Place = disk.Place{Root: root, Path: filepath.Join(uid, dirVolumes, plugin, name)}
+		volume.Place = diskusage.Place{Root: root, Path: filepath.Join(uid, dirVolumes, plugin, name)}
 		volumes = append(volumes, volume)
 	}
-	return volumes, []disk.Place{
+	return volumes, []diskusage.Place{
 		{Root: root, Path: filepath.Join(uid, fileHosts)},
 		{Root: root, Path: filepath.Join(uid, dirContainers)}, // the termination messages
 	}

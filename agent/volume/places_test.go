@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/disk"
+	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
 func claiming(name, claim string) v1.Volume {
@@ -18,8 +18,8 @@ func claiming(name, claim string) v1.Volume {
 
 func TestPlaces(t *testing.T) {
 	bound := func(claim string) string { return map[string]string{"c1": "pv1", "c2": "pv2", "gone": "pv9"}[claim] }
-	of := func(name, plugin, dir string, flags ...string) disk.Volume {
-		v := disk.Volume{Name: name, Place: disk.Place{Root: "ROOT/pods", Path: "u/volumes/kubernetes.io~" + plugin + "/" + dir}}
+	of := func(name, plugin, dir string, flags ...string) diskusage.Volume {
+		v := diskusage.Volume{Name: name, Place: diskusage.Place{Root: "ROOT/pods", Path: "u/volumes/kubernetes.io~" + plugin + "/" + dir}}
 		for _, f := range flags {
 			switch f {
 			case "mounted":
@@ -37,9 +37,9 @@ func TestPlaces(t *testing.T) {
 		volumes []v1.Volume
 		dirs    []string // local volumes that are set up
 		bound   func(string) string
-		want    []disk.Volume
+		want    []diskusage.Volume
 	}{
-		{"none", nil, nil, nil, []disk.Volume{}},
+		{"none", nil, nil, nil, []diskusage.Volume{}},
 		{"kinds", []v1.Volume{
 			empty("e"), memory("m", ""), {Name: "d"},
 			{Name: "c", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
@@ -50,22 +50,22 @@ func TestPlaces(t *testing.T) {
 			{Name: "i", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}},
 			{Name: "n", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}},
 			empty("../x"),
-		}, nil, nil, []disk.Volume{
+		}, nil, nil, []diskusage.Volume{
 			of("e", "empty-dir", "e", "ephemeral"), of("m", "empty-dir", "m", "mounted"), of("d", "empty-dir", "d", "ephemeral"),
 			of("c", "configmap", "c", "ephemeral"), of("s", "secret", "s", "mounted"),
 			of("w", "downward-api", "w", "mounted"), of("p", "projected", "p", "mounted"),
 		}},
-		{"one claim", []v1.Volume{claiming("a", "c1")}, []string{"pv1"}, nil, []disk.Volume{of("a", "local-volume", "pv1", "c1", "mounted")}},
-		{"one claim twice", []v1.Volume{claiming("a", "c1"), claiming("b", "c1")}, []string{"pv1"}, nil, []disk.Volume{
+		{"one claim", []v1.Volume{claiming("a", "c1")}, []string{"pv1"}, nil, []diskusage.Volume{of("a", "local-volume", "pv1", "c1", "mounted")}},
+		{"one claim twice", []v1.Volume{claiming("a", "c1"), claiming("b", "c1")}, []string{"pv1"}, nil, []diskusage.Volume{
 			of("a", "local-volume", "pv1", "c1", "mounted"), of("b", "local-volume", "pv1", "c1", "mounted"),
 		}},
-		{"a claim of a hostPath", []v1.Volume{claiming("a", "c1")}, nil, bound, []disk.Volume{}},
-		{"two claims", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv1", "pv2"}, bound, []disk.Volume{
+		{"a claim of a hostPath", []v1.Volume{claiming("a", "c1")}, nil, bound, []diskusage.Volume{}},
+		{"two claims", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv1", "pv2"}, bound, []diskusage.Volume{
 			of("a", "local-volume", "pv1", "c1", "mounted"), of("b", "local-volume", "pv2", "c2", "mounted"),
 		}},
-		{"two claims, one of them local", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv2"}, bound, []disk.Volume{of("b", "local-volume", "pv2", "c2", "mounted")}},
-		{"two claims that nobody knows", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv2"}, nil, []disk.Volume{}},
-		{"bound to another", []v1.Volume{claiming("a", "gone"), claiming("b", "unknown")}, []string{"pv2"}, bound, []disk.Volume{}},
+		{"two claims, one of them local", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv2"}, bound, []diskusage.Volume{of("b", "local-volume", "pv2", "c2", "mounted")}},
+		{"two claims that nobody knows", []v1.Volume{claiming("a", "c1"), claiming("b", "c2")}, []string{"pv2"}, nil, []diskusage.Volume{}},
+		{"bound to another", []v1.Volume{claiming("a", "gone"), claiming("b", "unknown")}, []string{"pv2"}, bound, []diskusage.Volume{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -81,7 +81,7 @@ func TestPlaces(t *testing.T) {
 			if diff := cmp.Diff(tc.want, volumes); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff([]disk.Place{{Root: root + "/pods", Path: "u/etc-hosts"}, {Root: root + "/pods", Path: "u/containers"}}, other); diff != "" {
+			if diff := cmp.Diff([]diskusage.Place{{Root: root + "/pods", Path: "u/etc-hosts"}, {Root: root + "/pods", Path: "u/containers"}}, other); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -101,9 +101,9 @@ func TestPlacesAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	volumes, other := v.Places(p, nil)
-	for place, want := range map[disk.Place]uint64{volumes[0].Place: 2, other[0]: 1} {
-		var w disk.Walk
-		_, done, err := new(disk.Walker).Measure(&w, place, 100, func() bool { return false })
+	for place, want := range map[diskusage.Place]uint64{volumes[0].Place: 2, other[0]: 1} {
+		var w diskusage.Walk
+		_, done, err := new(diskusage.Walker).Measure(&w, place, 100, func() bool { return false })
 		if !done || err != nil || w.Usage().Inodes != want {
 			t.Errorf("%+v: %v, %v, %+v", place, done, err, w.Usage())
 		}

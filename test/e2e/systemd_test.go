@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tinylet/tinylet/agent/protect"
+	"github.com/tinylet/tinylet/agent/resource/selfprotect"
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 	"github.com/tinylet/tinylet/test/board"
 )
@@ -178,9 +178,9 @@ func ownUnits(n node) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	agent, runtime := protect.Shares(total)
+	agent, runtime := selfprotect.Shares(total)
 	for unit, least := range map[string]uint64{
-		"system.slice": protect.Reserve(total), "system.slice/tinylet.service": agent, "system.slice/containerd.service": runtime,
+		"system.slice": selfprotect.Reserve(total), "system.slice/tinylet.service": agent, "system.slice/containerd.service": runtime,
 	} {
 		wanted := fmt.Sprint(least &^ 4095) // the board's pages
 		n.eventually(patience, "the memory of "+unit+" is protected", func(map[string]cli.PodDocument) string {

@@ -64,17 +64,17 @@ func goList(t *testing.T, args ...string) []listed {
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/...", "agent/health"},
 	1: {"agent/pod", "agent/config/version", "agent/node/tunables", "agent/config/document", "agent/store/journal", "agent/apiserver/strategicpatch", "agent/metrics/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
-	2: {"agent/container", "agent/pod/event", "agent/container/podlogs", "agent/source/objects", "agent/apiserver/apiclient", "agent/node/clock", "agent/disk", "agent/evict"},
-	3: {"agent/config", "agent/container/criconfig", "agent/action", "agent/node/machine", "agent/apiserver/identity", "agent/authn/...", "agent/cpuset", "agent/resize/...", "agent/apiserver/listwatch/..."},
+	2: {"agent/container", "agent/pod/event", "agent/container/podlogs", "agent/source/objects", "agent/apiserver/apiclient", "agent/node/clock", "agent/resource/diskusage", "agent/resource/eviction/policy"},
+	3: {"agent/config", "agent/container/criconfig", "agent/action", "agent/node/machine", "agent/apiserver/identity", "agent/authn/...", "agent/resource/cpumanager/policy", "agent/resource/resize/...", "agent/apiserver/listwatch/..."},
 	4: {
 		"agent/plan", "agent/status", "agent/volume", "agent/container/image", "agent/container/pleg", "agent/source/...",
 		"agent/admit", "agent/local", "agent/worker", "agent/probe", "agent/lifecycle",
-		"agent/container/logrotate", "agent/container/reaper", "agent/oom", "agent/protect", "agent/container/preload", "agent/userns", "agent/node/nodestatus",
+		"agent/container/logrotate", "agent/container/reaper", "agent/resource/oom", "agent/resource/selfprotect", "agent/container/preload", "agent/resource/userns", "agent/node/nodestatus",
 		"agent/apiserver/statusmanager", "agent/source/offline", "agent/node/shutdown", "agent/apiserver/bootstrap", "agent/source/apiobjects", "agent/apiserver/eventsink",
-		"agent/sdnotify", "agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/cpus", "agent/network", "agent/routes", "agent/services",
+		"agent/sdnotify", "agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/resource/cpumanager", "agent/network", "agent/routes", "agent/services",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
-	5: {"agent/podsync", "agent/check", "agent/pressure", "agent/syncloop", "agent/node/registration", "agent/server/...", "agent/container/conformance"},
+	5: {"agent/podsync", "agent/check", "agent/resource/eviction", "agent/syncloop", "agent/node/registration", "agent/server/...", "agent/container/conformance"},
 	6: {"agent"},
 	7: {"cmd/..."},
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tinylet/tinylet/agent/check"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
-	"github.com/tinylet/tinylet/agent/evict"
 	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 // CheckDocument is what check -o json prints.
@@ -140,12 +140,12 @@ func kept(kc *kubelet.KubeletConfiguration, total int64) check.Eviction {
 	}
 	thresholds, _ := config.Thresholds(kc) // it is valid
 	for _, t := range thresholds {
-		if t.Signal == evict.MemoryAvailable && t.Grace == 0 {
+		if t.Signal == policy.MemoryAvailable && t.Grace == 0 {
 			e.Hard = max(e.Hard, uint64(t.Value.Of(total)))
 		}
 	}
-	name := evict.MemoryAvailable.String()
-	e.Default = kc.EvictionHard[name] == evict.DefaultHard(total)[name]
+	name := policy.MemoryAvailable.String()
+	e.Default = kc.EvictionHard[name] == policy.DefaultHard(total)[name]
 	return e
 }
 

@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Topology is what the machine's CPUs are: those that are online, and which
+// threads share a core.
+type Topology struct {
+	// CPUs are those that are online (/sys/devices/system/cpu/online).
+	CPUs Set
+	// Core is the core of each CPU, by any number that is the core's alone:
+	// the lowest CPU in topology/thread_siblings_list is one, core_id is not
+	// where there are clusters. Nil where each CPU is a core.
+	Core map[int]int
+}
+
+// cores are the CPUs of each core, that with the lowest CPU first. They are
+// none if the topology contradicts itself.
+func (t *Topology) cores() ([]Set, error) {
+	if t.CPUs.IsEmpty() {
+		return nil, errors.New("the machine's CPUs are not known")
+	}
+	if len(t.Core) > 0 {
+		for cpu := range t.Core {
+			if !t.CPUs.Contains(cpu) {
+				return nil, fmt.Errorf("CPU %d has a core, but is not one of the CPUs %s", cpu, t.CPUs)
+			}
+		}
+	}
+	var cores []Set
+	at := map[int]int{}
+	for cpu := range t.CPUs.All() {
+		if len(t.Core) == 0 {
+			cores = append(cores, setOf(cpu))
+			continue
+		}
+		core, known := t.Core[cpu]
+		if !known {
+			return nil, fmt.Errorf("the core of CPU %d is not known", cpu)
+		}
+		i, seen := at[core]
+		if !seen {
+			i = len(cores)
+			at[core] = i
+			cores = append(cores, Set{})
+		}
+		cores[i] = cores[i].Union(setOf(cpu))
+	}
+	return cores, nil
+}
+
+// take picks n CPUs out of free, which has as many: whole cores first, while a
+// whole one is needed, then threads. Of either, the cores with the fewest free
+// threads come first, then the lowest (takeByTopologyNUMAPacked in
+// pkg/kubelet/cm/cpumanager/cpu_assignment.go, below one socket).
+func take(cores []Set, free Set, n int) Set {
+	byRoom := slices.Clone(cores)
+	order := func(a, b Set) int { return cmp.Compare(a.Intersect(free).Len(), b.Intersect(free).Len()) }
+	slices.SortStableFunc(byRoom, order)
+	var taken Set
+	for _, core := range byRoom {
+		if size := core.Len(); core.Within(free) && size <= n {
+			taken = taken.Union(core)
+			n -= size
+		}
+	}
+	free = free.Difference(taken)
+	slices.SortStableFunc(byRoom, order)
+	for _, core := range byRoom {
+		for cpu := range core.Intersect(free).All() {
+			if n == 0 {
+				return taken
+			}
+			taken = taken.Union(setOf(cpu))
+			n--
+		}
+	}
+	return taken
+}

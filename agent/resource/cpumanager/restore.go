@@ -1,0 +1,187 @@
+package cpumanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/apiserver/identity"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// reasonState is of the node's event for a file that cannot be used.
+const reasonState = "CPUStateDiscarded"
+
+// ready restores the policy, once.
+func (m *Manager) ready(ctx context.Context) error {
+	m.restoring.Lock()
+	defer m.restoring.Unlock()
+	m.mu.Lock()
+	done := m.policy != nil
+	m.mu.Unlock()
+	if done {
+		return nil
+	}
+	live, err := m.live(ctx)
+	if err != nil {
+		return fmt.Errorf("find out who runs on which CPUs: %w", err)
+	}
+	saved := m.load()
+	r, err := policy.Restore(saved, m.settings.topology, m.settings.reserved, m.settings.options, live)
+	if err != nil {
+		return fmt.Errorf("restore who has which CPUs: %w", err)
+	}
+	m.tell(&r)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.policy = r.Policy
+	if err := m.save(); err != nil {
+		m.policy = nil
+		return fmt.Errorf("keep who has which CPUs: %w", err)
+	}
+	m.look()
+	return nil
+}
+
+// tell logs what is not as it was.
+func (m *Manager) tell(r *policy.Restored) {
+	for _, what := range r.Changed {
+		m.cfg.Log.Warn("CPUs are not as they were", "what", what)
+	}
+	for _, d := range r.Dropped {
+		m.cfg.Log.Info("CPUs are free again", "podUID", d.PodUID, "container", d.Name, "cpus", d.CPUs, "why", d.Why)
+	}
+	for _, c := range r.Adopted {
+		m.cfg.Log.Info("CPUs are taken from what runs", "podUID", c.PodUID, "container", c.Name, "cpus", c.CPUs)
+	}
+}
+
+// live are the pods that may hold CPUs: the wanted ones that have not ended,
+// and all of which something runs.
+func (m *Manager) live(ctx context.Context) ([]policy.Live, error) {
+	running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
+	containers, err := m.cfg.Runtime.ListContainers(ctx, running)
+	if err != nil {
+		return nil, err
+	}
+	var all []policy.Live
+	at := make(map[types.UID]int)
+	add := func(uid types.UID, p *v1.Pod) int {
+		i, known := at[uid]
+		if !known {
+			i = len(all)
+			at[uid] = i
+			all = append(all, policy.Live{UID: uid, Pod: p, Running: make(map[string]policy.Set)})
+		}
+		return i
+	}
+	for _, p := range m.cfg.Pods() {
+		if p.Status == nil || p.Status.Phase != v1.PodFailed && p.Status.Phase != v1.PodSucceeded {
+			add(p.Pod.UID, p.Pod)
+		}
+	}
+	for _, c := range containers {
+		uid := types.UID(c.GetLabels()[container.LabelPodUID])
+		if uid == "" {
+			continue
+		}
+		set, err := m.runsOn(ctx, uid, c.GetId())
+		if errors.Is(err, container.ErrNotFound) {
+			continue // it has ended
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[add(uid, nil)].Running[c.GetLabels()[container.LabelContainerName]] = set
+	}
+	return all, nil
+}
+
+// runsOn is where a container runs, by its cgroup or else by the runtime.
+func (m *Manager) runsOn(ctx context.Context, uid types.UID, id string) (policy.Set, error) {
+	list, err := m.inCgroup(uid, id)
+	if err != nil {
+		s, err := m.cfg.Runtime.ContainerStatus(ctx, id)
+		if err != nil {
+			return policy.Set{}, err
+		}
+		list = s.GetResources().GetLinux().GetCpusetCpus()
+	}
+	set, err := policy.Parse(list)
+	if err != nil {
+		m.cfg.Log.Warn("it is not known on which CPUs a container runs", "podUID", uid, "id", id, "error", err)
+	}
+	return set, nil
+}
+
+// inCgroup is cpuset.cpus of a container's group.
+func (m *Manager) inCgroup(uid types.UID, id string) (list string, err error) {
+	err = cgroups.ErrNotFound
+	m.groups(uid, id, func(path string) bool {
+		list, err = m.cfg.Tree.CPUs(path)
+		return err == nil
+	})
+	return list, err
+}
+
+// groups calls try with the groups that may be a container's, until it says
+// that it was the one.
+func (m *Manager) groups(uid types.UID, id string, try func(path string) bool) {
+	node, ok := m.cfg.Node()
+	if m.cfg.Tree == nil || !ok {
+		return
+	}
+	for _, path := range criconfig.PodCgroups(uid, node) {
+		if try(criconfig.ContainerCgroup(path, id, node)) {
+			return
+		}
+	}
+}
+
+// load reads the file. What cannot be used is told of, and is as if there were
+// none.
+func (m *Manager) load() policy.Saved {
+	data, err := os.ReadFile(m.cfg.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return policy.Saved{}
+	}
+	var saved policy.Saved
+	if err == nil {
+		saved, err = policy.Decode(data)
+	}
+	if err != nil {
+		m.cfg.Log.Error("the file of who has which CPUs cannot be used: it is made anew of what runs", "file", m.cfg.File, "error", err)
+		m.cfg.Events.Warning(pod.Ref{}, reasonState, fmt.Sprintf("%s: who has which CPUs is taken from what runs", err))
+		return policy.Saved{}
+	}
+	m.mu.Lock()
+	m.saved = string(data)
+	m.mu.Unlock()
+	return saved
+}
+
+// save writes the file if it would change. It needs the lock.
+func (m *Manager) save() error {
+	data, err := m.policy.Saved().Encode()
+	if err != nil {
+		return err
+	}
+	if string(data) != m.saved {
+		if err := identity.Replace(m.cfg.File, data, 0o600); err != nil {
+			m.unsaved = true
+			return fmt.Errorf("write %s: %w", m.cfg.File, err)
+		}
+	}
+	m.saved, m.unsaved = string(data), false
+	return nil
+}

@@ -1,0 +1,53 @@
+package cpumanager
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
+)
+
+// DefaultRoot is where the kernel shows the machine's CPUs
+// (Documentation/ABI/testing/sysfs-devices-system-cpu of Linux).
+const DefaultRoot = "/sys/devices/system/cpu"
+
+// ReadTopology reads which CPUs are online, and which of them share a core,
+// from root. A kernel that tells nothing of cores has one CPU in each.
+func ReadTopology(root string) (policy.Topology, error) {
+	online, err := readList(filepath.Join(root, "online"))
+	if err != nil {
+		return policy.Topology{}, fmt.Errorf("read the CPUs that are online: %w", err)
+	}
+	t := policy.Topology{CPUs: online, Core: make(map[int]int)}
+	for cpu := range online.All() {
+		t.Core[cpu] = cpu
+		siblings, err := readList(filepath.Join(root, "cpu"+strconv.Itoa(cpu), "topology", "thread_siblings_list"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return policy.Topology{}, fmt.Errorf("read the core of CPU %d: %w", cpu, err)
+		}
+		for first := range siblings.Intersect(online).All() {
+			t.Core[cpu] = first
+			break
+		}
+	}
+	return t, nil
+}
+
+func readList(file string) (policy.Set, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return policy.Set{}, err
+	}
+	s, err := policy.Parse(string(data))
+	if err != nil {
+		return policy.Set{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,161 @@
+package diskusage
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// stats makes the form of the API of what is known of a place; false is
+// nothing.
+func (c counted) stats() (statsapi.FsStats, bool) {
+	switch {
+	case c.tree != nil:
+		usage, at := c.tree.best()
+		if at.IsZero() {
+			return statsapi.FsStats{}, false
+		}
+		return fsStats(c.system, &usage.Bytes, &usage.Inodes, at), true
+	case c.system == nil || c.system.at.IsZero():
+		return statsapi.FsStats{}, false
+	}
+	return c.system.stats(), true
+}
+
+// pointer is stats where nothing is nil.
+func (c counted) pointer() *statsapi.FsStats {
+	if s, ok := c.stats(); ok {
+		return &s
+	}
+	return nil
+}
+
+// stats are those of a whole file system.
+func (s *system) stats() statsapi.FsStats {
+	used := &[2]uint64{s.used, s.inodesUsed}
+	out := fsStats(s, &used[0], &used[1], s.at)
+	if !s.hasInodes {
+		out.InodesUsed = nil
+	}
+	return out
+}
+
+// fsStats puts what is used beside what the file system has, as far as that is
+// known.
+func fsStats(s *system, used, inodes *uint64, at time.Time) statsapi.FsStats {
+	out := statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: used, InodesUsed: inodes}
+	if s == nil || s.at.IsZero() {
+		return out
+	}
+	// What is answered outlives the turn, so it must not point at s.
+	all := &[4]uint64{s.available, s.capacity, s.inodesFree, s.inodes}
+	out.AvailableBytes, out.CapacityBytes = &all[0], &all[1]
+	if s.hasInodes {
+		out.InodesFree, out.Inodes = &all[2], &all[3]
+	}
+	return out
+}
+
+// usage is what is known of a pod.
+func (p *podState) usage(node *system, containers []string) PodUsage {
+	out := PodUsage{
+		Containers: make([]ContainerUsage, len(containers)),
+		Volumes:    make([]VolumeUsage, 0, len(p.volumes)),
+	}
+	var other sum
+	for i := range p.containers {
+		c := &p.containers[i]
+		asked := false
+		for j, name := range containers {
+			if name == c.name {
+				out.Containers[j], asked = ContainerUsage{Rootfs: c.rootfs.pointer(), Logs: c.logs.pointer()}, true
+			}
+		}
+		if !asked {
+			other.add(c.logs)
+		}
+	}
+	for _, c := range p.other {
+		other.add(c)
+	}
+	if !other.at.IsZero() {
+		stats := fsStats(node, &other.Bytes, &other.Inodes, other.at)
+		out.Other = &stats
+	}
+	for i := range p.volumes {
+		v := &p.volumes[i]
+		stats, ok := v.stats()
+		if !ok {
+			continue
+		}
+		volume := VolumeUsage{Stats: statsapi.VolumeStats{FsStats: stats, Name: v.name}, Ephemeral: v.ephemeral}
+		if v.claim != "" {
+			volume.Stats.PVCRef = &statsapi.PVCReference{Name: v.claim, Namespace: p.namespace}
+		}
+		out.Volumes = append(out.Volumes, volume)
+	}
+	return out
+}
+
+// sum adds what several trees take.
+type sum struct {
+	Usage
+	at time.Time
+}
+
+func (s *sum) add(c counted) {
+	if c.tree == nil {
+		return
+	}
+	usage, at := c.tree.best()
+	if at.IsZero() {
+		return
+	}
+	s.Bytes, s.Inodes = s.Bytes+usage.Bytes, s.Inodes+usage.Inodes
+	if at.After(s.at) {
+		s.at = at
+	}
+}
+
+// claims are those of all pods; one that several pods have is told once.
+func (k *known) claims() []Claim {
+	var out []Claim
+	for i := range k.pods {
+		p := &k.pods[i]
+		for j := range p.volumes {
+			v := &p.volumes[j]
+			if v.claim == "" || told(out, p.namespace, v.claim) {
+				continue
+			}
+			if stats, ok := v.stats(); ok {
+				out = append(out, Claim{Namespace: p.namespace, Name: v.claim, Stats: stats})
+			}
+		}
+	}
+	return out
+}
+
+func told(claims []Claim, namespace, name string) bool {
+	for i := range claims {
+		if claims[i].Namespace == namespace && claims[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeUsage is what is known of the node's own file systems. Writable layers
+// are on that of images: what else a runtime can do, none does.
+func (m *Meter) nodeUsage(ctx context.Context) NodeUsage {
+	var out NodeUsage
+	out.Fs = counted{system: m.known.node}.pointer()
+	m.askImages(ctx)
+	if i := &m.known.image; i.used != nil {
+		images := fsStats(i.system, i.used, i.inodes, i.at)
+		containers := images
+		out.ImageFs, out.ContainerFs = &images, &containers
+	}
+	return out
+}

@@ -1,0 +1,37 @@
+package diskusage
+
+import (
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/tinylet/tinylet/agent/metrics"
+)
+
+// claimFamilies are the kubelet's (metrics/collectors/volume_stats.go).
+var claimFamilies = [...]struct {
+	name, help string
+	of         func(*statsapi.FsStats) *uint64
+}{
+	{"kubelet_volume_stats_capacity_bytes", "How much the volume of a claim can hold.", func(f *statsapi.FsStats) *uint64 { return f.CapacityBytes }},
+	{"kubelet_volume_stats_available_bytes", "How much is left in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.AvailableBytes }},
+	{"kubelet_volume_stats_used_bytes", "How much is used in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.UsedBytes }},
+	{"kubelet_volume_stats_inodes", "How many inodes the volume of a claim can hold.", func(f *statsapi.FsStats) *uint64 { return f.Inodes }},
+	{"kubelet_volume_stats_inodes_free", "How many inodes are left in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.InodesFree }},
+	{"kubelet_volume_stats_inodes_used", "How many inodes are used in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.InodesUsed }},
+}
+
+// WriteClaims writes the families kubelet_volume_stats_…, each claim once.
+// What is not known has no sample.
+func WriteClaims(out *metrics.Stream, claims []Claim) {
+	labels := make([][]byte, len(claims))
+	for i := range claims {
+		labels[i] = metrics.AppendLabel(metrics.AppendLabel(nil, "namespace", claims[i].Namespace), "persistentvolumeclaim", claims[i].Name)
+	}
+	for _, f := range claimFamilies {
+		out.Family(metrics.KindGauge, f.name, f.help)
+		for i := range claims {
+			if value := f.of(&claims[i].Stats); value != nil {
+				out.Sample(float64(*value), labels[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package diskusage
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Place is a directory or file. Root is the operator's, and symbolic links on
+// the way to it are followed; none is on Path, which is relative to it.
+type Place struct {
+	Root, Path string
+}
+
+// open opens the place for looking at it, without reading.
+func (p Place) open() (int, error) {
+	path, err := unix.ByteSliceFromString(p.Path)
+	if err != nil {
+		return -1, p.fault(err)
+	}
+	root, err := unix.Open(p.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, p.fault(err)
+	}
+	defer unix.Close(root)
+	// What is mounted on the way, below the root, is the operator's too.
+	fd, err := openat2(root, &path[0], unix.O_PATH|unix.O_NOFOLLOW, beneath&^unix.RESOLVE_NO_XDEV)
+	if err != nil {
+		return -1, p.fault(err)
+	}
+	return fd, nil
+}
+
+func (p Place) fault(err error) error {
+	return &fs.PathError{Op: "measure", Path: filepath.Join(p.Root, p.Path), Err: err}
+}
+
+// Measure goes on with the walk of a place, as Step does; a file is all that
+// there is of it. It fails where the place cannot be opened, with
+// fs.ErrNotExist where it is not there; then nothing was counted.
+func (k *Walker) Measure(w *Walk, p Place, entries int, stop func() bool) (took int, done bool, err error) {
+	fd, err := p.open()
+	if err != nil {
+		return 0, true, err
+	}
+	defer unix.Close(fd)
+	if err := statx(fd, &nothing[0], &k.st); err != nil {
+		return 0, true, p.fault(err)
+	}
+	switch k.st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		took, done = k.Step(w, fd, entries, stop)
+		return took, done, nil
+	case unix.S_IFLNK:
+		return 0, true, p.fault(errLink)
+	}
+	if !w.done {
+		w.begun, w.done = true, true
+		w.entries++
+		w.count(&k.st)
+	}
+	return 1, true, nil
+}
+
+var errLink = errors.New("it is a symbolic link, which is not followed")

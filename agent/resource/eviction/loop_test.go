@@ -1,0 +1,553 @@
+package eviction
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+)
+
+const mi = 1 << 20
+
+// node is a node of so much memory and disk, what is used of them, and what
+// the loop did, in words.
+type node struct {
+	t  *testing.T
+	mu sync.Mutex // guards what follows
+
+	memory, disk int64 // capacity in MiB
+	pods         []*user
+	dead, images int64 // MiB on the disk that can be spared
+	spareFails   bool
+	killFails    bool
+	ends         time.Duration // how long a pod takes to end
+	looks, lists int
+	did          []string
+	log          bytes.Buffer
+	configure    func(*Config) // may be nil
+	loop         *Loop
+	evicts       func() // is called first when a pod is to go; nil is not
+}
+
+// user is a pod.
+type user struct {
+	name         string
+	memory, disk int64 // MiB
+	critical     bool
+	ending       bool
+}
+
+func (n *node) used() (memory, disk int64) {
+	disk = n.dead + n.images
+	for _, p := range n.pods {
+		memory, disk = memory+p.memory, disk+p.disk
+	}
+	return memory, disk
+}
+
+func (n *node) note(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.did = append(n.did, fmt.Sprintf(format, args...))
+}
+
+// done is what the loop did until now.
+func (n *node) done() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.did)
+}
+
+func (n *node) looked() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.looks
+}
+
+func (n *node) observe(context.Context) (o policy.Observations) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.looks++
+	memory, disk := n.used()
+	o[policy.MemoryAvailable] = policy.Observation{Available: (n.memory - memory) * mi, Capacity: n.memory * mi, Time: time.Now(), Known: true}
+	o[policy.NodeFsAvailable] = policy.Observation{Available: (n.disk - disk) * mi, Capacity: n.disk * mi, Time: time.Now(), Known: true}
+	return o
+}
+
+func (n *node) list(context.Context, policy.Signal) (out []policy.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lists++
+	for _, u := range n.pods {
+		if u.ending {
+			continue
+		}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: u.name, UID: types.UID(u.name)}}
+		if u.critical {
+			priority := int32(2000001000)
+			p.Spec.Priority = &priority
+		}
+		p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("10Mi")}}}}
+		out = append(out, policy.Pod{Pod: p, Known: true, Memory: policy.Measured(u.memory * mi), Ephemeral: policy.Measured(u.disk * mi),
+			Containers: []policy.Container{{Name: "c", Memory: policy.Measured(u.memory * mi), Rootfs: policy.Disk{Bytes: policy.Measured(u.disk * mi)}, Logs: policy.Disk{Bytes: policy.Measured(0)}}}})
+	}
+	return out
+}
+
+func (n *node) evict(p *v1.Pod, e policy.Eviction) <-chan struct{} {
+	n.note("evict %s in %v", p.Name, e.Grace)
+	if n.evicts != nil {
+		n.evicts()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.IndexFunc(n.pods, func(u *user) bool { return u.name == p.Name })
+	if i < 0 || n.pods[i].ending {
+		return nil
+	}
+	if !strings.Contains(e.Message, "The node was low on resource: ") {
+		n.t.Errorf("%s is told %q", p.Name, e.Message)
+	}
+	n.pods[i].ending = true
+	gone := make(chan struct{})
+	go func() {
+		time.Sleep(n.ends)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.pods = slices.DeleteFunc(n.pods, func(u *user) bool { return u.name == p.Name })
+		close(gone)
+	}()
+	return gone
+}
+
+// kill has a pod give back what it has; that it is gone is told as late as the
+// runtime would.
+func (n *node) kill(p *v1.Pod) error {
+	n.note("kill %s", p.Name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.killFails {
+		return errors.New("read-only file system")
+	}
+	for _, u := range n.pods {
+		if u.name == p.Name {
+			u.memory = 0
+		}
+	}
+	return nil
+}
+
+func (n *node) reclaim(_ context.Context, r policy.Reclaim) error {
+	n.note("spare %s", r)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.spareFails:
+		return errors.New("the runtime does not answer")
+	case r == policy.DeadContainers:
+		n.dead = 0
+	default:
+		n.images = 0
+	}
+	return nil
+}
+
+// run runs the loop beside play until play is over.
+func (n *node) run(t *testing.T, config policy.Config, play func()) {
+	t.Helper()
+	thresholds, err := policy.Parse(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n.t = t
+		thresholds, _ := policy.OneFs.Thresholds(thresholds)
+		c := Config{
+			Thresholds: thresholds, Layout: policy.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
+			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict, Kill: n.kill,
+			Changed: func(c policy.Conditions) { n.note("under %s", c) },
+			Met:     func(s policy.Signal) { n.note("short of %s", s.Resource()) },
+			Log:     slog.New(slog.NewTextHandler(&n.log, nil)),
+		}
+		if n.configure != nil {
+			n.configure(&c)
+		}
+		n.loop = New(c)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		end := errors.New("the end")
+		done := make(chan error)
+		go func() { done <- n.loop.Run(ctx) }()
+		synctest.Wait()
+		play()
+		cancel(end)
+		if err := <-done; !errors.Is(err, end) {
+			t.Errorf("Run: %v", err)
+		}
+		time.Sleep(time.Hour) // what ends, ends
+	})
+}
+
+var hard = policy.Config{Hard: map[string]string{"memory.available": "16Mi", "nodefs.available": "10%"}}
+
+// A node that has enough is looked at once, and at each sign; never else.
+func TestQuiet(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
+	n.run(t, hard, func() {
+		time.Sleep(24 * time.Hour)
+		if n.looked() != 2 { // the first look, and the rehearsal's
+			t.Errorf("%d looks in a quiet day", n.looked())
+		}
+		for range 3 {
+			n.loop.Look()
+		}
+		time.Sleep(time.Hour)
+	})
+	if n.looked() < 3 || n.looked() > 4 || len(n.done()) > 0 {
+		t.Errorf("%d looks, did %v", n.looked(), n.done())
+	}
+}
+
+// A decision is rehearsed once before memory is short, as soon as there is a
+// pod, and nothing happens to the pod.
+func TestRehearsal(t *testing.T) {
+	n := &node{memory: 256, disk: 1000}
+	kept, tried := 0, []string{}
+	n.configure = func(c *Config) {
+		c.Keep = func(rehearse func()) { kept++; rehearse() }
+		c.DryRun = func(why policy.Eviction) { tried = append(tried, why.Message) }
+	}
+	n.run(t, hard, func() {
+		for range 3 {
+			n.loop.Look()
+			time.Sleep(time.Minute)
+		}
+		if kept != 0 {
+			t.Errorf("a rehearsal without a pod")
+		}
+		n.mu.Lock()
+		n.pods, n.lists = []*user{{name: "a", memory: 100}}, 0
+		n.mu.Unlock()
+		for range 3 {
+			n.loop.Look()
+			time.Sleep(time.Minute)
+		}
+	})
+	if kept != 1 || n.lists != 2 || len(n.done()) > 0 {
+		t.Errorf("%d rehearsals, the pods were listed %d times, did %v", kept, n.lists, n.done())
+	}
+	if len(tried) != 1 || !strings.Contains(tried[0], "memory") {
+		t.Errorf("evictions that were tried: %q", tried)
+	}
+}
+
+// The pods that are over their requests go, the largest first, one at a time,
+// until there is enough; the condition stays for its transition.
+func TestMemory(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, ends: 2 * time.Second, pods: []*user{
+		{name: "small", memory: 5}, {name: "critical", memory: 120, critical: true}, {name: "hog", memory: 60}, {name: "leaker", memory: 90},
+	}}
+	n.run(t, hard, func() {
+		n.loop.Look()
+		time.Sleep(time.Minute)
+		if !n.loop.Under().Memory {
+			t.Error("the node is not under memory pressure")
+		}
+		time.Sleep(time.Hour)
+		if n.loop.Under().Memory {
+			t.Error("the node is still under memory pressure")
+		}
+	})
+	want := []string{"evict leaker in 1s", "under [MemoryPressure]", "short of memory", "under []"}
+	if d := cmp.Diff(want, n.done()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// While it is not enough the next pod goes, but not before the one before is
+// gone, or has had its time.
+func TestOneAfterTheOther(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		ends time.Duration
+		want time.Duration // between two evictions
+	}{
+		{"they end", 3 * time.Second, 3 * time.Second},
+		{"they hang", time.Hour, untilGone + time.Second}, // and a grace
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &node{memory: 100, disk: 1000, ends: tc.ends, killFails: true, pods: []*user{{name: "a", memory: 60}, {name: "b", memory: 61}, {name: "c", memory: 62}}}
+			n.run(t, hard, func() {
+				begun := time.Now()
+				for range 3 {
+					n.loop.Look()
+					synctest.Wait()
+				}
+				for len(evictions(n)) < 2 && time.Since(begun) < 10*time.Minute {
+					time.Sleep(time.Second)
+				}
+				if took := time.Since(begun).Truncate(time.Second); took < tc.want || took > tc.want+2*time.Second {
+					t.Errorf("the second went after %v", took)
+				}
+			})
+			if did := evictions(n); !slices.Equal(did[:min(len(did), 2)], []string{"evict c in 1s", "evict b in 1s"}) {
+				t.Errorf("did %q", n.done())
+			}
+			if failed := strings.Contains(n.log.String(), "read-only file system"); failed != (tc.ends > untilGone) {
+				t.Errorf("the log: %s", n.log.String())
+			}
+		})
+	}
+}
+
+// A pod that the runtime does not end is killed some time after its grace, once,
+// and no other goes for it; one that ends in time is left to the runtime.
+func TestRuntimeIsLate(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config policy.Config
+		ends   time.Duration
+		want   []string
+	}{
+		{"late", hard, 20 * time.Second, []string{"evict a in 1s", "kill a"}},
+		{"never", hard, time.Hour, []string{"evict a in 1s", "kill a"}},
+		{"in time", hard, 5 * time.Second, []string{"evict a in 1s"}},
+		{
+			"soft", policy.Config{Soft: map[string]string{"memory.available": "16Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}},
+			62 * time.Second, []string{"evict a in 1m0s"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &node{memory: 100, disk: 1000, ends: tc.ends, pods: []*user{{name: "a", memory: 60}, {name: "b", memory: 40}}}
+			n.run(t, tc.config, func() { time.Sleep(10 * time.Minute) })
+			did := slices.DeleteFunc(n.done(), func(what string) bool {
+				return !strings.HasPrefix(what, "evict") && !strings.HasPrefix(what, "kill")
+			})
+			if d := cmp.Diff(tc.want, did); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// Of a full disk, dead containers and unused images go first, and a pod only
+// where that is not enough, or failed.
+func TestDisk(t *testing.T) {
+	spared := []string{"under [DiskPressure]", "short of ephemeral-storage", "spare dead containers", "spare unused images"}
+	for _, tc := range []struct {
+		name         string
+		dead, images int64
+		fails        bool
+		want         []string
+	}{
+		{"enough", 50, 200, false, spared},
+		{"not enough", 10, 0, false, append(slices.Clone(spared), "evict big in 1s")},
+		{"failed", 50, 200, true, append(slices.Clone(spared), "evict big in 1s")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &node{memory: 256, disk: 1000, dead: tc.dead, images: tc.images, spareFails: tc.fails,
+				pods: []*user{{name: "small", disk: 20}, {name: "big", disk: 980 - 20 - tc.dead - tc.images}}}
+			n.run(t, hard, func() {
+				n.loop.Look()
+				time.Sleep(5 * time.Second)
+			})
+			if d := cmp.Diff(tc.want, n.done()); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if strings.Contains(n.log.String(), "could not be given back") != tc.fails {
+				t.Errorf("the log: %s", n.log.String())
+			}
+		})
+	}
+}
+
+// A soft threshold is acted on when its grace is over, without a sign.
+func TestSoft(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
+	config := policy.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
+	n.run(t, config, func() {
+		n.loop.Look()
+		time.Sleep(89 * time.Second)
+		if len(n.done()) != 1 {
+			t.Errorf("before its grace is over: %q", n.done())
+		}
+		time.Sleep(2 * time.Second)
+	})
+	want := []string{"under [MemoryPressure]", "evict a in 1m0s", "short of memory"}
+	if d := cmp.Diff(want, n.done()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Nobody else goes while a pod still has the time that it was given, which may
+// be longer than one that hangs is waited for; but a hard threshold does not
+// wait for it.
+func TestSoftLeavesTime(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		more int64 // MiB that the second takes meanwhile
+		want []string
+	}{
+		{"enough", 0, []string{"evict a in 1m0s"}},
+		{"the hard threshold", 40, []string{"evict a in 1m0s", "evict b in 1s"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &node{memory: 256, disk: 1000, ends: 55 * time.Second, pods: []*user{{name: "a", memory: 150}, {name: "b", memory: 60}}}
+			config := policy.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}, Hard: hard.Hard}
+			n.run(t, config, func() {
+				time.Sleep(40 * time.Second)
+				n.mu.Lock()
+				n.pods[1].memory += tc.more
+				n.mu.Unlock()
+				for range 3 {
+					n.loop.Look()
+					time.Sleep(300 * time.Millisecond)
+				}
+				if did := evictions(n); !slices.Equal(did, tc.want) {
+					t.Errorf("before the first has had its time: %q", did)
+				}
+				time.Sleep(time.Minute)
+				if did := evictions(n); !slices.Equal(did, tc.want) {
+					t.Errorf("in the end: %q", did)
+				}
+			})
+		})
+	}
+}
+
+func evictions(n *node) (did []string) {
+	for _, what := range n.done() {
+		if strings.HasPrefix(what, "evict") {
+			did = append(did, what)
+		}
+	}
+	return did
+}
+
+// Signs that come faster than the pace are heeded once in it.
+func TestPace(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
+	n.run(t, hard, func() {
+		time.Sleep(time.Minute)
+		before := n.looked()
+		for range 1000 {
+			select {
+			case n.loop.Sign() <- struct{}{}:
+			default:
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if looks := n.looked() - before; looks < 5 || looks > 7 {
+			t.Errorf("%d looks for a second of signs", looks)
+		}
+	})
+}
+
+// The log tells how long a decision took from its sign.
+func TestReactionIsTold(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
+	n.run(t, hard, func() {
+		time.Sleep(time.Minute)
+		n.loop.Look()
+		time.Sleep(50 * time.Millisecond)
+		n.mu.Lock()
+		n.pods[0].memory = 250
+		n.mu.Unlock()
+		n.loop.Look()
+		time.Sleep(time.Second)
+	})
+	if !strings.Contains(n.log.String(), "sinceSign=150ms") {
+		t.Errorf("the log: %s", n.log.String())
+	}
+}
+
+// An eviction that waited for another tells no time since a sign: it is not the
+// answer to one that came during the wait.
+func TestReactionOfTheSecond(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, ends: 2500 * time.Millisecond, pods: []*user{{name: "a", memory: 260}, {name: "b", memory: 20}, {name: "c", memory: 250}}}
+	n.run(t, hard, func() {
+		for range 20 {
+			time.Sleep(100 * time.Millisecond)
+			n.loop.Look()
+		}
+		time.Sleep(time.Minute)
+	})
+	if log := n.log.String(); strings.Count(log, "a pod is evicted") != 2 || strings.Contains(log, "sinceSign") {
+		t.Errorf("the log: %s", log)
+	}
+}
+
+// A pod goes before anything of it is told, which takes long where memory is
+// short; and those who ask whether pods may come know of it before either.
+func TestEndsBeforeItTells(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 250}}}
+	var told, under bool
+	n.evicts = func() { told, under = n.log.Len() > 0, n.loop.Under().Memory }
+	n.run(t, hard, func() { time.Sleep(time.Minute) })
+	if log := n.log.String(); told || !under || !strings.Contains(log, "runs short") || !strings.Contains(log, "is evicted") {
+		t.Errorf("told before it %v, under pressure %v, the log: %s", told, under, log)
+	}
+}
+
+// Signs go on while nobody can be ended, and nothing is tried or told for each.
+func TestSignsWhileNobodyCanGo(t *testing.T) {
+	n := &node{memory: 100, disk: 100, dead: 95, pods: []*user{{name: "critical", memory: 95, critical: true}}, spareFails: true}
+	n.run(t, hard, func() {
+		for range 60 {
+			n.loop.Look()
+			time.Sleep(time.Second)
+		}
+	})
+	if did := len(n.done()); did > 10 {
+		t.Errorf("did %d things: %q", did, n.done())
+	}
+	if lines := strings.Count(n.log.String(), "\n"); lines > 3 {
+		t.Errorf("%d lines in the log: %s", lines, n.log.String())
+	}
+}
+
+// Each time that the node runs short is told, also where its condition has stayed
+// since the last one.
+func TestShortAgain(t *testing.T) {
+	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}, {name: "b", memory: 150}}}
+	n.run(t, hard, func() {
+		time.Sleep(time.Minute)
+		for range 2 {
+			n.mu.Lock()
+			n.pods = append(n.pods, &user{name: "c", memory: 152})
+			n.mu.Unlock()
+			n.loop.Look()
+			time.Sleep(time.Minute)
+		}
+	})
+	if told := strings.Count(n.log.String(), "the node runs short"); told != 3 {
+		t.Errorf("told %d times: %s", told, n.log.String())
+	}
+}
+
+// Where only critical pods run, that is said, and nothing is tried in a hurry.
+func TestNobodyCanGo(t *testing.T) {
+	n := &node{memory: 100, disk: 1000, pods: []*user{{name: "critical", memory: 95, critical: true}}}
+	n.run(t, hard, func() { time.Sleep(time.Minute) })
+	if n.looked() > 8 {
+		t.Errorf("%d looks in a minute", n.looked())
+	}
+	if !strings.Contains(n.log.String(), "no pod can be evicted") {
+		t.Errorf("the log: %s", n.log.String())
+	}
+}

@@ -1,0 +1,31 @@
+package policy
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Conditions are the node conditions MemoryPressure, DiskPressure and
+// PIDPressure.
+type Conditions struct {
+	Memory, Disk, PID bool
+}
+
+func (c Conditions) or(d Conditions) Conditions {
+	return Conditions{c.Memory || d.Memory, c.Disk || d.Disk, c.PID || d.PID}
+}
+
+// String lists those that hold as upstream's messages do, in brackets.
+func (c Conditions) String() string {
+	var names []string
+	for _, one := range [...]struct {
+		holds bool
+		name  v1.NodeConditionType
+	}{{c.Memory, v1.NodeMemoryPressure}, {c.Disk, v1.NodeDiskPressure}, {c.PID, v1.NodePIDPressure}} {
+		if one.holds {
+			names = append(names, string(one.name))
+		}
+	}
+	return "[" + strings.Join(names, " ") + "]"
+}

@@ -1,0 +1,67 @@
+package policy
+
+import v1 "k8s.io/api/core/v1"
+
+// places are what of a pod counts for a file system.
+type places struct {
+	rootfs, logs, volumes bool
+}
+
+// places are what pods have on the file system of a signal
+// (buildSignalToRankFunc in pkg/kubelet/eviction/helpers.go). Of image layers
+// nothing is a pod's own, so that for images alone all pods rank the same.
+func (l Layout) places(s Signal) places {
+	if l == OneFs {
+		return places{rootfs: true, logs: true, volumes: true}
+	}
+	switch s {
+	case NodeFsAvailable, NodeFsInodesFree:
+		return places{rootfs: l == SplitFs, logs: true, volumes: true}
+	case ContainerFsAvailable, ContainerFsInodesFree:
+		return places{rootfs: true, logs: l == SplitFs, volumes: l == SplitFs}
+	default:
+		return places{rootfs: l == ImageFs}
+	}
+}
+
+// diskUsage is what a pod has in some places, in bytes or inodes.
+func diskUsage(p *Pod, in places, inodes bool) (sum int64) {
+	add := func(d *Disk) {
+		f := d.Bytes
+		if inodes {
+			f = d.Inodes
+		}
+		sum = plus(sum, max(f.value(), 0))
+	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if in.rootfs {
+			add(&c.Rootfs)
+		}
+		if in.logs {
+			add(&c.Logs)
+		}
+	}
+	if in.volumes {
+		for i := range p.Volumes {
+			if onNode(p.Pod, p.Volumes[i].Name) {
+				add(&p.Volumes[i].Disk)
+			}
+		}
+	}
+	return sum
+}
+
+// onNode says whether a volume is on the node's disk (localVolumeNames in
+// pkg/kubelet/eviction/helpers.go).
+func onNode(p *v1.Pod, name string) bool {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Name != name {
+			continue
+		}
+		return v.HostPath != nil || v.GitRepo != nil || v.ConfigMap != nil ||
+			v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
+	}
+	return false
+}

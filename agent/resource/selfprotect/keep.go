@@ -1,0 +1,196 @@
+package selfprotect
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// KeepRehearsed calls rehearse once and locks in memory the pages of this
+// process's program, code and constants, that were used meanwhile (mlock2(2),
+// MLOCK_ONFAULT). It returns how many bytes that are. The memory.min of a group
+// does not protect all of them: a page is charged to the group whose process
+// read it first, which may be a shell's or that of the service before its
+// restart. A node without memory drops such pages, and each one that a decision
+// needs comes back from a slow disk.
+//
+// The kernel does not report which pages a process uses, but which ones it has
+// mapped. So the pages are unmapped first, which leaves them in the page cache,
+// and each page gets a mapping of its own: on a fault the kernel maps up to 64
+// KiB around a page, but never beyond its mapping. What other goroutines use
+// meanwhile is kept as well.
+//
+// Where that cannot be done, all pages of the program that were or will be read
+// are locked, and the error says why.
+func KeepRehearsed(rehearse func()) (kept uint64, err error) {
+	parts, err := programParts()
+	if err != nil {
+		rehearse()
+		return 0, err
+	}
+	pagemap, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		rehearse()
+		return 0, errors.Join(fmt.Errorf("find the used pages of the program: %w", err), lock(parts))
+	}
+	defer pagemap.Close()
+	var failed error
+	var whole, separated []part
+	for _, p := range parts {
+		if err := p.separate(pagemap); err != nil {
+			failed = errors.Join(failed, err)
+			whole = append(whole, p)
+			continue
+		}
+		separated = append(separated, p)
+	}
+	rehearse()
+	runs := whole
+	for _, p := range separated {
+		used, err := p.used(pagemap)
+		if err == nil {
+			// Back to one mapping, of which lock takes the used pages.
+			err = p.advise(unix.MADV_NORMAL)
+		}
+		if err != nil {
+			failed = errors.Join(failed, err)
+			used = []part{p}
+		}
+		runs = append(runs, used...)
+	}
+	for _, r := range runs {
+		kept += uint64(r.end - r.start)
+	}
+	return kept, errors.Join(failed, lock(runs))
+}
+
+// programParts are the parts of the program's file that this process has mapped
+// and cannot write.
+func programParts() ([]part, error) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil, fmt.Errorf("find the program in memory: %w", err)
+	}
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return nil, fmt.Errorf("find the program in memory: %w", err)
+	}
+	return readOnly(maps, program), nil
+}
+
+// lock keeps pages in memory once they have been read; it reads none.
+func lock(parts []part) error {
+	var failed error
+	for _, p := range parts {
+		if _, _, errno := unix.Syscall(unix.SYS_MLOCK2, p.start, p.end-p.start, unix.MLOCK_ONFAULT); errno != 0 {
+			failed = errors.Join(failed, fmt.Errorf("keep %d bytes of the program in memory: %w", p.end-p.start, errno))
+		}
+	}
+	return failed
+}
+
+// part is a range of addresses, without its end.
+type part struct{ start, end uintptr }
+
+// advise is madvise(2) for the part.
+func (p part) advise(advice uintptr) error {
+	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, p.start, p.end-p.start, advice); errno != 0 {
+		return fmt.Errorf("advise the kernel of %d bytes of the program: %w", p.end-p.start, errno)
+	}
+	return nil
+}
+
+// separate gives each page a mapping of its own and unmaps the pages. Nothing
+// is lost: they are read from the file again.
+func (p part) separate(pagemap *os.File) error {
+	entries, err := p.pages(pagemap)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.copied() { // by relocation, or a breakpoint: it is not in the file
+			return errors.New("find the used pages of the program: some were changed in memory")
+		}
+	}
+	// Mappings side by side stay apart while they differ in some advice.
+	size := uintptr(os.Getpagesize())
+	for at := p.start; at < p.end; at += 2 * size {
+		if err = (part{at, at + size}).advise(unix.MADV_RANDOM); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = p.advise(unix.MADV_DONTNEED)
+	}
+	if err != nil {
+		return errors.Join(err, p.advise(unix.MADV_NORMAL))
+	}
+	return nil
+}
+
+// used are the pages that are mapped, side by side ones together.
+func (p part) used(pagemap *os.File) (runs []part, err error) {
+	entries, err := p.pages(pagemap)
+	if err != nil {
+		return nil, err
+	}
+	size := uintptr(os.Getpagesize())
+	for i, e := range entries {
+		if !e.present() {
+			continue
+		}
+		at := p.start + uintptr(i)*size
+		if last := len(runs) - 1; last >= 0 && runs[last].end == at {
+			runs[last].end += size
+		} else {
+			runs = append(runs, part{at, at + size})
+		}
+	}
+	return runs, nil
+}
+
+// page is an entry of a pagemap (proc_pid_pagemap(5)).
+type page uint64
+
+func (p page) present() bool { return p>>63&1 == 1 }
+func (p page) swapped() bool { return p>>62&1 == 1 }
+
+// copied reports whether the process has a copy of its own of the file's page.
+func (p page) copied() bool { return p.swapped() || p.present() && p>>61&1 == 0 }
+
+func (p part) pages(pagemap *os.File) ([]page, error) {
+	size := uintptr(os.Getpagesize())
+	raw := make([]byte, (p.end-p.start)/size*8)
+	if _, err := pagemap.ReadAt(raw, int64(p.start/size)*8); err != nil {
+		return nil, fmt.Errorf("find the used pages of the program: %w", err)
+	}
+	entries := make([]page, len(raw)/8)
+	for i := range entries {
+		entries[i] = page(binary.NativeEndian.Uint64(raw[i*8:]))
+	}
+	return entries, nil
+}
+
+// readOnly are the parts of a file that a process has mapped and cannot write,
+// by proc_pid_maps(5).
+func readOnly(maps []byte, file string) (parts []part) {
+	for line := range bytes.Lines(maps) {
+		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 6)
+		if len(fields) < 6 || strings.TrimLeft(fields[5], " ") != file || !strings.HasPrefix(fields[1], "r-") {
+			continue
+		}
+		from, to, _ := strings.Cut(fields[0], "-")
+		start, err1 := strconv.ParseUint(from, 16, strconv.IntSize)
+		end, err2 := strconv.ParseUint(to, 16, strconv.IntSize)
+		if err1 == nil && err2 == nil && start < end {
+			parts = append(parts, part{uintptr(start), uintptr(end)})
+		}
+	}
+	return parts
+}

@@ -1,0 +1,144 @@
+package selfprotect
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReadOnly(t *testing.T) {
+	const maps = "00400000-01200000 r-xp 00000000 fe:00 1234                               /usr/bin/tinylet (deleted)\n" +
+		"01200000-01a00000 r--p 00e00000 fe:00 1234                               /usr/bin/tinylet (deleted)\n" +
+		"01a00000-01a80000 rw-p 01600000 fe:00 1234                               /usr/bin/tinylet (deleted)\n" +
+		"01a80000-01b00000 rw-p 00000000 00:00 0 \n" +
+		"02000000-02001000 r--p 00000000 fe:00 99                                 /usr/bin/other\n" +
+		"7000-6000 r--p 00000000 fe:00 1234                                       /usr/bin/tinylet (deleted)\n" +
+		"zz-6000 r--p 00000000 fe:00 1234                                         /usr/bin/tinylet (deleted)\n" +
+		"torn\n"
+	want := []part{{0x400000, 0x1200000}, {0x1200000, 0x1a00000}}
+	if diff := cmp.Diff(want, readOnly([]byte(maps), "/usr/bin/tinylet (deleted)"), cmp.AllowUnexported(part{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestKeepRehearsed looks how much of the program the kernel shows as locked
+// (proc_pid_smaps(5)): what the rehearsal used, and no more than that.
+func TestKeepRehearsed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the kernel lets others keep too little")
+	}
+	ran := 0
+	begun := time.Now()
+	kept, err := KeepRehearsed(func() {
+		ran++
+		if err := json.Unmarshal([]byte(`{"a": [1, 2]}`), &map[string]any{}); err != nil {
+			t.Error(err)
+		}
+		runtime.GC()
+	})
+	t.Logf("%d kB are kept, after %v", kept>>10, time.Since(begun))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ran != 1 {
+		t.Errorf("the rehearsal ran %d times", ran)
+	}
+	parts, err := programParts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all uint64
+	for _, p := range parts {
+		all += uint64(p.end - p.start)
+	}
+	if kept == 0 || kept > all/2 {
+		t.Errorf("%d bytes are kept of the program's %d, want what the rehearsal used", kept, all)
+	}
+	if locked := lockedOfProgram(t); locked != kept {
+		t.Errorf("the kernel shows %d bytes of the program as locked, want %d", locked, kept)
+	}
+	// The code of the rehearsal is among it: this function's own page.
+	at := uintptr(reflect.ValueOf(json.Unmarshal).Pointer())
+	if !lockedAt(t, at) {
+		t.Errorf("the code that the rehearsal ran, at %x, is not locked", at)
+	}
+}
+
+func TestPage(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		entry           page
+		present, copied bool
+	}{
+		{"not mapped", 0, false, false},
+		{"of the file", 1<<63 | 1<<61 | 77, true, false},
+		{"a copy", 1<<63 | 77, true, true},
+		{"a swapped copy", 1 << 62, false, true},
+	} {
+		if got := tc.entry; got.present() != tc.present || got.copied() != tc.copied {
+			t.Errorf("%s: present %v, copied %v", tc.name, got.present(), got.copied())
+		}
+	}
+}
+
+// mapping is an entry of smaps.
+type mapping struct {
+	part
+	file   string
+	locked bool
+}
+
+func mappings(t *testing.T) (all []mapping) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if from, to, ok := strings.Cut(fields[0], "-"); ok {
+			start, err1 := strconv.ParseUint(from, 16, 64)
+			end, err2 := strconv.ParseUint(to, 16, 64)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			m := mapping{part: part{uintptr(start), uintptr(end)}}
+			if len(fields) > 5 {
+				m.file = fields[5]
+			}
+			all = append(all, m)
+		}
+		if fields[0] == "VmFlags:" {
+			all[len(all)-1].locked = slices.Contains(fields, "lo")
+		}
+	}
+	return all
+}
+
+func lockedOfProgram(t *testing.T) (bytes uint64) {
+	t.Helper()
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mappings(t) {
+		if m.locked && m.file == program {
+			bytes += uint64(m.end - m.start)
+		}
+	}
+	return bytes
+}
+
+func lockedAt(t *testing.T, at uintptr) bool {
+	t.Helper()
+	return slices.ContainsFunc(mappings(t), func(m mapping) bool { return m.locked && m.start <= at && at < m.end })
+}
