@@ -27,18 +27,18 @@ import (
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod/event"
-	"github.com/tinylet/tinylet/agent/podsync"
-	"github.com/tinylet/tinylet/agent/probe"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/agent/podworker/podsync"
+	"github.com/tinylet/tinylet/agent/podworker/probe"
+	"github.com/tinylet/tinylet/agent/podworker/syncloop"
+	"github.com/tinylet/tinylet/agent/podworker/volume"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/sdnotify"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/objects"
-	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/stream"
-	"github.com/tinylet/tinylet/agent/syncloop"
-	"github.com/tinylet/tinylet/agent/volume"
-	"github.com/tinylet/tinylet/agent/worker"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -139,10 +139,10 @@ type parts struct {
 	pleg     *pleg.PLEG
 	loop     *syncloop.Loop
 	local    *local.Server
-	statuses *status.Store
+	statuses *podstatus.Store
 	events   *event.Recorder
 	wake     func(types.UID)
-	workers  *worker.Set
+	workers  *podworker.Set
 	cluster  *cluster                                    // nil on a board alone
 	usage    func(context.Context) (*local.Usage, error) // nil where nobody measures
 	nodeName string
@@ -183,7 +183,7 @@ type parts struct {
 // groups get their limits, and the journal is opened.
 func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *protection, log *slog.Logger) (*parts, error) {
 	p := &parts{
-		statuses: status.NewStore(),
+		statuses: podstatus.NewStore(),
 		events:   event.NewRecorder(log),
 		nodeName: cfg.NodeName, supervisor: &supervisor{log: log},
 		handedOver: make(chan struct{}), stopping: make(chan struct{}),
@@ -232,7 +232,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 	if p.syncer.OOM != nil {
 		p.evictions.signs.killed = p.syncer.OOM.Look
 	}
-	p.workers = worker.NewSet(p.workSyncer(), log)
+	p.workers = podworker.NewSet(p.workSyncer(), log)
 	p.workers.Finished = p.finished
 	view.workers = p.workers
 	p.loop = syncloop.New(syncloop.Config{
@@ -268,7 +268,7 @@ func (p *parts) finished(uid types.UID) {
 }
 
 // workSyncer is what the workers call.
-func (p *parts) workSyncer() worker.Syncer {
+func (p *parts) workSyncer() podworker.Syncer {
 	if p.cluster == nil || p.cluster.journal == nil {
 		return p.syncer
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server"
-	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/stream"
 )
 
@@ -47,7 +47,7 @@ func (v *view) found(ctx context.Context, name stream.Name) (stream.Found, error
 }
 
 // foundIn is what found answers of a pod, if there is one.
-func foundIn(e status.Entry, known bool, name stream.Name) (stream.Found, error) {
+func foundIn(e podstatus.Entry, known bool, name stream.Name) (stream.Found, error) {
 	switch {
 	case !known && name.UID != "":
 		return stream.Found{}, fmt.Errorf("pod %s/%s with the UID %s: %w", name.Namespace, name.Pod, name.UID, stream.ErrNotFound)
@@ -64,7 +64,7 @@ func foundIn(e status.Entry, known bool, name stream.Name) (stream.Found, error)
 
 // newest is the pod that a name means: of two with one name, the one that
 // takes the other's place.
-func (v *view) newest(name stream.Name) (found status.Entry, ok bool) {
+func (v *view) newest(name stream.Name) (found podstatus.Entry, ok bool) {
 	for _, e := range v.statuses.List() {
 		if e.Pod.Namespace != name.Namespace || e.Pod.Name != name.Pod || name.UID != "" && e.Pod.UID != types.UID(name.UID) {
 			continue
@@ -77,7 +77,7 @@ func (v *view) newest(name stream.Name) (found status.Entry, ok bool) {
 }
 
 // runningIn is the ID of a pod's container that runs.
-func runningIn(e status.Entry, name stream.Name) (string, error) {
+func runningIn(e podstatus.Entry, name stream.Name) (string, error) {
 	if c, _ := pod.Find(&e.Pod.Spec, name.Container); c == nil {
 		return "", fmt.Errorf("container %q of pod %s/%s: %w", name.Container, name.Namespace, name.Pod, stream.ErrNotFound)
 	}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server"
-	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/stream"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -31,7 +31,7 @@ func newView(t *testing.T, tree *cgroups.Tree) *view {
 		t.Fatal(err)
 	}
 	facts.told.Store(&runtimeFacts{cgroupDriver: criconfig.DriverCgroupfs})
-	return &view{statuses: status.NewStore(), node: facts, tree: tree}
+	return &view{statuses: podstatus.NewStore(), node: facts, tree: tree}
 }
 
 // knownPod is a pod a/NAME with the containers app, which runs, done, which
@@ -55,7 +55,7 @@ func knownPod(name string, uid types.UID, made time.Time) (*v1.Pod, v1.PodStatus
 
 // set tells the view of a pod with a sandbox, or without if its ID is "".
 func (v *view) set(p *v1.Pod, s v1.PodStatus, sandbox string) {
-	v.statuses.Set(p, s, status.Sandbox{ID: sandbox})
+	v.statuses.Set(p, s, podstatus.Sandbox{ID: sandbox})
 }
 
 func TestFindsWhatASessionNames(t *testing.T) {
@@ -126,7 +126,7 @@ func TestSessionWaitsForTheFirstObservation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := &view{statuses: status.NewStore()}
+				v := &view{statuses: podstatus.NewStore()}
 				v.statuses.Submit(p, tt.first)
 				time.AfterFunc(tt.observed, func() { v.set(p, observed, "s") })
 				begun := time.Now()
@@ -282,7 +282,7 @@ func TestFollowingEndsWithTheContainer(t *testing.T) {
 // A pod that is gone altogether does not run.
 func TestFollowingEndsWithThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &view{statuses: status.NewStore()}
+		v := &view{statuses: podstatus.NewStore()}
 		p, st := knownPod("web", "1", time.Unix(1e9, 0))
 		v.set(p, st, "sandbox")
 		ended := make(chan struct{})

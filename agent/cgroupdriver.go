@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"github.com/tinylet/tinylet/agent/podsync"
+	"github.com/tinylet/tinylet/agent/podworker/podsync"
 	"github.com/tinylet/tinylet/cgroups"
 )
 

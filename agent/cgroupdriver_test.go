@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
-	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -60,7 +60,7 @@ func TestCgroupDriver(t *testing.T) {
 
 // Lost containers are looked for where the runtime puts them.
 func TestRunningContainersHaveTheirCgroups(t *testing.T) {
-	statuses := status.NewStore()
+	statuses := podstatus.NewStore()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a-b", Name: "p", Namespace: "default"}}
 	statuses.Submit(pod, v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
 		{Name: "c", ContainerID: "containerd://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},

@@ -22,12 +22,12 @@ import (
 	"github.com/tinylet/tinylet/agent/node/clock"
 	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
 	"github.com/tinylet/tinylet/agent/source/objects"
 	"github.com/tinylet/tinylet/agent/source/offline"
-	"github.com/tinylet/tinylet/agent/worker"
 )
 
 // cluster is what the agent has because there is an API server.
@@ -139,7 +139,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 		List: p.reportable, Changed: p.statuses.Changed(),
 		Done: func(uid types.UID) bool {
 			state, ok := p.workers.State(uid)
-			return ok && state == worker.Terminated
+			return ok && state == podworker.Terminated
 		},
 		StaticGone: p.staticGone,
 		Coalesce:   pace.Statuses,

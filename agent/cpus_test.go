@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
 )
@@ -35,7 +35,7 @@ func fourCPUs(t *testing.T, l *lab, dir string) {
 		t.Fatal(err)
 	}
 	l.prepare = func(a *parts) {
-		a.syncer.AdmitNode = func() *admit.Node { return nil } // this machine may have fewer
+		a.syncer.AdmitNode = func() *admission.Node { return nil } // this machine may have fewer
 		k := l.cfg.Kubelet
 		k.CPUManagerPolicy, k.ReservedSystemCPUs = policy.Static, "0"
 		m, err := cpumanager.New(cpumanager.Config{

@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
-	"github.com/tinylet/tinylet/agent/status"
 )
 
 // A disk that cannot be measured takes no other metric along.
@@ -25,7 +25,7 @@ func TestClaimsThatCannotBeMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &parts{statuses: status.NewStore(), disks: disks}
+	p := &parts{statuses: podstatus.NewStore(), disks: disks}
 	var text bytes.Buffer
 	out := metrics.NewStream(&text)
 	if err := p.writeClaims(t.Context(), out); err != nil || asked != 0 {
@@ -33,7 +33,7 @@ func TestClaimsThatCannotBeMeasured(t *testing.T) {
 	}
 	web, st := knownPod("web", "1", time.Unix(1e9, 0))
 	web.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-	p.statuses.Set(web, st, status.Sandbox{})
+	p.statuses.Set(web, st, podstatus.Sandbox{})
 	if err := p.writeClaims(t.Context(), out); err != nil || asked != 1 {
 		t.Errorf("with a claim: %v, %d looks", err, asked)
 	}

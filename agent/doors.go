@@ -11,7 +11,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
-	"github.com/tinylet/tinylet/agent/syncloop"
+	"github.com/tinylet/tinylet/agent/podworker/syncloop"
 )
 
 // assembleDoors builds what others ask the agent through: the socket for root

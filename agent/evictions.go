@@ -16,12 +16,12 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/podsync"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/agent/podworker/podsync"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/resource/eviction"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
-	"github.com/tinylet/tinylet/agent/status"
-	"github.com/tinylet/tinylet/agent/worker"
 )
 
 // evictions end pods when the node runs short, or when they have more on its
@@ -176,7 +176,7 @@ func (e *evictions) evict(p *v1.Pod, why policy.Eviction) (gone <-chan struct{})
 	// It is waited for before it is told to end, so that it cannot be gone
 	// unheard.
 	gone, first := e.await(p.UID)
-	if state, ok := e.workers.State(p.UID); !ok || state != worker.Syncing && state != worker.Terminating {
+	if state, ok := e.workers.State(p.UID); !ok || state != podworker.Syncing && state != podworker.Terminating {
 		e.gone(p.UID) // it has ended, or was not begun
 		return nil
 	}
@@ -215,10 +215,10 @@ func (e *evictions) await(uid types.UID) (gone chan struct{}, first bool) {
 // evictionOf is what the syncer tells of an eviction.
 func evictionOf(why *policy.Eviction) *podsync.Eviction {
 	as := &podsync.Eviction{
-		Reason: status.Reason{Reason: policy.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
+		Reason: podstatus.Reason{Reason: policy.Reason, Message: why.Message}, Annotations: why.Annotations, Signal: why.Signal,
 	}
 	if why.Condition != nil {
-		as.Disruption = &status.Reason{Reason: why.Condition.Reason, Message: why.Condition.Message}
+		as.Disruption = &podstatus.Reason{Reason: why.Condition.Reason, Message: why.Condition.Message}
 	}
 	return as
 }
@@ -247,7 +247,7 @@ func (e *evictions) reclaim(ctx context.Context, what policy.Reclaim) error {
 // anew with the agent, whatever they say.
 func (e *evictions) settled(uid types.UID) bool {
 	state, ok := e.workers.State(uid)
-	if !ok || state != worker.Terminated {
+	if !ok || state != podworker.Terminated {
 		return false
 	}
 	p, s, ok := e.statuses.Get(uid)

@@ -16,8 +16,8 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/status"
-	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
 const (
@@ -39,8 +39,8 @@ func (p *parts) assembleShutdown(cfg *config.Config, log *slog.Logger) {
 		Pods:    p.notOver,
 		End: func(pd *v1.Pod, grace time.Duration) {
 			// One that is stopping has a reason of its own.
-			if state, ok := p.workers.State(pd.UID); ok && state != worker.Terminating {
-				p.syncer.Evict(pd.UID, status.Reason{Reason: shutdown.ReasonEnded, Message: shutdown.MessageEnded})
+			if state, ok := p.workers.State(pd.UID); ok && state != podworker.Terminating {
+				p.syncer.Evict(pd.UID, podstatus.Reason{Reason: shutdown.ReasonEnded, Message: shutdown.MessageEnded})
 			}
 			p.workers.End(pd.UID, grace)
 		},
@@ -57,7 +57,7 @@ func (p *parts) assembleShutdown(cfg *config.Config, log *slog.Logger) {
 // ended says that nothing of a pod runs or is mounted any more.
 func (p *parts) ended(uid types.UID) bool {
 	state, ok := p.workers.State(uid)
-	return !ok || state == worker.Terminated
+	return !ok || state == podworker.Terminated
 }
 
 // notOver are the pods of which something runs, or is still to run.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/source/offline"
-	"github.com/tinylet/tinylet/agent/status"
 )
 
 // goesDown gives the lab's node 20 s to end its pods, 5 of them for critical
@@ -185,7 +185,7 @@ func TestJournalAfterShutdown(t *testing.T) {
 				if err := store.Admit(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
-				l.agent.statuses.Set(p, ended.Status, status.Sandbox{})
+				l.agent.statuses.Set(p, ended.Status, podstatus.Sandbox{})
 				if err := j.Finish(t.Context(), pod.RefOf(p), p); err != nil {
 					t.Fatal(err)
 				}

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/action"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
@@ -17,7 +16,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container/preload"
 	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/probe"
+	"github.com/tinylet/tinylet/agent/podworker/handler"
+	"github.com/tinylet/tinylet/agent/podworker/probe"
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
@@ -35,7 +35,7 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 	}
 	saved, save := probeState(cfg, log)
 	p.probes = probe.New(probe.Config{
-		Actions: action.New(action.Config{Exec: rt}), Changed: p.wake, HostIPs: node.hostIPs, Events: p.events, Log: log,
+		Actions: handler.New(handler.Config{Exec: rt}), Changed: p.wake, HostIPs: node.hostIPs, Events: p.events, Log: log,
 		Saved: saved, Save: save, BootID: bootID(),
 	})
 	p.rotator, err = logrotate.New(logrotate.Config{

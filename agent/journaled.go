@@ -20,12 +20,12 @@ import (
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
-	"github.com/tinylet/tinylet/agent/podsync"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/agent/podworker/podsync"
 	"github.com/tinylet/tinylet/agent/source/offline"
-	"github.com/tinylet/tinylet/agent/status"
 	"github.com/tinylet/tinylet/agent/store/journal"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
-	"github.com/tinylet/tinylet/agent/worker"
 )
 
 // reasonNotJournaled is for a pod that runs, and would not come back after a
@@ -143,7 +143,7 @@ func joined(problems ...string) string {
 type journaled struct {
 	*podsync.Syncer
 	store    *offline.Store
-	statuses *status.Store
+	statuses *podstatus.Store
 	events   *event.Recorder
 	// tellable is told of a pod whose end the API server may hear now. It must
 	// not block.
@@ -153,13 +153,13 @@ type journaled struct {
 	unkept map[types.UID]bool // ends that did not come to the disk
 }
 
-var _ worker.Syncer = (*journaled)(nil)
+var _ podworker.Syncer = (*journaled)(nil)
 
-// Sync implements worker.Syncer. A pod for which there is no room runs all the
+// Sync implements podworker.Syncer. A pod for which there is no room runs all the
 // same. One that asks for another size is kept as it was until it is written
 // down what it was allocated: after a reboot it would else have what it asks
 // for.
-func (j *journaled) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) {
+func (j *journaled) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) {
 	if !pod.IsStatic(p) && !j.Undecided(p.UID) {
 		if err := j.store.Admit(ctx, p); err != nil && ctx.Err() == nil {
 			j.events.Warning(pod.RefOf(p), reasonNotJournaled, "it will not come back after a reboot without network: "+err.Error())
@@ -172,7 +172,7 @@ func (j *journaled) Sync(ctx context.Context, p *v1.Pod) (worker.Result, error) 
 	return result, err
 }
 
-// Terminate implements worker.Syncer.
+// Terminate implements podworker.Syncer.
 func (j *journaled) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
 	err := j.Syncer.Terminate(ctx, ref, p, grace)
 	if err == nil {
@@ -181,7 +181,7 @@ func (j *journaled) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace
 	return err
 }
 
-// Finish implements worker.Syncer.
+// Finish implements podworker.Syncer.
 func (j *journaled) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	if err := j.Syncer.Finish(ctx, ref, p); err != nil {
 		return err
@@ -230,7 +230,7 @@ func (j *journaled) mayTell(p *v1.Pod, s *v1.PodStatus) bool {
 
 func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
-// Forget implements worker.Syncer.
+// Forget implements podworker.Syncer.
 func (j *journaled) Forget(ctx context.Context, ref pod.Ref) error {
 	if err := j.Syncer.Forget(ctx, ref); err != nil {
 		return err

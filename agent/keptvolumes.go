@@ -4,8 +4,8 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/tinylet/tinylet/agent/volume"
-	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/volume"
 )
 
 // keptVolumes is what somebody has to do about the volumes of ended pods that
@@ -23,7 +23,7 @@ func (p *parts) keptVolumes(log *slog.Logger) []string {
 		if n < 0 {
 			n = len(all)
 		}
-		if state, known := p.workers.State(uid); !known || state == worker.Terminated {
+		if state, known := p.workers.State(uid); !known || state == podworker.Terminated {
 			todo = append(todo, p.volumes.Todo(uid, all[:n]))
 		}
 		all = all[n:]

@@ -20,11 +20,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -46,7 +46,7 @@ type nodeFacts struct {
 	hugePages             []string
 	accounting            accounting
 	systemd               bool // it runs this system
-	admission             *admit.Node
+	admission             *admission.Node
 
 	mu    sync.Mutex // never held over a call that can block
 	ips   []string
@@ -75,7 +75,7 @@ func newNodeFacts(cfg *config.Config, runtime container.Node, tree *cgroups.Tree
 	f.memory, f.swap = machine.Memory(roots), machine.Swap(roots)
 	f.hugePages = hugePageSizes()
 	f.systemd = cgroups.SystemdRuns("")
-	f.admission = &admit.Node{
+	f.admission = &admission.Node{
 		Name:                 cfg.NodeName,
 		Labels:               machine.Labels(cfg.NodeName, cfg.NodeLabels),
 		Unconfirmed:          joins(cfg),
@@ -103,7 +103,7 @@ type runtimeFacts struct {
 
 // admit is what pods are checked against. Labels and taints are those that the
 // API server has, where people and controllers change them, once it has told.
-func (f *nodeFacts) admit() *admit.Node {
+func (f *nodeFacts) admit() *admission.Node {
 	told, joined := f.told.Load(), f.joined.Load()
 	if joined == nil && (told == nil || !told.noStrictGroups) {
 		return f.admission

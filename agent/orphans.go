@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/reaper"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/agent/podworker"
 )
 
 // orphans are the containers that run, by the runtime's word, of pods that end
@@ -49,9 +49,9 @@ func (v *view) orphans(ctx context.Context, rt container.Containers) ([]reaper.C
 }
 
 // unknown are the pods that end and have no status.
-func (v *view) unknown() map[types.UID]worker.State {
+func (v *view) unknown() map[types.UID]podworker.State {
 	states := v.workers.Known()
-	maps.DeleteFunc(states, func(_ types.UID, s worker.State) bool { return s != worker.Terminating })
+	maps.DeleteFunc(states, func(_ types.UID, s podworker.State) bool { return s != podworker.Terminating })
 	if len(states) == 0 {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/volume"
+	"github.com/tinylet/tinylet/agent/podworker/volume"
 )
 
 // podCounts are the node's pods in numbers, by their newest statuses: those

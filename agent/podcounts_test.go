@@ -8,7 +8,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/status"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
 func TestPodCounts(t *testing.T) {
@@ -30,7 +30,7 @@ func TestPodCounts(t *testing.T) {
 	ended := func(id string) v1.ContainerState {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id}}
 	}
-	c := (&parts{statuses: status.NewStore()}).countPods()
+	c := (&parts{statuses: podstatus.NewStore()}).countPods()
 	c.count(static(&v1.Pod{}), &v1.PodStatus{Phase: v1.PodRunning, Conditions: ready, ContainerStatuses: []v1.ContainerStatus{
 		{ContainerID: "containerd://a", State: running, LastTerminationState: ended("containerd://b")},
 		{ContainerID: "containerd://c", State: ended("containerd://c"), LastTerminationState: ended("containerd://c")},

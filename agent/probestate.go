@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/probe"
+	"github.com/tinylet/tinylet/agent/podworker/probe"
 )
 
 // probeStateName is beside the socket: what the probes know of the containers

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -66,8 +66,8 @@ func sizing(t *testing.T, test func(t *testing.T, l *sizes)) {
 
 func (l *sizes) prepareAgent(agent *parts) {
 	s := agent.syncer
-	s.AdmitNode = func() *admit.Node {
-		return &admit.Node{Name: "board", OS: "linux", MaxPods: 10, Allocatable: v1.ResourceList{
+	s.AdmitNode = func() *admission.Node {
+		return &admission.Node{Name: "board", OS: "linux", MaxPods: 10, Allocatable: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("256Mi"),
 		}}
 	}

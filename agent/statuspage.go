@@ -20,7 +20,7 @@ import (
 	"github.com/tinylet/tinylet/agent/page"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
-	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/agent/podworker"
 )
 
 // assemblePage makes the status page, or nil where there is to be none.
@@ -197,7 +197,7 @@ func shownPods(pods []local.Pod, used *local.Usage) []page.Pod {
 	out := make([]page.Pod, 0, len(pods))
 	for i := range pods {
 		p := &pods[i]
-		s := pod.Summarize(p.Pod, p.WorkerState == worker.Terminating.String())
+		s := pod.Summarize(p.Pod, p.WorkerState == podworker.Terminating.String())
 		shown := page.Pod{
 			UID: string(p.Pod.UID), Namespace: p.Pod.Namespace, Name: p.Pod.Name, Status: s.Status, Mood: podMood(p.Pod, &s),
 			Ready: s.Ready, Total: s.Total, Restarts: s.Restarts, LastRestart: s.LastRestart, Started: p.Pod.CreationTimestamp.Time,

@@ -8,18 +8,18 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/action"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/image"
-	"github.com/tinylet/tinylet/agent/lifecycle"
-	"github.com/tinylet/tinylet/agent/podsync"
+	"github.com/tinylet/tinylet/agent/podworker/handler"
+	"github.com/tinylet/tinylet/agent/podworker/hook"
+	"github.com/tinylet/tinylet/agent/podworker/podsync"
+	"github.com/tinylet/tinylet/agent/podworker/volume"
 	"github.com/tinylet/tinylet/agent/resource/oom"
 	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
-	"github.com/tinylet/tinylet/agent/volume"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -34,7 +34,7 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Volumes:     volumes,
 		Objects:     p.reader(),
 		Probes:      p.probes,
-		Hooks:       lifecycle.New(lifecycle.Config{Hooks: action.New(action.Config{Exec: runtime}), Events: p.events}),
+		Hooks:       hook.New(hook.Config{Hooks: handler.New(handler.Config{Exec: runtime}), Events: p.events}),
 		Users:       &podUsers{cfg: cfg},
 		Allocations: checkpoint.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
 		Ready:       func() bool { return p.mux.Ready() },

@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/status"
-	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -69,10 +69,10 @@ func (f *figures) usage(ctx context.Context) (*local.Usage, error) {
 	return u, nil
 }
 
-func podUsage(e *status.Entry, state worker.State, s *statsapi.PodStats) local.PodUsage {
+func podUsage(e *podstatus.Entry, state podworker.State, s *statsapi.PodStats) local.PodUsage {
 	shown := *e.Pod
 	shown.Status = *e.Status
-	summed := pod.Summarize(&shown, state == worker.Terminating)
+	summed := pod.Summarize(&shown, state == podworker.Terminating)
 	u := local.PodUsage{
 		Namespace: shown.Namespace, Name: shown.Name, UID: string(shown.UID), QOSClass: string(pod.QoS(e.Pod)),
 		Status: summed.Status, Restarts: summed.Restarts,

@@ -9,16 +9,16 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod"
-	"github.com/tinylet/tinylet/agent/status"
-	"github.com/tinylet/tinylet/agent/worker"
+	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
 // view shows the pods to whoever asks at the board. Memory is read from the
 // cgroups then, and never else.
 type view struct {
-	statuses *status.Store
-	workers  *worker.Set
+	statuses *podstatus.Store
+	workers  *podworker.Set
 	tree     *cgroups.Tree
 	node     *nodeFacts
 }

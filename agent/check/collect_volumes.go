@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tinylet/tinylet/agent/volume"
+	"github.com/tinylet/tinylet/agent/podworker/volume"
 )
 
 // volumes looks for what a kubelet has set up for pods.

@@ -22,11 +22,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tinylet/tinylet/agent/action"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/conformance"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/podworker/handler"
 )
 
 // rawServer answers every call with what answer writes, without the memory
@@ -264,14 +264,14 @@ func TestProbesOfAnOutputThatNeverEnds(t *testing.T) {
 		<-r.Context().Done()
 	})
 	d := newDriver(t, cri.Config{RuntimeEndpoint: hung, Timeout: 10 * time.Millisecond})
-	runner := action.New(action.Config{Exec: d})
+	runner := handler.New(handler.Config{Exec: d})
 	round := func() {
 		var all sync.WaitGroup
 		for range probes {
 			all.Go(func() {
 				h := &v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "sleep infinity &"}}}
-				got, err := runner.Probe(t.Context(), h, action.Target{ContainerID: "c", Container: &v1.Container{}}, 40*time.Millisecond)
-				if err != nil || got.Status != action.Failure || !strings.Contains(got.Output, "timed out after 40ms") {
+				got, err := runner.Probe(t.Context(), h, handler.Target{ContainerID: "c", Container: &v1.Container{}}, 40*time.Millisecond)
+				if err != nil || got.Status != handler.Failure || !strings.Contains(got.Output, "timed out after 40ms") {
 					t.Errorf("%v %q, %v", got.Status, got.Output, err)
 				}
 			})

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tinylet/tinylet/agent/admit"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
@@ -83,12 +83,12 @@ func newPod(options ...option) *v1.Pod {
 // room is a node of two CPUs and 1 GiB, and what else runs on it.
 func room(t *testing.T, others ...*v1.Pod) func(*v1.Pod) resize.Room {
 	t.Helper()
-	node := &admit.Node{Name: "board", OS: "linux", Arch: "arm", MaxPods: 10, Allocatable: list("2", "1Gi"), Unconfirmed: true}
+	node := &admission.Node{Name: "board", OS: "linux", Arch: "arm", MaxPods: 10, Allocatable: list("2", "1Gi"), Unconfirmed: true}
 	for i, other := range others {
 		others[i] = resize.Reserved(other)
 	}
 	return func(p *v1.Pod) resize.Room {
-		r := admit.Fit(p, node, others)
+		r := admission.Fit(p, node, others)
 		switch {
 		case r == nil:
 			return resize.Room{}

@@ -1,0 +1,120 @@
+package admission
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// matchesNode says whether the node has what the pod's nodeSelector and its
+// required node affinity ask for.
+func matchesNode(p *v1.Pod, node *Node) bool {
+	for key, wanted := range p.Spec.NodeSelector {
+		if value, ok := node.label(key); !ok || value != wanted {
+			return false
+		}
+	}
+	a := p.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return true
+	}
+	terms := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for i := range terms {
+		if matchesTerm(&terms[i], node) {
+			return true
+		}
+	}
+	return false
+}
+
+// matchesTerm says whether the node meets all of a term. A term that says
+// nothing, or something that is not valid, matches no node.
+func matchesTerm(term *v1.NodeSelectorTerm, node *Node) bool {
+	for i := range term.MatchExpressions {
+		if !matchesLabel(&term.MatchExpressions[i], node) {
+			return false
+		}
+	}
+	for i := range term.MatchFields {
+		if !matchesField(&term.MatchFields[i], node) {
+			return false
+		}
+	}
+	return len(term.MatchExpressions)+len(term.MatchFields) > 0
+}
+
+var operators = map[v1.NodeSelectorOperator]selection.Operator{
+	v1.NodeSelectorOpIn:           selection.In,
+	v1.NodeSelectorOpNotIn:        selection.NotIn,
+	v1.NodeSelectorOpExists:       selection.Exists,
+	v1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
+	v1.NodeSelectorOpGt:           selection.GreaterThan,
+	v1.NodeSelectorOpLt:           selection.LessThan,
+}
+
+func matchesLabel(r *v1.NodeSelectorRequirement, node *Node) bool {
+	operator, ok := operators[r.Operator]
+	if !ok {
+		return false
+	}
+	requirement, err := labels.NewRequirement(r.Key, operator, r.Values)
+	if err != nil {
+		return false
+	}
+	set := labels.Set{}
+	if value, ok := node.label(r.Key); ok {
+		set[r.Key] = value
+	}
+	return requirement.Matches(set)
+}
+
+// matchesField knows the one field that a node can be chosen by.
+func matchesField(r *v1.NodeSelectorRequirement, node *Node) bool {
+	if len(r.Values) != 1 {
+		return false
+	}
+	value := ""
+	if r.Key == "metadata.name" {
+		value = node.Name
+	}
+	switch r.Operator {
+	case v1.NodeSelectorOpIn:
+		return value == r.Values[0]
+	case v1.NodeSelectorOpNotIn:
+		return value != r.Values[0]
+	default:
+		return false
+	}
+}
+
+// toleratesNode says whether the pod tolerates each taint that would drive it
+// off again: the kubelet looks at NoExecute alone.
+func toleratesNode(p *v1.Pod, node *Node) bool {
+	for i := range node.Taints {
+		if t := &node.Taints[i]; t.Effect == v1.TaintEffectNoExecute && !tolerates(p.Spec.Tolerations, t) {
+			return false
+		}
+	}
+	return true
+}
+
+// tolerates says whether one of the tolerations covers a taint. The numeric
+// operators Lt and Gt are an alpha of 1.36 and cover none.
+func tolerates(tolerations []v1.Toleration, taint *v1.Taint) bool {
+	for i := range tolerations {
+		t := &tolerations[i]
+		if (t.Effect != "" && t.Effect != taint.Effect) || (t.Key != "" && t.Key != taint.Key) {
+			continue
+		}
+		switch t.Operator {
+		case v1.TolerationOpExists:
+			return true
+		case "", v1.TolerationOpEqual:
+			if t.Value == taint.Value {
+				return true
+			}
+		default:
+		}
+	}
+	return false
+}

@@ -1,0 +1,137 @@
+package admission
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// Reasons of rejections, the kubelet's (pkg/kubelet/lifecycle/predicate.go,
+// handlers.go, pkg/kubelet/sysctl). What lacks room is OutOf and the
+// resource's name.
+const (
+	ReasonNodeUnknown   = "InvalidNodeInfo"
+	ReasonOSSelector    = "PodOSSelectorNodeLabelDoesNotMatch"
+	ReasonOS            = "PodOSNotSupported"
+	ReasonStrictGroups  = "SupplementalGroupsPolicyNotSupported"
+	ReasonUnexpected    = "UnexpectedAdmissionError"
+	ReasonNodeAffinity  = "NodeAffinity"
+	ReasonNodeName      = "NodeName"
+	ReasonNodePorts     = "NodePorts"
+	ReasonTaint         = "TaintToleration"
+	ReasonSysctl        = "SysctlForbidden"
+	ReasonAppArmor      = "AppArmor"
+	ReasonFeature       = "PodFeatureUnsupported"
+	reasonOutOf         = "OutOf"
+	userNamespaceOnHost = "UserNamespacesHostNetworkSupport"
+)
+
+// What a pod that is killed for a critical one is told, in its status, its
+// events and its condition DisruptionTarget
+// (pkg/kubelet/preemption/preemption.go).
+const (
+	ReasonPreempted      = "Preempting"
+	MessagePreempted     = "Preempted in order to admit critical pod"
+	ConditionOfPreempted = "Pod was preempted by Kubelet to accommodate a critical pod."
+)
+
+// Rejection says why a pod may not run here.
+type Rejection struct {
+	// Reason and Message are those of the event.
+	Reason, Message string
+	// Preempt, where it is not empty, says that the pod does get its place:
+	// once these are killed, each with ReasonPreempted.
+	Preempt []types.UID
+}
+
+// StatusMessage is the message of the rejected pod's status.
+func (r *Rejection) StatusMessage() string { return "Pod was rejected: " + r.Message }
+
+// Fit checks a pod that is not running yet against the node and the other
+// pods that were admitted and are not over; the pod itself may be among
+// them. Nil means that the pod is admitted.
+//
+// The checks, their order, reasons and messages are the kubelet's. Two
+// things differ: a critical pod that would be rejected for another reason
+// preempts nobody before, and a static pod that asks for an extended
+// resource that the node does not have at all is rejected, where the kubelet
+// runs it without.
+func Fit(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
+	if node == nil {
+		return &Rejection{Reason: ReasonNodeUnknown, Message: "Kubelet cannot get node info."}
+	}
+	if r := checkSysctls(p, node); r != nil {
+		return r
+	}
+	if r := checkOS(p, node); r != nil {
+		return r
+	}
+	if s := p.Spec.SecurityContext; node.NoStrictGroups && s != nil && s.SupplementalGroupsPolicy != nil &&
+		*s.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
+		return &Rejection{Reason: ReasonStrictGroups, Message: "SupplementalGroupsPolicy=Strict is not supported in this node"}
+	}
+	short := insufficient(p, node, others)
+	critical := pod.IsCritical(p)
+	if len(short) > 0 && !critical {
+		return short[0].rejection()
+	}
+	if r := checkPlace(p, node, others); r != nil {
+		return r
+	}
+	if r := checkAppArmor(p, node); r != nil {
+		return r
+	}
+	if r := checkFeatures(p); r != nil {
+		return r
+	}
+	if len(short) > 0 {
+		return preempt(p, others, short)
+	}
+	return nil
+}
+
+// checkOS compares the pod's operating system with the node's. What is
+// compared with the node's label is a label of the pod, not its selector, as
+// the kubelet does.
+func checkOS(p *v1.Pod, node *Node) *Rejection {
+	if wanted, ok := p.Labels[v1.LabelOSStable]; ok && wanted != node.OS {
+		return &Rejection{Reason: ReasonOSSelector, Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	if p.Spec.OS != nil && string(p.Spec.OS.Name) != node.OS {
+		return &Rejection{Reason: ReasonOS, Message: "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	return nil
+}
+
+// checkPlace sees whether this is a node for the pod, whatever room it has.
+func checkPlace(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
+	own := checkOwnPorts(p, node)
+	switch {
+	case !matchesNode(p, node) && (pod.IsStatic(p) || !node.Unconfirmed):
+		return predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
+	case p.Spec.NodeName != "" && p.Spec.NodeName != node.Name:
+		return predicate(ReasonNodeName, "node(s) didn't match the requested node name")
+	case own != nil:
+		return own
+	case !portsFree(p, others):
+		return predicate(ReasonNodePorts, "node(s) didn't have free ports for the requested pod ports")
+	case !pod.IsStatic(p) && !node.Unconfirmed && !toleratesNode(p, node):
+		return predicate(ReasonTaint, "node(s) had taints that the pod didn't tolerate")
+	}
+	return nil
+}
+
+func predicate(name, why string) *Rejection {
+	return &Rejection{Reason: name, Message: fmt.Sprintf("Predicate %s failed: %s", name, why)}
+}
+
+// checkFeatures refuses what the kubelet's feature gates of 1.36 leave off.
+func checkFeatures(p *v1.Pod) *Rejection {
+	if p.Spec.HostNetwork && p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
+		return &Rejection{Reason: ReasonFeature, Message: "Pod requires node features that are not available: " + userNamespaceOnHost}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// need is how much of a resource has to be freed.
+type need struct {
+	name   v1.ResourceName
+	amount int64
+}
+
+// preempt chooses the pods that make room for a critical one, as the kubelet
+// does (pkg/kubelet/preemption): as few Guaranteed pods as can be, then as
+// few Burstable, then as few BestEffort ones, of each kind those that fit
+// best.
+func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) *Rejection {
+	r := short[0].rejection()
+	var needs []need
+	for _, s := range short {
+		needs = append(needs, need{s.name, s.requested - (s.capacity - s.used)})
+	}
+	victims, err := choose(p, others, needs)
+	if err != nil {
+		return &Rejection{
+			Reason: ReasonUnexpected,
+			Message: "Unexpected error while attempting to recover from admission failure: " +
+				"preemption: error finding a set of pods to preempt: " + err.Error(),
+		}
+	}
+	for _, v := range victims {
+		r.Preempt = append(r.Preempt, v.uid)
+	}
+	return r
+}
+
+// candidate is a pod that may be preempted, and what its end would free.
+type candidate struct {
+	uid                types.UID
+	requests, overhead v1.ResourceList
+}
+
+func choose(p *v1.Pod, others []*v1.Pod, needs []need) ([]candidate, error) {
+	byClass := map[v1.PodQOSClass][]candidate{}
+	for _, other := range others {
+		if other.UID != p.UID && preemptable(p, other) {
+			class := pod.QoS(other)
+			byClass[class] = append(byClass[class], candidate{other.UID, pod.Requests(other), other.Spec.Overhead})
+		}
+	}
+	guaranteed, burstable, bestEffort := byClass[v1.PodQOSGuaranteed], byClass[v1.PodQOSBurstable], byClass[v1.PodQOSBestEffort]
+	if left := without(needs, bestEffort, burstable, guaranteed); len(left) > 0 {
+		return nil, noneFound(left)
+	}
+	guaranteed, err := closest(guaranteed, without(needs, bestEffort, burstable))
+	if err != nil {
+		return nil, err
+	}
+	burstable, err = closest(burstable, without(needs, bestEffort, guaranteed))
+	if err != nil {
+		return nil, err
+	}
+	bestEffort, err = closest(bestEffort, without(needs, burstable, guaranteed))
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(bestEffort, burstable, guaranteed), nil
+}
+
+// preemptable says whether p may take the place of other.
+func preemptable(p, other *v1.Pod) bool {
+	if pod.IsCritical(p) && !pod.IsCritical(other) {
+		return true
+	}
+	return p.Spec.Priority != nil && other.Spec.Priority != nil && *p.Spec.Priority > *other.Spec.Priority
+}
+
+// without is what is still needed once the pods are gone.
+func without(needs []need, gone ...[]candidate) []need {
+	var left []need
+	for _, n := range needs {
+		for _, pods := range gone {
+			for i := range pods {
+				n.amount -= min(pods[i].frees(n.name), n.amount)
+			}
+		}
+		if n.amount > 0 {
+			left = append(left, n)
+		}
+	}
+	return left
+}
+
+// closest takes one pod after the other, each time the one that leaves the
+// least to free, and of equals the smaller one.
+func closest(pods []candidate, needs []need) ([]candidate, error) {
+	var chosen []candidate
+	pods = slices.Clone(pods)
+	for len(needs) > 0 {
+		if len(pods) == 0 {
+			return nil, noneFound(needs)
+		}
+		best, bestDistance := 0, pods[0].distance(needs)
+		for i := 1; i < len(pods); i++ {
+			d := pods[i].distance(needs)
+			if d < bestDistance || (d == bestDistance && pods[i].smaller(&pods[best])) {
+				best, bestDistance = i, d
+			}
+		}
+		needs = without(needs, pods[best:best+1])
+		chosen = append(chosen, pods[best])
+		pods[best] = pods[len(pods)-1]
+		pods = pods[:len(pods)-1]
+	}
+	return chosen, nil
+}
+
+// distance is the sum of the squares of the parts of each need that stay
+// open without the pod.
+func (c *candidate) distance(needs []need) float64 {
+	total := 0.0
+	for _, n := range needs {
+		if open := n.amount - min(c.frees(n.name), n.amount); open > 0 {
+			part := float64(open) / float64(n.amount)
+			total += part * part
+		}
+	}
+	return total
+}
+
+// smaller compares requests of memory, then of cpu.
+func (c *candidate) smaller(other *candidate) bool {
+	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
+		if x, y := c.frees(name), other.frees(name); x != y {
+			return x < y
+		}
+	}
+	return true
+}
+
+// frees is what the pod's end gives back. Overhead counts only beside a
+// request of its own.
+func (c *candidate) frees(name v1.ResourceName) int64 {
+	if name == v1.ResourcePods {
+		return 1
+	}
+	all := amount(c.requests, name)
+	if all == amount(c.overhead, name) {
+		return 0
+	}
+	return all
+}
+
+func noneFound(needs []need) error {
+	var b strings.Builder
+	for _, n := range needs {
+		fmt.Fprintf(&b, "(res: %v, q: %d), ", n.name, n.amount)
+	}
+	return fmt.Errorf("no set of running pods found to reclaim resources: [%s]", b.String())
+}

@@ -1,0 +1,145 @@
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// shortage is a resource that the node has not enough of: thousandths of
+// cpu, bytes, or pieces.
+type shortage struct {
+	name                      v1.ResourceName
+	requested, used, capacity int64
+}
+
+func (s *shortage) rejection() *Rejection {
+	return &Rejection{
+		Reason: reasonOutOf + string(s.name),
+		Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+			s.name, s.requested, s.used, s.capacity),
+	}
+}
+
+// insufficient lists what the pod requests and the node does not have beside
+// the other pods, in the kubelet's order: pods, cpu, memory, local storage,
+// and the rest by name.
+func insufficient(p *v1.Pod, node *Node, others []*v1.Pod) []shortage {
+	requests := pod.Requests(p)
+	names := counted(requests)
+	used := make([]int64, len(names))
+	count := int64(0)
+	for _, other := range others {
+		if other.UID == p.UID {
+			continue
+		}
+		count++
+		if len(names) > 0 {
+			list := pod.Requests(other)
+			for i, name := range names {
+				used[i] = sum(used[i], amount(list, name))
+			}
+		}
+	}
+	var short []shortage
+	if count+1 > int64(node.MaxPods) {
+		short = append(short, shortage{v1.ResourcePods, 1, count, int64(node.MaxPods)})
+	}
+	for i, name := range names {
+		requested, capacity := amount(requests, name), amount(node.Allocatable, name)
+		if _, known := node.Allocatable[name]; requested == 0 || (isExtended(name) && !pod.IsStatic(p) && !known) {
+			continue
+		}
+		if requested > capacity-used[i] {
+			short = append(short, shortage{name, requested, used[i], capacity})
+		}
+	}
+	return short
+}
+
+// counted are the resources of a list that nodes count.
+func counted(list v1.ResourceList) []v1.ResourceName {
+	names := make([]v1.ResourceName, 0, len(list))
+	for name := range list {
+		if counts(name) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b v1.ResourceName) int {
+		return cmp.Or(rank(a)-rank(b), strings.Compare(string(a), string(b)))
+	})
+	return names
+}
+
+// rank is a resource's place in the kubelet's order.
+func rank(name v1.ResourceName) int {
+	switch name {
+	case v1.ResourceCPU:
+		return 0
+	case v1.ResourceMemory:
+		return 1
+	case v1.ResourceEphemeralStorage:
+		return 2
+	default:
+		return 3
+	}
+}
+
+// counts says whether nodes count a resource: cpu, memory and local storage,
+// huge pages, and all with a domain in their names.
+func counts(name v1.ResourceName) bool {
+	return rank(name) < 3 || isHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
+		strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix) || isExtended(name)
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// isExtended says whether a resource is of somebody else than Kubernetes
+// (IsExtendedResourceName in pkg/apis/core/v1/helper).
+func isExtended(name v1.ResourceName) bool {
+	text := string(name)
+	if !strings.Contains(text, "/") || strings.Contains(text, v1.ResourceDefaultNamespacePrefix) ||
+		strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix) {
+		return false
+	}
+	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+text)) == 0
+}
+
+// amount is a quantity as it is compared: cpu in thousandths, all else in
+// whole units, rounded up.
+func amount(list v1.ResourceList, name v1.ResourceName) int64 {
+	q, ok := list[name]
+	if !ok {
+		return 0
+	}
+	if name == v1.ResourceCPU {
+		return max(scaled(&q, resource.Milli), 0)
+	}
+	return max(scaled(&q, 0), 0)
+}
+
+// scaled saturates, where the quantity's own methods would wrap around.
+func scaled(q *resource.Quantity, scale resource.Scale) int64 {
+	if q.CmpInt64(math.MaxInt64/1000) >= 0 {
+		return math.MaxInt64 / 1000
+	}
+	return q.ScaledValue(scale)
+}
+
+// sum of two amounts that are not negative.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,118 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// namespace is what a sysctl belongs to; none for one of the whole kernel.
+type namespace string
+
+const (
+	namespaceIPC namespace = "IPC"
+	namespaceNet namespace = "Net"
+)
+
+// safeSysctls do not reach beyond the pod that sets them, from the kernel
+// version on that gave each its namespace (pkg/kubelet/sysctl of 1.36).
+var safeSysctls = []struct {
+	name         string
+	major, minor int
+}{
+	{"kernel.shm_rmid_forced", 0, 0},
+	{"net.ipv4.ip_local_port_range", 0, 0},
+	{"net.ipv4.tcp_syncookies", 0, 0},
+	{"net.ipv4.ping_group_range", 0, 0},
+	{"net.ipv4.ip_unprivileged_port_start", 0, 0},
+	{"net.ipv4.ip_local_reserved_ports", 3, 16},
+	{"net.ipv4.tcp_keepalive_time", 4, 5},
+	{"net.ipv4.tcp_fin_timeout", 4, 6},
+	{"net.ipv4.tcp_keepalive_intvl", 4, 5},
+	{"net.ipv4.tcp_keepalive_probes", 4, 5},
+	{"net.ipv4.tcp_rmem", 4, 15},
+	{"net.ipv4.tcp_wmem", 4, 15},
+}
+
+// ipcSysctls are those of IPC namespaces, and the prefixes kernel.shm and
+// kernel.msg that patterns may have.
+var ipcSysctls = []string{
+	"kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced", "kernel.shm",
+	"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.msg",
+}
+
+// checkSysctls refuses sysctls that are not on a list, and those of a
+// namespace that the pod shares with the host.
+func checkSysctls(p *v1.Pod, node *Node) *Rejection {
+	if p.Spec.SecurityContext == nil {
+		return nil
+	}
+	for _, s := range p.Spec.SecurityContext.Sysctls {
+		if err := checkSysctl(pod.SysctlName(s.Name), p, node); err != nil {
+			return &Rejection{Reason: ReasonSysctl, Message: "forbidden sysctl: " + err.Error()}
+		}
+	}
+	return nil
+}
+
+func checkSysctl(name string, p *v1.Pod, node *Node) error {
+	in, ok := allowedSysctl(name, node)
+	switch {
+	case !ok:
+		return fmt.Errorf("%q not allowlisted", name)
+	case in == namespaceIPC && p.Spec.HostIPC, in == namespaceNet && p.Spec.HostNetwork:
+		return fmt.Errorf("%q not allowed with host %s enabled", name, in)
+	}
+	return nil
+}
+
+// allowedSysctl says whether pods may set a sysctl, and whose it is.
+func allowedSysctl(name string, node *Node) (in namespace, ok bool) {
+	major, minor := kernelVersion(node.Kernel)
+	for _, s := range safeSysctls {
+		if s.name == name && (major > s.major || (major == s.major && minor >= s.minor)) {
+			return namespaceOf(name), true
+		}
+	}
+	for _, pattern := range node.AllowedUnsafeSysctls {
+		prefix, _, isPattern := strings.Cut(pod.SysctlName(pattern), "*")
+		if in := namespaceOf(prefix); in != "" && (prefix == name || (isPattern && strings.HasPrefix(name, prefix))) {
+			return in, true
+		}
+	}
+	return "", false
+}
+
+func namespaceOf(name string) namespace {
+	switch {
+	case strings.HasPrefix(name, "net."):
+		return namespaceNet
+	case strings.HasPrefix(name, "fs.mqueue."), slices.Contains(ipcSysctls, name):
+		return namespaceIPC
+	}
+	return ""
+}
+
+// kernelVersion reads the first two numbers of a release; 0, 0 where it has
+// none.
+func kernelVersion(release string) (major, minor int) {
+	first, rest, _ := strings.Cut(release, ".")
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if end >= 0 {
+		rest = rest[:end]
+	}
+	major, err := strconv.Atoi(first)
+	if err != nil {
+		return 0, 0
+	}
+	minor, err = strconv.Atoi(rest)
+	if err != nil {
+		return major, 0
+	}
+	return major, minor
+}

@@ -1,0 +1,144 @@
+package admission
+
+import (
+	"maps"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+)
+
+var containerRules = map[string]rule{
+	"name":                     allow,
+	"image":                    allow,
+	"command":                  allow,
+	"args":                     allow,
+	"workingDir":               allow,
+	"ports":                    walk,
+	"envFrom":                  walk,
+	"env":                      walk,
+	"resources":                walk,
+	"resizePolicy":             note,
+	"restartPolicy":            only(v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever),
+	"restartPolicyRules":       walk,
+	"volumeMounts":             walk,
+	"volumeDevices":            refuse(noDevices),
+	"livenessProbe":            walk,
+	"readinessProbe":           walk,
+	"startupProbe":             walk,
+	"lifecycle":                walk,
+	"terminationMessagePath":   allow,
+	"terminationMessagePolicy": only(v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError),
+	"imagePullPolicy":          only(v1.PullAlways, v1.PullIfNotPresent, v1.PullNever),
+	"securityContext":          walk,
+	"stdin":                    allow,
+	"stdinOnce":                allow,
+	"tty":                      allow,
+}
+
+// debugRules are a container's without what the API forbids for one that is
+// added to a running pod.
+func debugRules() map[string]rule {
+	rules := maps.Clone(containerRules)
+	for _, name := range []string{
+		"ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules",
+		"livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
+	} {
+		rules[name] = refuseEach(notDebug)
+	}
+	return rules
+}
+
+var containerTable = map[reflect.Type]map[string]rule{
+	reflect.TypeFor[v1.Container]():                containerRules,
+	reflect.TypeFor[v1.EphemeralContainerCommon](): debugRules(),
+	reflect.TypeFor[v1.EphemeralContainer](): {
+		"EphemeralContainerCommon": walk,
+		"targetContainerName":      allow,
+	},
+	reflect.TypeFor[v1.ContainerPort](): {
+		"name":          allow,
+		"hostPort":      allow,
+		"containerPort": allow,
+		"protocol":      only(v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP),
+		"hostIP":        allow,
+	},
+	reflect.TypeFor[v1.EnvFromSource]():      {"prefix": allow, "configMapRef": walk, "secretRef": walk},
+	reflect.TypeFor[v1.ConfigMapEnvSource](): {"LocalObjectReference": walk, "optional": allow},
+	reflect.TypeFor[v1.SecretEnvSource]():    {"LocalObjectReference": walk, "optional": allow},
+	reflect.TypeFor[v1.EnvVar]():             {"name": allow, "value": allow, "valueFrom": walk},
+	reflect.TypeFor[v1.EnvVarSource](): {
+		"fieldRef":         walk,
+		"resourceFieldRef": walk,
+		"configMapKeyRef":  walk,
+		"secretKeyRef":     walk,
+		"fileKeyRef":       walk,
+	},
+	reflect.TypeFor[v1.ConfigMapKeySelector](): {"LocalObjectReference": walk, "key": allow, "optional": allow},
+	reflect.TypeFor[v1.SecretKeySelector]():    {"LocalObjectReference": walk, "key": allow, "optional": allow},
+	reflect.TypeFor[v1.FileKeySelector]():      {"volumeName": allow, "path": allow, "key": allow, "optional": allow},
+	reflect.TypeFor[v1.ObjectFieldSelector](): {
+		"apiVersion": only("v1"),
+		"fieldPath":  where(isField),
+	},
+	reflect.TypeFor[v1.ResourceFieldSelector](): {
+		"containerName": allow,
+		"resource":      where(criconfig.SupportsResourceFieldRef),
+		"divisor":       allow,
+	},
+	reflect.TypeFor[v1.ContainerRestartRule](): {
+		"action":    only(v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers),
+		"exitCodes": walk,
+	},
+	reflect.TypeFor[v1.ContainerRestartRuleOnExitCodes](): {
+		"operator": only(v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn),
+		"values":   allow,
+	},
+	reflect.TypeFor[v1.Probe](): {
+		"ProbeHandler":                  walk,
+		"initialDelaySeconds":           allow,
+		"timeoutSeconds":                allow,
+		"periodSeconds":                 allow,
+		"successThreshold":              allow,
+		"failureThreshold":              allow,
+		"terminationGracePeriodSeconds": allow,
+	},
+	reflect.TypeFor[v1.ProbeHandler]():     {"exec": walk, "httpGet": walk, "tcpSocket": walk, "grpc": walk},
+	reflect.TypeFor[v1.Lifecycle]():        {"postStart": walk, "preStop": walk, "stopSignal": allow},
+	reflect.TypeFor[v1.LifecycleHandler](): {"exec": walk, "httpGet": walk, "tcpSocket": refuse("a hook of this kind fails on every node"), "sleep": walk},
+	reflect.TypeFor[v1.ExecAction]():       {"command": allow},
+	reflect.TypeFor[v1.HTTPGetAction](): {
+		"path":        allow,
+		"port":        allow,
+		"host":        allow,
+		"scheme":      only(v1.URISchemeHTTP, v1.URISchemeHTTPS),
+		"httpHeaders": walk,
+		"protocol":    refuse(newerField),
+	},
+	reflect.TypeFor[v1.HTTPHeader]():      {"name": allow, "value": allow},
+	reflect.TypeFor[v1.TCPSocketAction](): {"port": allow, "host": allow},
+	reflect.TypeFor[v1.GRPCAction]():      {"port": allow, "service": allow, "mode": refuse(newerField)},
+	reflect.TypeFor[v1.SleepAction]():     {"seconds": allow},
+	reflect.TypeFor[v1.SecurityContext](): {
+		"capabilities":             walk,
+		"privileged":               allow,
+		"seLinuxOptions":           walk,
+		"windowsOptions":           windows,
+		"runAsUser":                allow,
+		"runAsGroup":               allow,
+		"runAsNonRoot":             allow,
+		"readOnlyRootFilesystem":   allow,
+		"allowPrivilegeEscalation": allow,
+		"procMount":                only(v1.DefaultProcMount, v1.UnmaskedProcMount),
+		"seccompProfile":           walk,
+		"appArmorProfile":          walk,
+	},
+	reflect.TypeFor[v1.Capabilities](): {"add": allow, "drop": allow},
+}
+
+// isField says whether a variable or a file can have that field of its pod.
+// Which of the two it is, the source has checked.
+func isField(path string) bool {
+	return path == "metadata.labels" || path == "metadata.annotations" || criconfig.SupportsFieldRef(path)
+}

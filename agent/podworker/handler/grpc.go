@@ -1,0 +1,109 @@
+package handler
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+)
+
+// checkMethod is the one call of grpc.health.v1 that a probe makes.
+const checkMethod = "/grpc.health.v1.Health/Check"
+
+// probeGRPC succeeds when the service says that it is serving.
+func (r *Runner) probeGRPC(ctx context.Context, a *v1.GRPCAction, t *Target, timeout time.Duration) (Result, error) {
+	address, err := t.address("", int(a.Port))
+	if err != nil {
+		return Result{}, err
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := r.clientConn(address)
+	if err != nil {
+		return Result{Status: Failure, Output: fmt.Sprintf("error: failed to connect service at %q: %v", address, err)}, nil
+	}
+	defer func() { _ = conn.Close() }()
+	if err := connect(limited, conn); err != nil {
+		return Result{Status: Failure, Output: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout, err)}, nil
+	}
+	service := ""
+	if a.Service != nil {
+		service = *a.Service
+	}
+	var health healthStatus
+	err = conn.Invoke(limited, checkMethod, healthRequest(service), &health, grpc.ForceCodecV2(healthCodec{}))
+	return healthResult(health, err, timeout), nil
+}
+
+// clientConn makes a connection for one call, with small buffers.
+func (r *Runner) clientConn(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUserAgent(userAgent("probe")),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return r.dial(ctx, "tcp", address)
+		}),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithReadBufferSize(1<<10),
+		grpc.WithWriteBufferSize(1<<10),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOutput)),
+		grpc.WithMaxHeaderListSize(maxResponseHeader),
+	)
+}
+
+// connect waits until the connection is there; only ctx ends the trying.
+func connect(ctx context.Context, conn *grpc.ClientConn) error {
+	conn.Connect()
+	for {
+		state := conn.GetState()
+		switch state {
+		case connectivity.Ready:
+			return nil
+		case connectivity.Idle:
+			conn.Connect()
+		case connectivity.Connecting, connectivity.TransientFailure, connectivity.Shutdown:
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return ctx.Err()
+		}
+	}
+}
+
+// healthResult words the answer as upstream does (pkg/probe/grpc).
+func healthResult(health healthStatus, err error, timeout time.Duration) Result {
+	switch status.Code(err) {
+	case codes.OK:
+		if health == serving {
+			return Result{Status: Success, Output: "service healthy"}
+		}
+		return Result{Status: Failure, Output: fmt.Sprintf("service unhealthy (responded with %q)", health.String())}
+	case codes.Unimplemented:
+		return Result{Status: Failure, Output: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " +
+			status.Convert(err).Message()}
+	case codes.DeadlineExceeded:
+		return Result{Status: Failure, Output: fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)}
+	default:
+		return Result{Status: Failure, Output: fmt.Sprintf("error: health rpc probe failed: %v", err)}
+	}
+}
+
+// healthStatus is grpc.health.v1.HealthCheckResponse.ServingStatus.
+type healthStatus int32
+
+const serving healthStatus = 1
+
+func (s healthStatus) String() string {
+	names := [...]string{"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"}
+	if s >= 0 && int(s) < len(names) {
+		return names[s]
+	}
+	return strconv.Itoa(int(s))
+}

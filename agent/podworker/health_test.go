@@ -1,0 +1,27 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/tinylet/tinylet/agent/health"
+)
+
+// TestLockThatIsHeld is one for ever: the next who wants it gives up.
+func TestLockThatIsHeld(t *testing.T) {
+	s := NewSet(nil, nil)
+	if err := s.Unlocked(t.Context()); err != nil {
+		t.Errorf("nobody has it: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.mu.Lock()
+	if err := s.Unlocked(ctx); !errors.Is(err, health.ErrHeld) {
+		t.Errorf("somebody has it: %v", err)
+	}
+	s.mu.Unlock()
+	if err := s.Unlocked(ctx); err != nil {
+		t.Errorf("it was given back: %v", err)
+	}
+}

@@ -1,0 +1,81 @@
+package podstatus
+
+import (
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// addresses fills in the node's addresses and the pod's: at most one of each
+// family, the node's primary family first. A pod whose sandboxes have all
+// stopped keeps the addresses that it had.
+func (g *generator) addresses(s *v1.PodStatus) {
+	host := onePerFamily(g.HostIPs, g.HostIPs)
+	s.HostIP, s.HostIPs = g.old.HostIP, g.old.HostIPs
+	if len(host) > 0 {
+		s.HostIP, s.HostIPs = host[0], nil
+		for _, ip := range host {
+			s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
+		}
+	}
+	newest := g.Observed.Sandbox()
+	var ips []string
+	switch {
+	case g.Pod.Spec.HostNetwork && len(host) > 0:
+		ips = host
+	case g.Pod.Spec.HostNetwork, newest != nil && !g.anySandboxReady():
+		s.PodIP, s.PodIPs = g.old.PodIP, g.old.PodIPs
+	case newest != nil && newest.Ready:
+		ips = onePerFamily(newest.IPs, g.HostIPs)
+	}
+	if len(ips) > 0 {
+		s.PodIP = ips[0]
+	}
+	for _, ip := range ips {
+		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+	}
+}
+
+func (g *generator) anySandboxReady() bool {
+	for i := range g.Observed.Sandboxes {
+		if g.Observed.Sandboxes[i].Ready {
+			return true
+		}
+	}
+	return false
+}
+
+// onePerFamily picks the first address of each family from list, beginning
+// with the family of the first valid address of primary; IPv4 if that has
+// none. What is no address is left out.
+func onePerFamily(list, primary []string) []string {
+	v6First := false
+	for _, text := range primary {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			v6First = addr.Unmap().Is6()
+			break
+		}
+	}
+	var picked [2]string
+	for _, text := range list {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			continue
+		}
+		addr = addr.Unmap().WithZone("")
+		slot := 0
+		if addr.Is6() != v6First {
+			slot = 1
+		}
+		if picked[slot] == "" {
+			picked[slot] = addr.String()
+		}
+	}
+	var out []string
+	for _, ip := range picked {
+		if ip != "" {
+			out = append(out, ip)
+		}
+	}
+	return out
+}

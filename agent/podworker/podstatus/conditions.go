@@ -1,0 +1,184 @@
+package podstatus
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// Reasons of conditions (pkg/kubelet/status/generate.go).
+const (
+	reasonPodCompleted   = "PodCompleted"
+	reasonPodFailed      = "PodFailed"
+	reasonNotReady       = "ContainersNotReady"
+	reasonNotInitialized = "ContainersNotInitialized"
+	reasonGatesNotReady  = "ReadinessGatesNotReady"
+)
+
+// owned says whether a condition is the kubelet's to set; all others are kept
+// as the API server has them.
+func owned(t v1.PodConditionType) bool {
+	switch t {
+	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
+		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
+		return true
+	case v1.DisruptionTarget:
+	}
+	return false
+}
+
+// conditions fills in the conditions, which need the phase and the containers.
+func (g *generator) conditions(s *v1.PodStatus) {
+	disruption := g.disruption(s)
+	for _, c := range g.api.Conditions {
+		if !owned(c.Type) && (c.Type != v1.DisruptionTarget || disruption == nil) {
+			s.Conditions = append(s.Conditions, c)
+		}
+	}
+	if disruption != nil {
+		s.Conditions = append(s.Conditions, *disruption)
+	}
+	g.resizeConditions(s)
+	containersReady := g.containersReady(s)
+	ready := containersReady
+	ready.Type = v1.PodReady
+	if ready.Status == v1.ConditionTrue {
+		g.readinessGates(s.Conditions, &ready)
+	}
+	all := []v1.PodCondition{
+		{Type: v1.PodReadyToStartContainers, Status: truth(g.sandboxReady())},
+		g.podInitialized(s), ready, containersReady,
+		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	}
+	if pod.MayRestartAll(&g.Pod.Spec) {
+		all = append(all, g.allRestarting(s))
+	}
+	for _, c := range all {
+		c.ObservedGeneration = s.ObservedGeneration
+		c.LastTransitionTime = timeOf(g.Now)
+		if was := condition(g.old.Conditions, c.Type); was != nil && was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+		s.Conditions = append(s.Conditions, c)
+	}
+}
+
+// disruption is the condition of a pod that the node itself ended, once it
+// has ended: the old one, or a new one, or nil. A controller that sees it
+// need not wait any more.
+func (g *generator) disruption(s *v1.PodStatus) *v1.PodCondition {
+	c := condition(g.old.Conditions, v1.DisruptionTarget)
+	if g.Disruption == nil || g.held || !terminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
+		return c
+	}
+	return &v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+		Reason: g.Disruption.Reason, Message: g.Disruption.Message,
+		ObservedGeneration: s.ObservedGeneration, LastTransitionTime: timeOf(g.Now),
+	}
+}
+
+func condition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func truth(b bool) v1.ConditionStatus {
+	if b {
+		return v1.ConditionTrue
+	}
+	return v1.ConditionFalse
+}
+
+// sandboxReady says whether containers can be started: the newest sandbox is
+// ready and has the network that the pod asks for.
+func (g *generator) sandboxReady() bool {
+	s := g.Observed.Sandbox()
+	return s != nil && s.Ready && s.HostNetwork == g.Pod.Spec.HostNetwork
+}
+
+func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
+	switch s.Phase {
+	case v1.PodSucceeded:
+		c.Reason = reasonPodCompleted
+		return c
+	case v1.PodFailed:
+		c.Reason = reasonPodFailed
+		return c
+	case v1.PodPending, v1.PodRunning, v1.PodUnknown:
+	}
+	var unready []string
+	for i := range g.Pod.Spec.InitContainers {
+		if spec := &g.Pod.Spec.InitContainers[i]; pod.IsRestartableInit(spec) && !s.InitContainerStatuses[i].Ready {
+			unready = append(unready, spec.Name)
+		}
+	}
+	for i := range g.Pod.Spec.Containers {
+		if name := g.Pod.Spec.Containers[i].Name; !find(s.ContainerStatuses, name).Ready {
+			unready = append(unready, name)
+		}
+	}
+	if len(unready) > 0 {
+		c.Reason, c.Message = reasonNotReady, fmt.Sprintf("containers with unready status: %s", unready)
+		return c
+	}
+	c.Status = v1.ConditionTrue
+	return c
+}
+
+// readinessGates withdraws ready unless every gate's condition is true.
+func (g *generator) readinessGates(conditions []v1.PodCondition, ready *v1.PodCondition) {
+	var closed []string
+	for _, gate := range g.Pod.Spec.ReadinessGates {
+		c := condition(conditions, gate.ConditionType)
+		switch {
+		case c == nil:
+			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case c.Status != v1.ConditionTrue:
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", gate.ConditionType, c.Status))
+		}
+	}
+	if len(closed) > 0 {
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, reasonGatesNotReady, strings.Join(closed, ", ")
+	}
+}
+
+// podInitialized stays true once it was: init containers that run again do
+// not make a pod new.
+func (g *generator) podInitialized(s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
+	if s.Phase == v1.PodSucceeded {
+		c.Reason = reasonPodCompleted
+		return c
+	}
+	for i := range s.ContainerStatuses {
+		if s.ContainerStatuses[i].State.Waiting == nil {
+			return c
+		}
+	}
+	var incomplete []string
+	for i := range g.Pod.Spec.InitContainers {
+		spec, cs := &g.Pod.Spec.InitContainers[i], &s.InitContainerStatuses[i]
+		done := cs.Ready
+		if pod.IsRestartableInit(spec) {
+			done = *cs.Started
+		}
+		if !done {
+			incomplete = append(incomplete, spec.Name)
+		}
+	}
+	was := condition(g.old.Conditions, v1.PodInitialized)
+	if len(incomplete) > 0 && (was == nil || was.Status != v1.ConditionTrue) {
+		c.Status, c.Reason = v1.ConditionFalse, reasonNotInitialized
+		c.Message = fmt.Sprintf("containers with incomplete status: %s", incomplete)
+	}
+	return c
+}

@@ -1,0 +1,262 @@
+package podstatus
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// Reasons of container states that are generated here rather than by the
+// runtime.
+const (
+	reasonCreating     = "ContainerCreating"
+	reasonInitializing = "PodInitializing"
+	reasonCompleted    = "Completed"
+	reasonError        = "Error"
+	// reasonOOMKilled is the runtime's, or what package oom puts in its place.
+	reasonOOMKilled = "OOMKilled"
+	// reasonUnknown is the end of a container whose end nobody saw.
+	reasonUnknown = "ContainerStatusUnknown"
+)
+
+// exitUnknown is the exit code reported where nobody knows it.
+const exitUnknown = 137
+
+// mainContainers are the statuses of the main containers by name.
+func (g *generator) mainContainers() []v1.ContainerStatus {
+	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.Containers))
+	for i := range g.Pod.Spec.Containers {
+		c := &g.Pod.Spec.Containers[i]
+		old := find(g.old.ContainerStatuses, c.Name)
+		s := g.container(c, old, pod.Main)
+		g.wait(c, &s, pod.Main)
+		g.probe(c, &s, old)
+		out = append(out, s)
+	}
+	return byName(out)
+}
+
+func byName(list []v1.ContainerStatus) []v1.ContainerStatus {
+	slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// ephemeralContainers are the statuses of the ephemeral containers by name.
+// None has probes, so none is ever said to have started or to be ready.
+func (g *generator) ephemeralContainers() []v1.ContainerStatus {
+	if len(g.Pod.Spec.EphemeralContainers) == 0 {
+		return nil
+	}
+	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.EphemeralContainers))
+	for i := range g.Pod.Spec.EphemeralContainers {
+		c := pod.EphemeralOf(&g.Pod.Spec.EphemeralContainers[i])
+		s := g.container(c, find(g.old.EphemeralContainerStatuses, c.Name), pod.Ephemeral)
+		g.wait(c, &s, pod.Ephemeral)
+		out = append(out, s)
+	}
+	return byName(out)
+}
+
+// initContainers are the statuses of the init containers, in their order.
+func (g *generator) initContainers() []v1.ContainerStatus {
+	if len(g.Pod.Spec.InitContainers) == 0 {
+		return nil
+	}
+	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.InitContainers))
+	for i := range g.Pod.Spec.InitContainers {
+		c := &g.Pod.Spec.InitContainers[i]
+		old := find(g.old.InitContainerStatuses, c.Name)
+		s := g.container(c, old, pod.Init)
+		g.wait(c, &s, pod.Init)
+		g.probe(c, &s, old)
+		if !pod.IsRestartableInit(c) {
+			s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// newest are the container that stands for a name and the one before it that
+// was started, either nil if there is none.
+func (g *generator) newest(name string) (current, previous *container.Container) {
+	for i := range g.Observed.Containers {
+		c := &g.Observed.Containers[i]
+		if c.Name == name && (current == nil || c.State == container.StateRunning && current.State != container.StateRunning) {
+			current = c
+		}
+	}
+	for i := range g.Observed.Containers {
+		c := &g.Observed.Containers[i]
+		if c.Name == name && c != current && c.State != container.StateCreated {
+			return current, c
+		}
+	}
+	return current, nil
+}
+
+// container is the status of one container as the runtime shows it, without
+// readiness and without reasons for a wait.
+func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod.Kind) v1.ContainerStatus {
+	current, previous := g.newest(c.Name)
+	if current == nil {
+		return g.absent(c, old, kind)
+	}
+	s := v1.ContainerStatus{
+		Name:         c.Name,
+		State:        g.state(current),
+		RestartCount: int32(min(current.RestartCount, math.MaxInt32)),
+		Image:        current.Image,
+		ImageID:      cmp.Or(current.ImageRef, current.ImageID),
+		ContainerID:  g.containerID(current),
+		VolumeMounts: g.volumeMounts(c),
+		User:         current.User,
+	}
+	g.resources(c, current, &s, old)
+	if s.State.Waiting != nil && kind == pod.Init {
+		s.State.Waiting.Reason = reasonInitializing
+	}
+	if previous != nil {
+		s.LastTerminationState = v1.ContainerState{Terminated: g.state(previous).Terminated}
+	}
+	if old != nil {
+		s.RestartCount = countOn(old, &s)
+		if previous == nil {
+			s.LastTerminationState = remembered(old, s.ContainerID)
+		}
+	}
+	return s
+}
+
+// countOn is the restart count of a container that may have lost its own with
+// all that ran before it: it is never less than it was, and another container
+// than the one that the old status tells of has at least the next.
+func countOn(old, s *v1.ContainerStatus) int32 {
+	least := old.RestartCount
+	if old.ContainerID != s.ContainerID {
+		least = NextCount(old)
+	}
+	return max(s.RestartCount, least)
+}
+
+// NextCount is the restart count of the container after the one that s tells
+// of: one more if that one ran, and the same if it was only made.
+func NextCount(s *v1.ContainerStatus) int32 {
+	if s.State.Waiting == nil && s.ContainerID != "" {
+		return oneMore(s.RestartCount)
+	}
+	return s.RestartCount
+}
+
+func oneMore(count int32) int32 { return min(count, math.MaxInt32-1) + 1 }
+
+// remembered is the end of the run before that of containerID as the old
+// status tells it.
+func remembered(old *v1.ContainerStatus, containerID string) v1.ContainerState {
+	for _, t := range []*v1.ContainerStateTerminated{old.State.Terminated, old.LastTerminationState.Terminated} {
+		if t != nil && t.ContainerID != containerID {
+			return v1.ContainerState{Terminated: t}
+		}
+	}
+	return v1.ContainerState{}
+}
+
+// absent is the status of a container that the runtime does not know: not
+// there yet, or gone.
+func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, kind pod.Kind) v1.ContainerStatus {
+	if g.removing && kind != pod.Ephemeral && old != nil && old.State.Waiting == nil {
+		return removed(old)
+	}
+	if old != nil && old.State.Terminated != nil {
+		return *old
+	}
+	s := v1.ContainerStatus{Name: c.Name}
+	if old != nil {
+		s = *old
+	}
+	if s.ContainerID == "" {
+		s.Image, s.VolumeMounts = c.Image, g.volumeMounts(c)
+	}
+	if isRemoved(s.State) {
+		return s
+	}
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}
+	if len(g.Pod.Spec.InitContainers) > 0 {
+		s.State.Waiting.Reason = reasonInitializing
+	}
+	_, waits := g.Waiting[c.Name]
+	switch {
+	case kind == pod.Init && !waits && !g.removing && !pod.IsRestartableInit(c) && g.mainExists():
+		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason:  reasonCompleted,
+			Message: "The init container is not known to the container runtime any more; the pod is initialized, so it has completed",
+		}}
+	case old != nil && old.State.Running != nil && s.LastTerminationState.Terminated == nil:
+		s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+			Reason:   reasonUnknown,
+			Message:  "The container was running and is not known to the container runtime any more",
+			ExitCode: exitUnknown, ContainerID: s.ContainerID,
+		}
+		if g.Pod.DeletionTimestamp == nil {
+			s.RestartCount = oneMore(s.RestartCount)
+		}
+	}
+	return s
+}
+
+// mainExists says whether a main container was created, which tells that the
+// pod has been initialized.
+func (g *generator) mainExists() bool {
+	for i := range g.Pod.Spec.Containers {
+		if g.Observed.Latest(g.Pod.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// wait puts in why a container that should be started is not.
+func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.Kind) {
+	r, ok := g.Waiting[c.Name]
+	if !ok || s.State.Running != nil || g.Terminating || g.Terminated || g.Pod.DeletionTimestamp != nil {
+		return
+	}
+	if t := s.State.Terminated; t != nil {
+		if t.Reason != reasonUnknown && !g.restarts(c, t, kind) {
+			return
+		}
+		s.LastTerminationState = s.State
+	}
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: r.Reason, Message: r.Message}}
+}
+
+// probe fills in started and ready.
+func (g *generator) probe(c *v1.Container, s, old *v1.ContainerStatus) {
+	result := Probe{}
+	if s.State.Running != nil {
+		_, id, _ := strings.Cut(s.ContainerID, "://")
+		known := false
+		if result, known = g.Probes[id]; !known {
+			same := old != nil && old.ContainerID == s.ContainerID
+			result.Started = c.StartupProbe == nil || same && old.Started != nil && *old.Started
+			result.Ready = c.ReadinessProbe == nil || same && old.Ready
+		}
+	}
+	s.Started = &result.Started
+	s.Ready = result.Started && result.Ready
+}

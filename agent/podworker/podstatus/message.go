@@ -1,0 +1,50 @@
+package podstatus
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// messageBytes is what the termination messages of one pod may take together
+// (MaxPodTerminationMessageLogLength in pkg/kubelet/container/runtime.go).
+const messageBytes = 12 << 10
+
+// trimMessages cuts the containers' messages to their share and makes them
+// valid UTF-8, which the API demands: a container writes what it likes.
+func (g *generator) trimMessages(s *v1.PodStatus) {
+	spec := &g.Pod.Spec
+	share := messageBytes / max(1, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
+	for c := range pod.Statuses(s) {
+		trimState(&c.State, share)
+		trimState(&c.LastTerminationState, share)
+	}
+}
+
+// trimState replaces an end whose message has to change, since it may be
+// shared with the previous status.
+func trimState(s *v1.ContainerState, limit int) {
+	if s.Terminated == nil {
+		return
+	}
+	if m := trim(s.Terminated.Message, limit); m != s.Terminated.Message {
+		t := *s.Terminated
+		t.Message = m
+		s.Terminated = &t
+	}
+}
+
+// trim cuts text to limit bytes without breaking a character.
+func trim(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}

@@ -1,0 +1,189 @@
+package podstatus
+
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// phase decides the phase with its reason and message. A terminal phase is
+// never left (generateAPIPodStatus in pkg/kubelet/kubelet_pods.go), and what
+// ran is not pending again, of which a power cut can leave no trace: unless
+// all of the pod may start over.
+func (g *generator) phase(s *v1.PodStatus) {
+	s.Phase = g.computedPhase(s)
+	if r := g.Failed; r != nil {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, r.Reason, r.Message
+	}
+	switch {
+	case terminal(g.old.Phase):
+		s.Phase = g.old.Phase
+	case terminal(g.api.Phase):
+		s.Phase = g.api.Phase
+	case g.Terminated && !pod.IsStatic(g.Pod) && !terminal(s.Phase):
+		s.Phase = v1.PodFailed
+	case s.Phase == v1.PodPending && (g.old.Phase == v1.PodRunning || g.api.Phase == v1.PodRunning) && !pod.MayRestartAll(&g.Pod.Spec):
+		s.Phase = v1.PodRunning
+	}
+	for _, earlier := range []*v1.PodStatus{g.api, g.old} {
+		if s.Phase == earlier.Phase {
+			s.Reason = cmp.Or(earlier.Reason, s.Reason)
+			s.Message = cmp.Or(earlier.Message, s.Message)
+		}
+	}
+	g.held = g.holds(s)
+}
+
+// hold keeps an end back while a container still runs: who reads that a pod
+// is over takes what it used for free (mergePodStatus in
+// pkg/kubelet/status/status_manager.go). The conditions tell of the end
+// already.
+func (g *generator) hold(s *v1.PodStatus) {
+	if g.held {
+		s.Phase, s.Reason, s.Message = cmp.Or(g.old.Phase, v1.PodPending), g.old.Reason, g.old.Message
+	}
+}
+
+// holds says whether the phase has to be kept back.
+func (g *generator) holds(s *v1.PodStatus) bool {
+	if !terminal(s.Phase) || terminal(g.old.Phase) || terminal(g.api.Phase) || g.Terminated {
+		return false
+	}
+	for i := range g.Observed.Containers {
+		if g.Observed.Containers[i].State == container.StateRunning {
+			return true
+		}
+	}
+	return false
+}
+
+func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// restarts says whether a container that ended so is started again. An init
+// container that succeeded is never run again, nor is an ephemeral one.
+func (g *generator) restarts(c *v1.Container, end *v1.ContainerStateTerminated, kind pod.Kind) bool {
+	switch {
+	case kind == pod.Ephemeral, kind == pod.Init && end.ExitCode == 0 && !pod.IsRestartableInit(c):
+		return false
+	case g.restarting, end.Reason == reasonRestartingAll:
+		return true
+	default:
+		return pod.Restarts(&g.Pod.Spec, c, end.ExitCode)
+	}
+}
+
+// ended is how a container ended that does not run: now, or before the wait
+// that it is in; nil if it never did.
+func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	if s.State.Terminated != nil {
+		return s.State.Terminated
+	}
+	if s.State.Waiting != nil {
+		return s.LastTerminationState.Terminated
+	}
+	return nil
+}
+
+// counts is a pod's containers by what they do.
+type counts struct {
+	waiting, running, stopped int // main ones and, but for stopped, restartable init ones
+	over, succeeded           int // of the stopped: for good, with exit code 0
+}
+
+// computedPhase is getPhase of pkg/kubelet/kubelet_pods.go.
+func (g *generator) computedPhase(s *v1.PodStatus) v1.PodPhase {
+	pending, failed := g.initPhase(s)
+	if failed {
+		return v1.PodFailed
+	}
+	n := g.count(s)
+	switch {
+	case pending || n.waiting > 0:
+		return v1.PodPending
+	case n.running > 0:
+		return v1.PodRunning
+	case n.stopped == 0:
+		return v1.PodPending
+	case n.stopped != n.over && (!g.Terminated || pod.IsStatic(g.Pod)):
+		return v1.PodRunning
+	case n.stopped == n.succeeded:
+		return v1.PodSucceeded
+	default:
+		return v1.PodFailed
+	}
+}
+
+// initPhase says whether initialization has still to come to its end, or came
+// to a bad one.
+func (g *generator) initPhase(s *v1.PodStatus) (pending, failed bool) {
+	for i := range g.Pod.Spec.InitContainers {
+		c, cs := &g.Pod.Spec.InitContainers[i], &s.InitContainerStatuses[i]
+		if pod.IsRestartableInit(c) {
+			starting := cs.State.Running != nil && !*cs.Started
+			pending = pending || starting && !g.mainActive()
+			continue
+		}
+		end := ended(cs)
+		pending = pending || end == nil
+		failed = failed || end != nil && end.ExitCode != 0 && !g.restarts(c, end, pod.Init)
+	}
+	return pending, failed
+}
+
+func (g *generator) count(s *v1.PodStatus) (n counts) {
+	for i := range g.Pod.Spec.InitContainers {
+		if !pod.IsRestartableInit(&g.Pod.Spec.InitContainers[i]) {
+			continue
+		}
+		cs := &s.InitContainerStatuses[i]
+		switch {
+		case cs.State.Running != nil:
+			n.running++
+		case ended(cs) == nil:
+			n.waiting++
+		}
+	}
+	for i := range g.Pod.Spec.Containers {
+		c := &g.Pod.Spec.Containers[i]
+		cs := find(s.ContainerStatuses, c.Name)
+		end := ended(cs)
+		switch {
+		case cs.State.Running != nil:
+			n.running++
+		case end == nil:
+			n.waiting++
+		default:
+			n.stopped++
+			if !g.restarts(c, end, pod.Main) {
+				n.over++
+			}
+			if end.ExitCode == 0 {
+				n.succeeded++
+			}
+		}
+	}
+	return n
+}
+
+// mainActive says whether the ready sandbox has a main container.
+func (g *generator) mainActive() bool {
+	sandbox := g.Observed.Sandbox()
+	if sandbox == nil || !sandbox.Ready {
+		return false
+	}
+	for i := range g.Observed.Containers {
+		c := &g.Observed.Containers[i]
+		if c.SandboxID != sandbox.ID {
+			continue
+		}
+		for j := range g.Pod.Spec.Containers {
+			if g.Pod.Spec.Containers[j].Name == c.Name {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,103 @@
+package podstatus
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// The kubelet's words for a pod whose containers are all restarted because
+// one ended (KEP-5532; pkg/kubelet/kubelet_pods.go, pkg/kubelet/status).
+const (
+	reasonRestartingAll  = "RestartingAllContainers"
+	messageRestartingAll = "The container was removed to restart all containers of the pod"
+	reasonRestartStarted = "RestartAllContainersStarted"
+	messageRestartRule   = "container exited with restart policy rule"
+)
+
+// restartAll finds out whether all containers are about to be restarted: one
+// that asked for it is still there. Once that is gone too, the condition tells
+// for one more time.
+func (g *generator) restartAll() {
+	if !pod.MayRestartAll(&g.Pod.Spec) || g.stops() || terminal(g.old.Phase) || terminal(g.api.Phase) {
+		return
+	}
+	c := condition(g.old.Conditions, v1.AllContainersRestarting)
+	g.restarting = g.asksRestart()
+	g.removing = g.restarting || c != nil && c.Status == v1.ConditionTrue
+}
+
+// stops says whether the pod is on its way out.
+func (g *generator) stops() bool {
+	return g.Terminating || g.Terminated || g.Failed != nil || g.Pod.DeletionTimestamp != nil
+}
+
+// asksRestart says whether a container ended by a rule that restarts all. The
+// end of a sidecar counts only if it came before that of the last main
+// container.
+func (g *generator) asksRestart() bool {
+	var asked, ended time.Time // the first end of an init container that asks, the last of a main one that is over
+	asks, open := false, false // open: a main container runs, or is to run
+	for c, kind := range pod.Containers(&g.Pod.Spec) {
+		current, _ := g.newest(c.Name)
+		exited := current != nil && current.State == container.StateExited
+		switch {
+		case kind == pod.Ephemeral:
+		case kind == pod.Main && exited && !pod.Restarts(&g.Pod.Spec, c, current.ExitCode):
+			if current.FinishedAt.After(ended) {
+				ended = current.FinishedAt
+			}
+		case exited && pod.RestartsAll(c, current.ExitCode):
+			if kind == pod.Main {
+				return true
+			}
+			if !asks || current.FinishedAt.Before(asked) {
+				asks, asked = true, current.FinishedAt
+			}
+		case kind == pod.Main:
+			open = true
+		}
+	}
+	return asks && (open || ended.After(asked))
+}
+
+// removed is the status of a container that was removed to be started anew
+// with all the others.
+func removed(old *v1.ContainerStatus) v1.ContainerStatus {
+	s := *old
+	end := v1.ContainerStateTerminated{
+		Reason: reasonRestartingAll, Message: messageRestartingAll,
+		ExitCode: exitUnknown, ContainerID: old.ContainerID,
+	}
+	switch was := old.State; {
+	case was.Terminated != nil:
+		end.StartedAt, end.FinishedAt = was.Terminated.StartedAt, was.Terminated.FinishedAt
+	case was.Running != nil:
+		end.StartedAt = was.Running.StartedAt
+	}
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonRestartingAll, Message: messageRestartingAll}}
+	s.LastTerminationState = v1.ContainerState{Terminated: &end}
+	s.RestartCount = oneMore(s.RestartCount)
+	return s
+}
+
+func isRemoved(s v1.ContainerState) bool {
+	return s.Waiting != nil && s.Waiting.Reason == reasonRestartingAll
+}
+
+// allRestarting is the condition of a pod that has such rules.
+func (g *generator) allRestarting(s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
+	switch {
+	case s.Phase == v1.PodSucceeded:
+		c.Reason = reasonPodCompleted
+	case s.Phase == v1.PodFailed:
+		c.Reason = reasonPodFailed
+	case g.restarting:
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, reasonRestartStarted, messageRestartRule
+	}
+	return c
+}

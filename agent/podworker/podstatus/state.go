@@ -1,0 +1,78 @@
+package podstatus
+
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+func (g *generator) containerID(c *container.Container) string { return g.Runtime + "://" + c.ID }
+
+// state is one container's state as the runtime shows it.
+func (g *generator) state(c *container.Container) v1.ContainerState {
+	switch c.State {
+	case container.StateRunning:
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: timeOf(c.StartedAt)}}
+	case container.StateExited:
+		return v1.ContainerState{Terminated: g.terminated(c)}
+	case container.StateUnknown:
+		if !c.StartedAt.IsZero() {
+			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Reason:      reasonUnknown,
+				Message:     "The container runtime does not know whether the container still runs",
+				ExitCode:    exitUnknown,
+				StartedAt:   timeOf(c.StartedAt),
+				ContainerID: g.containerID(c),
+			}}
+		}
+	case container.StateCreated:
+	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}
+}
+
+func (g *generator) terminated(c *container.Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{
+		ExitCode:    c.ExitCode,
+		Reason:      c.Reason,
+		Message:     c.Message,
+		StartedAt:   timeOf(c.StartedAt),
+		FinishedAt:  timeOf(c.FinishedAt),
+		ContainerID: g.containerID(c),
+	}
+	if t.Reason == "" {
+		t.Reason = reasonCompleted
+		if t.ExitCode != 0 {
+			t.Reason = reasonError
+		}
+	}
+	told := g.told(t.ContainerID)
+	if told.Reason == reasonOOMKilled {
+		t.Reason = reasonOOMKilled // the kernel's figures that said so are gone by now
+	}
+	m, read := g.Messages[c.ID]
+	switch {
+	case !read:
+		t.Message = cmp.Or(told.Message, t.Message)
+	case m != "" && t.Message != "":
+		t.Message += ": " + m
+	case m != "":
+		t.Message = m
+	}
+	return t
+}
+
+// told is what the old status says of a container's end; the zero value if it
+// says nothing.
+func (g *generator) told(containerID string) v1.ContainerStateTerminated {
+	for c := range pod.Statuses(g.old) {
+		for _, t := range [2]*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+			if t != nil && t.ContainerID == containerID {
+				return *t
+			}
+		}
+	}
+	return v1.ContainerStateTerminated{}
+}

@@ -1,0 +1,221 @@
+package podstatus
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func named(namespace, name string) *v1.Pod {
+	p := &v1.Pod{}
+	p.Namespace, p.Name, p.UID = namespace, name, types.UID(namespace+"/"+name)
+	return p
+}
+
+func TestStore(t *testing.T) {
+	s := NewStore()
+	woken := func() bool {
+		select {
+		case <-s.Changed():
+			return true
+		default:
+			return false
+		}
+	}
+	names := func() (out []string) {
+		for _, e := range s.List() {
+			out = append(out, e.Pod.Namespace+"/"+e.Pod.Name+" "+string(e.Status.Phase))
+		}
+		return out
+	}
+	b := named("x", "b")
+	for _, step := range []struct {
+		name string
+		do   func() bool // false where nothing changed
+		want []string
+	}{
+		{name: "a first pod", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, Sandbox{}) }, want: []string{"x/b Pending"}},
+		{name: "the same again", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodPending}, Sandbox{}) }, want: []string{"x/b Pending"}},
+		{name: "another status", do: func() bool { return s.Set(b, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{}) }, want: []string{"x/b Running"}},
+		{name: "another namespace", do: func() bool { return s.Set(named("w", "c"), v1.PodStatus{}, Sandbox{}) }, want: []string{"w/c ", "x/b Running"}},
+		{name: "a name before", do: func() bool { return s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, want: []string{"w/c ", "x/a ", "x/b Running"}},
+		{name: "one is forgotten", do: func() bool { s.Delete("w/c"); return true }, want: []string{"x/a ", "x/b Running"}},
+		{name: "and forgotten again", do: func() bool { s.Delete("w/c"); return false }, want: []string{"x/a ", "x/b Running"}},
+	} {
+		changed := step.do()
+		if got := woken(); got != changed || changed == (step.name == "the same again" || step.name == "and forgotten again") {
+			t.Errorf("%s: changed %v, woken %v", step.name, changed, got)
+		}
+		if d := gocmp.Diff(step.want, names()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, d)
+		}
+	}
+	if p, st, ok := s.Get("x/b"); !ok || p != b || st.Phase != v1.PodRunning {
+		t.Errorf("got %v, %v, %v", p, st, ok)
+	}
+	if p, st, ok := s.Get("x/none"); ok || p != nil || st != nil {
+		t.Errorf("got %v, %v, %v of an unknown pod", p, st, ok)
+	}
+}
+
+func TestStoreKeepsNewestPod(t *testing.T) {
+	s := NewStore()
+	older, newer := named("x", "a"), named("x", "a")
+	s.Set(older, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{})
+	if s.Set(newer, v1.PodStatus{Phase: v1.PodRunning}, Sandbox{}) {
+		t.Error("an equal status counts as changed")
+	}
+	if p, _, _ := s.Get("x/a"); p != newer {
+		t.Error("the older pod is kept")
+	}
+}
+
+// TestStoreSubmit knows a status that was observed from one that a new pod's
+// would be.
+func TestStoreSubmit(t *testing.T) {
+	s := NewStore()
+	check := func(what string, phase v1.PodPhase, observed, woken bool) {
+		t.Helper()
+		e := s.List()[0]
+		got := false
+		select {
+		case <-s.Changed():
+			got = true
+		default:
+		}
+		if e.Status.Phase != phase || e.Observed != observed || got != woken {
+			t.Errorf("%s: phase %s, observed %v, woken %v, want %s, %v, %v", what, e.Status.Phase, e.Observed, got, phase, observed, woken)
+		}
+	}
+	p := named("x", "a")
+	s.Submit(p, v1.PodStatus{Phase: v1.PodPending})
+	check("a new pod", v1.PodPending, false, true)
+	s.Submit(named("x", "a"), v1.PodStatus{Phase: v1.PodFailed})
+	check("a new version", v1.PodPending, false, false)
+	s.Set(p, v1.PodStatus{Phase: v1.PodPending}, Sandbox{})
+	check("observed to be so", v1.PodPending, true, true)
+	s.Submit(p, v1.PodStatus{Phase: v1.PodFailed})
+	check("the next version", v1.PodPending, true, false)
+}
+
+func TestStoreConcurrently(t *testing.T) {
+	s := NewStore()
+	var wg sync.WaitGroup
+	for n := range 4 {
+		wg.Go(func() {
+			p := named("x", fmt.Sprint(n))
+			for i := range 100 {
+				s.Set(p, v1.PodStatus{Message: fmt.Sprint(i)}, Sandbox{})
+				s.Get(p.UID)
+				s.List()
+				s.Notify(make(chan struct{}, 1))()
+			}
+			if n%2 == 0 {
+				s.Delete(p.UID)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(s.List()); n != 2 {
+		t.Errorf("%d pods are left, want 2", n)
+	}
+}
+
+// TestStoreNotify wakes each of several for each change, and nobody who has
+// ended it.
+func TestStoreNotify(t *testing.T) {
+	s := NewStore()
+	woken := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	s.Set(named("x", "before"), v1.PodStatus{}, Sandbox{})
+	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
+	cancelFirst := s.Notify(first)
+	defer s.Notify(second)()
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nothing happened since", func() {}, false},
+		{"a status", func() { s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, true},
+		{"the same status", func() { s.Set(named("x", "a"), v1.PodStatus{}, Sandbox{}) }, false},
+		{"several changes at once", func() {
+			s.Submit(named("x", "b"), v1.PodStatus{})
+			s.Delete("x/a")
+		}, true},
+		{"no change", func() { s.Delete("x/a") }, false},
+	} {
+		step.do()
+		for i, c := range []<-chan struct{}{first, second} {
+			if got := woken(c); got != step.want {
+				t.Errorf("%s: slot %d filled %v, want %v", step.name, i, got, step.want)
+			}
+		}
+	}
+	cancelFirst()
+	cancelFirst()
+	s.Delete("x/b")
+	if woken(first) || !woken(second) {
+		t.Error("the end of one does not leave the other alone")
+	}
+}
+
+// TestStoreStarted checks that a container that was started is listed as running
+// before any status tells of it, and that who is notified of the start sees it.
+func TestStoreStarted(t *testing.T) {
+	s, p := NewStore(), named("a", "web")
+	running := func() (out []Running) {
+		e, _ := s.Entry(p.UID)
+		return slices.Collect(e.Running())
+	}
+	status := func(id string, restarts int32) v1.PodStatus {
+		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+			{Name: "ended", ContainerID: "c://e", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}},
+			{Name: "runs", ContainerID: "c://" + id, RestartCount: restarts, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
+		}}
+	}
+	slot := make(chan struct{}, 1)
+	defer s.Notify(slot)()
+	s.Started(p.UID, Running{Name: "runs", ID: "0"}) // nobody knows the pod
+	if len(slot) != 0 || running() != nil {
+		t.Errorf("of an unknown pod: %v", running())
+	}
+	s.Submit(p, v1.PodStatus{})
+	<-slot
+	<-s.Changed()
+	steps := []struct {
+		name string
+		do   func()
+		want []Running
+	}{
+		{"started", func() { s.Started(p.UID, Running{"runs", "1", 0}) }, []Running{{"runs", "1", 0}}},
+		{"another one", func() { s.Started(p.UID, Running{"more", "m", 0}) }, []Running{{"runs", "1", 0}, {"more", "m", 0}}},
+		{"observed", func() { s.Set(p, status("1", 0), Sandbox{}) }, []Running{{"runs", "1", 0}}},
+		{"started again", func() { s.Started(p.UID, Running{"runs", "2", 1}) }, []Running{{"runs", "2", 1}}},
+		{"a newer pod", func() { s.Submit(p, v1.PodStatus{}); s.Started(p.UID, Running{"runs", "3", 2}) }, []Running{{"runs", "3", 2}}},
+		{"observed as before", func() { s.Set(p, status("1", 0), Sandbox{}) }, []Running{{"runs", "1", 0}}},
+		{"gone", func() { s.Delete(p.UID) }, nil},
+	}
+	for _, step := range steps {
+		step.do()
+		if got := running(); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v, want %v", step.name, got, step.want)
+		}
+		select {
+		case <-slot:
+		default:
+			t.Errorf("%s: nobody was notified", step.name)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package podstatus
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// terminate gives every container that may have run an end, once the pod has
+// been stopped (TerminatePod in pkg/kubelet/status/status_manager.go): what
+// nobody saw ending counts as an error. Init containers that the pod did not
+// come to stay as they are.
+func (g *generator) terminate(s *v1.PodStatus) {
+	if g.initialized(s) {
+		for i := range s.ContainerStatuses {
+			lose(&s.ContainerStatuses[i])
+		}
+	}
+	last := len(s.InitContainerStatuses) - 1
+	for ; last >= 0; last-- {
+		if cs := &s.InitContainerStatuses[last]; cs.State.Waiting == nil || ended(cs) != nil {
+			break
+		}
+	}
+	for i := range s.InitContainerStatuses[:last+1] {
+		lose(&s.InitContainerStatuses[i])
+	}
+}
+
+// initialized says whether the main containers were free to start.
+func (g *generator) initialized(s *v1.PodStatus) bool {
+	for i := range s.ContainerStatuses {
+		if cs := &s.ContainerStatuses[i]; cs.State.Waiting == nil || ended(cs) != nil {
+			return true
+		}
+	}
+	n := len(g.Pod.Spec.InitContainers)
+	if n == 0 {
+		return true
+	}
+	last := &s.InitContainerStatuses[n-1]
+	if pod.IsRestartableInit(&g.Pod.Spec.InitContainers[n-1]) {
+		return *last.Started
+	}
+	end := ended(last)
+	return end != nil && end.ExitCode == 0
+}
+
+func lose(s *v1.ContainerStatus) {
+	if s.State.Terminated != nil {
+		return
+	}
+	s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		Reason:   reasonUnknown,
+		Message:  "The container could not be located when the pod was terminated",
+		ExitCode: exitUnknown, ContainerID: s.ContainerID,
+	}}
+	s.Started, s.Ready = new(bool), false
+}

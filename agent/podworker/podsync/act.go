@@ -1,0 +1,135 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/plan"
+)
+
+// act executes one plan in the order that package plan gives. retry is when
+// to try again what could not be done yet without being a fault. seen is how
+// the pod looks then, if that is known: it is where all that was done is that
+// something was started, and nil otherwise.
+func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (seen *container.Observed, retry time.Time, err error) {
+	if a.KillPod {
+		if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).all(ctx, plan.Terminate(p, o)); err != nil {
+			return nil, time.Time{}, err
+		}
+	}
+	if a.CreateSandbox && !a.KillPod {
+		f.old = f.old[:0]
+		for i := range o.Sandboxes {
+			f.old = append(f.old, o.Sandboxes[i].ID)
+		}
+	}
+	if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).kill(ctx, a.Kill); err != nil {
+		return nil, time.Time{}, err
+	}
+	if err := s.prune(ctx, p, o, a); err != nil {
+		return nil, time.Time{}, err
+	}
+	if a.CreateSandbox || len(a.Start) > 0 {
+		if seen, retry, err = s.start(ctx, p, o, a, f); err != nil {
+			return nil, retry, err
+		}
+	}
+	if a.KillPod || len(a.Kill)+len(a.StopSandboxes)+len(a.Remove)+len(a.RemoveSandboxes) > 0 {
+		seen = nil
+	}
+	return seen, retry, nil
+}
+
+// stopOld stops sandboxes of an earlier boot, after the pods that wait for
+// their turn to start: the runtime then gives their addresses back, which
+// network plugins may keep on the disk.
+func (s *Syncer) stopOld(ctx context.Context, f *facts) error {
+	if len(f.old) == 0 {
+		return nil
+	}
+	if err := s.turns.take(ctx, &f.turn); err != nil {
+		return err
+	}
+	defer f.turn.leave()
+	for _, id := range f.old {
+		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil && !errors.Is(err, container.ErrNotFound) {
+			return err
+		}
+	}
+	f.old = nil
+	return nil
+}
+
+// prune removes what is not needed as evidence any more.
+func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions) error {
+	if err := s.sandboxes(ctx, a.StopSandboxes); err != nil {
+		return err
+	}
+	for _, id := range a.Remove {
+		if err := s.Runtime.RemoveContainer(ctx, id); err != nil {
+			return err
+		}
+	}
+	if !a.Reset {
+		if err := s.dropTraces(ctx, p, o, a.Remove); err != nil {
+			return err
+		}
+	}
+	for _, id := range a.RemoveSandboxes {
+		if err := s.removeSandbox(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropTraces removes the logs and termination messages of removed containers:
+// a crash loop would else leave some for each start.
+func (s *Syncer) dropTraces(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string) error {
+	if len(removed) == 0 {
+		return nil
+	}
+	node, err := s.Node(ctx)
+	if err != nil {
+		return err
+	}
+	logs := s.logsOf(pod.RefOf(p), node)
+	for i := range o.Containers {
+		if !slices.Contains(removed, o.Containers[i].ID) {
+			continue
+		}
+		name, count := o.Containers[i].Name, o.Containers[i].RestartCount
+		var keep []string
+		shared := false // one that was never started has the number of the next
+		for j := range o.Containers {
+			if c := &o.Containers[j]; c.Name == name && !slices.Contains(removed, c.ID) {
+				keep = append(keep, c.TerminationMessagePath)
+				shared = shared || c.RestartCount == count
+			}
+		}
+		if err := logs.drop(name, o.Containers[i].ID, count, shared); err != nil {
+			return err
+		}
+		if err := s.Volumes.DropMessages(p.UID, name, keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeSandbox stops a sandbox, which releases its address, and removes it.
+func (s *Syncer) removeSandbox(ctx context.Context, id string) error {
+	if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
+		return err
+	}
+	if err := s.Runtime.RemovePodSandbox(ctx, id); err != nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/plan"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// errStillRuns says that a termination has to be repeated.
+var errStillRuns = errors.New("something of the pod still runs")
+
+// Terminate implements worker.Syncer.
+func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
+	p = s.resizes.allocated(p)
+	f := s.factsOf(ref.UID)
+	f.terminating = true
+	s.Probes.Terminating(ref.UID)
+	// What has ended since is stopped once more, which does no harm.
+	o, err := s.lastSeen(ctx, f, ref)
+	if err != nil {
+		return err
+	}
+	if p != nil {
+		s.evicted(p, f) // it may stop before a sync has seen that
+		s.report(ctx, p, o, f)
+	}
+	stopper, end := s.stopper(ref, p, o, f, grace), plan.Terminate(p, o)
+	if err := stopper.containers(ctx, end); err != nil {
+		return err
+	}
+	if o, err = s.stopSandboxes(ctx, ref, end.Sandboxes); err != nil {
+		return err
+	}
+	if o.Running() {
+		return fmt.Errorf("terminate pod %s: %w", ref, errStillRuns)
+	}
+	if p != nil {
+		s.report(ctx, p, o, f)
+	}
+	f.seen = o
+	return nil
+}
+
+// stopSandboxes stops a pod's sandboxes, whose containers were stopped before,
+// and answers what is left of it. How the containers ended is asked for
+// meanwhile: the runtime is busy with the network for most of the time.
+func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (*container.Observed, error) {
+	type seen struct {
+		o   *container.Observed
+		err error
+	}
+	meanwhile := make(chan seen, 1)
+	go func() {
+		o, err := container.Observe(ctx, s.Runtime, ref.UID)
+		meanwhile <- seen{o, err}
+	}()
+	err := s.sandboxes(ctx, ids)
+	m := <-meanwhile
+	if err != nil || m.err != nil {
+		return nil, errors.Join(err, m.err)
+	}
+	if o := m.o.WithStopped(ids); !o.Running() {
+		return o, nil
+	}
+	return container.Observe(ctx, s.Runtime, ref.UID)
+}
+
+// lastSeen takes what was last seen of the pod, or looks anew.
+func (s *Syncer) lastSeen(ctx context.Context, f *facts, ref pod.Ref) (*container.Observed, error) {
+	if o := f.seen; o != nil {
+		f.seen = nil
+		return o, nil
+	}
+	return container.Observe(ctx, s.Runtime, ref.UID)
+}
+
+// Finish implements worker.Syncer: it takes the volumes and the cgroup down.
+// The stopped containers and their logs stay, and tell of the end.
+func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
+	p = s.resizes.allocated(p)
+	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
+		return err
+	}
+	s.tellKept(ref)
+	node, err := s.Node(ctx)
+	if err != nil {
+		return err
+	}
+	f := s.factsOf(ref.UID)
+	if s.Cgroups != nil {
+		for _, path := range criconfig.PodCgroups(ref.UID, node) {
+			if err := s.dropCgroup(ref, path, f); err != nil {
+				return err
+			}
+		}
+		if err := s.ensureGroups(node, ref.UID); err != nil {
+			s.Log.Warn("what the pods' classes may use is not brought up to date", "error", err)
+		}
+	}
+	if err := s.removeLeft(ctx, ref, f); err != nil {
+		return err
+	}
+	s.Probes.Forget(ref.UID)
+	s.resizes.end(ref.UID)
+	s.CPUs.Release(ref.UID)
+	s.placeFree(s.admission.end(ref.UID), podTerminated)
+	f.terminated = true
+	if p == nil {
+		return nil
+	}
+	o, err := s.lastSeen(ctx, f, ref)
+	if err != nil {
+		return err
+	}
+	s.report(ctx, p, o, f)
+	return nil
+}
+
+// dropCgroup removes a cgroup of a pod of which the runtime has stopped all.
+// What still lives there has slipped from it: a start that was broken off in
+// the middle can leave a process behind. It is killed, as the kubelet does
+// (pkg/kubelet/cm/pod_container_manager_linux.go: Destroy), and the group goes
+// with the next try.
+func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *facts) error {
+	err := s.deleteCgroup(path)
+	if errors.Is(err, cgroups.ErrBusy) {
+		f.slipped = leftTries
+		s.Log.Warn("processes that the container runtime has lost are killed", "pod", ref.String(), "podUID", ref.UID, "cgroup", path)
+		err = errors.Join(err, s.Cgroups.Kill(path))
+	}
+	if err != nil {
+		return fmt.Errorf("remove cgroup of pod %s: %w", ref, err)
+	}
+	return nil
+}
+
+// leftTries is how often it is tried to take away what the runtime holds of a
+// pod beside a lost process; a pod is not kept from its end for more.
+const leftTries = 3
+
+// removeLeft takes away what else a lost process tells of: the shim that stood
+// for it, and its record.
+func (s *Syncer) removeLeft(ctx context.Context, ref pod.Ref, f *facts) error {
+	if f.slipped == 0 || s.Below == nil {
+		return nil
+	}
+	f.slipped--
+	removed, err := s.Below.RemoveLeft(ctx, ref.UID)
+	log := s.Log.With("pod", ref.String(), "podUID", ref.UID)
+	if removed > 0 {
+		log.Warn("containers that the container runtime has lost are removed", "containers", removed)
+	}
+	switch {
+	case err == nil:
+		f.slipped = 0
+		return nil
+	case f.slipped == 0 || errors.Is(err, container.ErrUnsupported):
+		log.Warn("what the container runtime has lost of a pod may stay until it is restarted", "error", err)
+		f.slipped = 0
+		return nil
+	}
+	return fmt.Errorf("remove what the runtime has lost of pod %s: %w", ref, err)
+}
+
+// Forget implements worker.Syncer: nothing of the pod is left after it.
+func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
+	selector := map[string]string{container.LabelPodUID: string(ref.UID)}
+	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("list sandboxes of pod %s: %w", ref, err)
+	}
+	for _, sandbox := range sandboxes {
+		// The termination has stopped those that it saw. Stopping one again
+		// takes its network down again, which removing it does as well.
+		remove := s.Runtime.RemovePodSandbox
+		if sandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			remove = s.removeSandbox
+		}
+		if err := remove(ctx, sandbox.GetId()); err != nil {
+			return err
+		}
+	}
+	containers, err := s.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("list containers of pod %s: %w", ref, err)
+	}
+	for _, c := range containers { // those that lost their sandbox
+		if err := s.Runtime.RemoveContainer(ctx, c.GetId()); err != nil {
+			return err
+		}
+	}
+	if err := s.Users.Release(ref.UID); err != nil {
+		return fmt.Errorf("give back user IDs of pod %s: %w", ref, err)
+	}
+	if err := s.Volumes.Teardown(ctx, ref.UID); err != nil {
+		return err
+	}
+	s.tellKept(ref)
+	node, err := s.Node(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.logsOf(ref, node).remove(); err != nil {
+		return err
+	}
+	if err := s.forgetResizes(ref); err != nil {
+		return err
+	}
+	s.OOM.Forget(ref.UID)
+	s.Statuses.Delete(ref.UID)
+	s.dropFacts(ref.UID)
+	return nil
+}

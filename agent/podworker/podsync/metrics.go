@@ -1,0 +1,102 @@
+package podsync
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container/image"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/podworker/plan"
+)
+
+// startBounds are those of kubelet_pod_start_duration_seconds
+// (podStartupDurationBuckets in pkg/kubelet/metrics).
+var startBounds = []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+
+// counted is what was done, for metrics.
+type counted struct {
+	begun           metrics.Timing  // from when a pod was submitted
+	started         *metrics.Timing // the same, until it runs
+	pods, badPods   atomic.Uint64
+	containers, bad metrics.Counts
+	evictions       metrics.Counts
+	cgroups         metrics.Timings
+	// of resizes
+	requested, infeasible, accepted metrics.Counts
+	resized                         *metrics.Timings
+}
+
+// countBegin counts how long a pod waited for its first sync.
+func (s *Syncer) countBegin(f *facts) {
+	if !f.begun && !f.submitted.IsZero() {
+		s.counted.begun.Observe(s.now().Sub(f.submitted), nil)
+	}
+	f.begun = true
+}
+
+// countStart counts how long a pod took to run. One that ran when the agent
+// found it is not counted, nor one that was over before it was seen to run.
+func (s *Syncer) countStart(f *facts, phase v1.PodPhase) {
+	if f.pending && phase == v1.PodRunning && !f.submitted.IsZero() {
+		s.counted.started.Observe(s.now().Sub(f.submitted), nil)
+	}
+	f.pending = phase == v1.PodPending
+}
+
+// countPod counts an attempt to make a pod's sandbox. One that was given up
+// since the pod goes has not failed.
+func (s *Syncer) countPod(ctx context.Context, err error) {
+	s.counted.pods.Add(1)
+	if err != nil && ctx.Err() == nil {
+		s.counted.badPods.Add(1)
+	}
+}
+
+// countContainer counts an attempt to start a container, and by what it waits
+// for if that failed.
+func (st *starter) countContainer(ctx context.Context, what *plan.Start, err error) {
+	kind := "container"
+	switch {
+	case what.Init:
+		kind = "init_container"
+	case what.Ephemeral:
+		kind = "ephemeral_container"
+	}
+	var room [96]byte
+	labels := metrics.AppendLabel(room[:0], "container_type", kind)
+	st.counted.containers.Add(1, labels)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	code := cmp.Or(st.facts.waiting[what.Container.Name].Reason, "Unknown")
+	if bad := new(image.Error); errors.As(err, &bad) {
+		code = bad.Reason
+	}
+	st.counted.bad.Add(1, metrics.AppendLabel(labels, "code", code))
+}
+
+// WriteMetrics writes what was started and evicted, under the kubelet's names.
+func (s *Syncer) WriteMetrics(out *metrics.Stream) {
+	c := &s.counted
+	out.Family(metrics.KindHistogram, "kubelet_pod_worker_start_duration_seconds", "Time from a pod's arrival to its first step.")
+	out.Timing(&c.begun)
+	out.Family(metrics.KindHistogram, "kubelet_pod_start_duration_seconds", "Time from a pod's arrival until it runs.")
+	out.Timing(c.started)
+	out.Family(metrics.KindCounter, "kubelet_started_pods_total", "Attempts to make a pod's sandbox.")
+	out.Sample(float64(c.pods.Load()))
+	out.Family(metrics.KindCounter, "kubelet_started_pods_errors_total", "Attempts to make a pod's sandbox that failed.")
+	out.Sample(float64(c.badPods.Load()))
+	out.Family(metrics.KindCounter, "kubelet_started_containers_total", "Attempts to start a container.")
+	out.Counts(&c.containers)
+	out.Family(metrics.KindCounter, "kubelet_started_containers_errors_total", "Attempts to start a container that failed, by why.")
+	out.Counts(&c.bad)
+	out.Family(metrics.KindHistogram, "kubelet_cgroup_manager_duration_seconds", "Time that work on a cgroup took, by its kind.")
+	out.Timings(&c.cgroups)
+	out.Family(metrics.KindCounter, "kubelet_evictions", "Pods that were evicted, by the signal.")
+	out.Counts(&c.evictions)
+	s.writeResizes(out)
+}

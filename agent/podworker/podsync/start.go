@@ -1,0 +1,333 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/container/criconfig"
+	"github.com/tinylet/tinylet/agent/container/image"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/hook"
+	"github.com/tinylet/tinylet/agent/podworker/plan"
+	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/agent/podworker/volume"
+)
+
+// Reasons of events and of waiting containers, as the kubelet words them
+// (pkg/kubelet/events/event.go, pkg/kubelet/kuberuntime).
+const (
+	reasonFailedMount     = "FailedMount"
+	reasonFailedSandbox   = "FailedCreatePodSandBox"
+	reasonFailed          = "Failed"
+	reasonCreated         = "Created"
+	reasonStarted         = "Started"
+	reasonInspectError    = "ImageInspectError"
+	reasonConfigError     = "CreateContainerConfigError"
+	reasonCreateError     = "CreateContainerError"
+	reasonRunError        = "RunContainerError"
+	reasonSandboxChanged  = "SandboxChanged"
+	reasonFailedPodCgroup = "FailedToCreatePodContainer"
+)
+
+// starter is one round of starting: what the containers of a pod share.
+type starter struct {
+	*Syncer
+	pod       *v1.Pod
+	ref       pod.Ref
+	facts     *facts
+	node      *criconfig.Node
+	logs      logs
+	observed  *container.Observed
+	volumes   *volume.Result
+	users     *runtimeapi.UserNamespace // nil shares the node's
+	hosts     string                    // the pod's /etc/hosts on the host
+	sandboxID string
+	sandbox   *runtimeapi.PodSandboxConfig
+	ips       []string
+}
+
+// start makes the sandbox if the plan says so, and starts the containers that
+// are due. One container's failure does not hold up the next. seen is o with
+// what was made, or nil where the runtime did not tell of it.
+func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (seen *container.Observed, retry time.Time, err error) {
+	node, err := s.Node(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	st := &starter{Syncer: s, pod: p, ref: pod.RefOf(p), observed: o, facts: f, node: node, sandboxID: a.SandboxID}
+	if newest := o.Sandbox(); newest != nil && !a.CreateSandbox {
+		st.ips = newest.IPs
+	}
+	st.logs = s.logsOf(st.ref, node)
+	if err := st.prepare(ctx); err != nil {
+		return nil, time.Time{}, err
+	}
+	st.sandbox, err = criconfig.SandboxOf(criconfig.SandboxInput{
+		Pod: p, Attempt: a.Attempt, Node: st.nodeFor(st.ref.UID, "", st.node), Userns: st.users, ExtraGroups: st.volumes.Groups,
+		BootID: s.BootID,
+	})
+	if err != nil {
+		if a.CreateSandbox {
+			s.countPod(ctx, err)
+		}
+		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+		return nil, time.Time{}, fmt.Errorf("make sandbox config: %w", err)
+	}
+	if a.CreateSandbox {
+		if len(o.Sandboxes) > 0 {
+			s.Events.Normal(st.ref, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+		}
+		seen, err = st.createSandbox(ctx)
+		s.countPod(ctx, err)
+		return seen, time.Time{}, err
+	}
+	if err := st.writeHosts(); err != nil {
+		s.Events.Warning(st.ref, reasonFailedMount, err.Error())
+		return nil, time.Time{}, err
+	}
+	seen = o
+	var errs []error
+	for i := range a.Start {
+		var bad *image.Error
+		id, err := st.startContainer(ctx, &a.Start[i])
+		st.countContainer(ctx, &a.Start[i], err)
+		switch {
+		case errors.As(err, &bad):
+			retry = sooner(retry, s.now().Add(retryImage(bad)))
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			delete(f.waiting, a.Start[i].Container.Name)
+			if seen != nil {
+				seen, _ = seen.WithContainer(ctx, s.Runtime, st.sandboxID, id)
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, time.Time{}, context.Cause(ctx)
+		}
+	}
+	return seen, retry, errors.Join(errs...)
+}
+
+// When a container is tried again that has no image: soon where the next pull
+// may succeed, later where only a person can help.
+const (
+	imageRetrySoon  = 10 * time.Second
+	imageRetryLater = time.Minute
+)
+
+func retryImage(err *image.Error) time.Duration {
+	switch {
+	case err.Reason == image.ReasonNeverPull, err.Reason == image.ReasonInvalidName:
+		return imageRetryLater
+	case err.RetryAfter > 0:
+		return err.RetryAfter
+	}
+	return imageRetrySoon
+}
+
+// sooner is the earlier of two times; zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// prepare makes what the pod needs on the host before its sandbox.
+func (st *starter) prepare(ctx context.Context) (err error) {
+	if st.Cgroups != nil {
+		path := criconfig.PodCgroup(st.pod, st.node)
+		if err := st.ensureCgroup(path, st.raised(path, criconfig.PodResources(st.pod, st.nodeFor(st.ref.UID, "", st.node)))); err != nil {
+			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
+			return fmt.Errorf("make cgroup: %w", err)
+		}
+		if err := st.ensureGroups(st.node, ""); err != nil {
+			return fmt.Errorf("make cgroup: %w", err)
+		}
+	}
+	if st.volumes, err = st.setUp(ctx, st.pod, st.node, st.ips); err != nil {
+		if ctx.Err() == nil {
+			st.Events.Warning(st.ref, reasonFailedMount, err.Error())
+		}
+		return err
+	}
+	if st.facts.handler, err = st.Handler(ctx, st.pod); err != nil {
+		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+		return err
+	}
+	if hostUsers := st.pod.Spec.HostUsers; hostUsers != nil && !*hostUsers {
+		if st.users, err = st.Users.Get(st.pod.UID); err != nil {
+			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+			return fmt.Errorf("take user IDs: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeHosts writes the pod's /etc/hosts, for which its addresses have to be
+// known.
+func (st *starter) writeHosts() error {
+	var nodes []byte
+	if st.pod.Spec.HostNetwork {
+		nodes, _ = os.ReadFile("/etc/hosts") // without it the node has no names to give
+	}
+	content, err := criconfig.HostsFile(st.pod, st.node, st.ips, nodes)
+	if err != nil {
+		return fmt.Errorf("make hosts file: %w", err)
+	}
+	st.hosts, err = st.Volumes.WriteHosts(st.ref.UID, content)
+	return err
+}
+
+// createSandbox runs the sandbox. The containers are planned from what is seen
+// of it, which tells the pod's addresses; nil where the runtime did not.
+func (st *starter) createSandbox(ctx context.Context) (seen *container.Observed, err error) {
+	if err := st.logs.prepare(""); err != nil {
+		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+		return nil, err
+	}
+	for _, w := range criconfig.SandboxWarnings(st.pod, st.node) {
+		st.Events.Warning(st.ref, w.Reason, w.Message)
+	}
+	if err := st.turns.take(ctx, &st.facts.turn); err != nil {
+		return nil, err
+	}
+	id, err := st.Runtime.RunPodSandbox(ctx, st.sandbox, st.facts.handler)
+	if err != nil {
+		if ctx.Err() == nil {
+			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
+		}
+		return nil, err
+	}
+	seen, _ = st.observed.WithSandbox(ctx, st.Runtime, id)
+	return seen, nil
+}
+
+// startContainer brings one container to run, from wherever it stands.
+func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id string, err error) {
+	id = what.Existing
+	count := what.RestartCount
+	if id == "" {
+		count = st.logs.nextCount(what.Container.Name, max(count, st.leastCount(what.Container.Name)))
+		if id, err = st.create(ctx, what, count); err != nil {
+			return "", err
+		}
+	}
+	name := what.Container.Name
+	if err := st.Runtime.StartContainer(ctx, id); err != nil {
+		return "", st.failed(ctx, name, reasonRunError, inContainer(name, err))
+	}
+	st.Statuses.Started(st.ref.UID, podstatus.Running{Name: name, ID: id, Restarts: count})
+	st.Events.Normal(st.ref, reasonStarted, "Started container "+name)
+	if err := st.logs.link(name, id, count); err != nil {
+		st.Log.Warn("log link not made, the container runs", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
+	}
+	return id, st.postStart(ctx, what.Container, id)
+}
+
+// postStart runs the container's hook, and stops a container whose hook
+// failed: by its restart policy it may start again. The hook of a container
+// that was started just before the agent died is not run, as with a kubelet.
+func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		st.facts.turn.leave()
+	}
+	ips := st.ips
+	if len(ips) == 0 {
+		ips = st.node.HostIPs
+	}
+	err := st.Hooks.PostStart(ctx, st.pod, c, id, ips)
+	var bad *hook.Error
+	if !errors.As(err, &bad) || ctx.Err() != nil {
+		return err
+	}
+	st.facts.wait(c.Name, hook.WaitingPostStart, bad.Detail)
+	st.Events.Warning(st.ref, bad.Reason, bad.Message)
+	kill := plan.Kill{
+		ID: id, Name: c.Name, Reason: plan.ReasonKilling, Message: hook.ReasonFailedPostStart,
+		Grace: pod.GracePeriod(st.pod), Container: c,
+	}
+	if c.Lifecycle != nil {
+		kill.PreStop = c.Lifecycle.PreStop
+	}
+	stop := st.stopper(st.ref, st.pod, st.observed, st.facts, noLimit)
+	return errors.Join(inContainer(c.Name, err), stop.kill(ctx, []plan.Kill{kill}))
+}
+
+// leastCount is the number that the pod's status gives to the next container
+// of a name. An earlier container that was not started, or that the runtime
+// lost, may have had more than those that are left; and who reads the status
+// looks for the log of that number.
+func (st *starter) leastCount(name string) int {
+	if _, s, ok := st.Statuses.Get(st.ref.UID); ok {
+		if c := pod.StatusOf(s, name); c != nil {
+			return int(podstatus.NextCount(c))
+		}
+	}
+	return 0
+}
+
+// create pulls the image and creates the container.
+func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id string, err error) {
+	c := what.Container
+	ref, img, err := st.pull(ctx, c.Name, c)
+	if err != nil {
+		return "", err
+	}
+	if img == nil {
+		if img, err = st.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref}); err != nil {
+			return "", st.failed(ctx, c.Name, reasonInspectError, inContainer(c.Name, err))
+		}
+	}
+	in := criconfig.ContainerInput{
+		Pod: st.pod, Container: c, Node: st.nodeFor(st.ref.UID, c.Name, st.node), Image: img, RestartCount: count, Backoff: what.Backoff,
+		HostsFile: st.hosts, PodIPs: st.ips, Userns: st.users, ExtraGroups: st.volumes.Groups,
+	}
+	if err := st.attach(ctx, &in); err != nil {
+		return "", err
+	}
+	message, err := st.Volumes.TerminationMessage(st.pod.UID, c.Name)
+	if err != nil {
+		return "", st.failed(ctx, c.Name, reasonConfigError, err)
+	}
+	in.TerminationMessage = message
+	defer func() {
+		if err != nil {
+			_ = os.Remove(message) // what stays goes with the container's next end
+		}
+	}()
+	config, err := criconfig.Container(in)
+	if err != nil {
+		return "", st.failed(ctx, c.Name, reasonConfigError, configError(err))
+	}
+	config.Linux.Resources.CpusetCpus = st.CPUs.For(st.ref.UID, c.Name)
+	for _, w := range criconfig.ContainerWarnings(&in) {
+		st.Events.Warning(st.ref, w.Reason, w.Message)
+	}
+	if err := errors.Join(st.logs.prepare(c.Name), st.logs.trim(c.Name, count)); err != nil {
+		return "", st.failed(ctx, c.Name, reasonCreateError, err)
+	}
+	id, err = st.Runtime.CreateContainer(ctx, st.sandboxID, config, st.sandbox)
+	if err != nil {
+		return "", st.failed(ctx, c.Name, reasonCreateError, inContainer(c.Name, err))
+	}
+	st.Events.Normal(st.ref, reasonCreated, "Created container "+c.Name)
+	return id, nil
+}
+
+// failed makes a failure visible in the status and as an event.
+func (st *starter) failed(ctx context.Context, name, reason string, err error) error {
+	if ctx.Err() == nil {
+		st.facts.wait(name, reason, err.Error())
+		st.Events.Warning(st.ref, reasonFailed, fmt.Sprintf("Error: %v", err))
+	}
+	return err
+}

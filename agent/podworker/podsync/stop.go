@@ -1,0 +1,200 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/hook"
+	"github.com/tinylet/tinylet/agent/podworker/plan"
+)
+
+// noLimit leaves each container the grace period that the plan gives it.
+const noLimit = time.Duration(1<<63 - 1)
+
+// stopper stops containers of one pod. Its preStop hooks begin at once, the
+// stop signals follow stage by stage, and both count against each container's
+// grace period (killContainer in pkg/kubelet/kuberuntime/kuberuntime_container.go).
+type stopper struct {
+	*Syncer
+	ref   pod.Ref
+	pod   *v1.Pod // nil if only the runtime knows it
+	facts *facts
+	ips   []string
+	limit time.Duration // no container gets more
+	begun time.Time
+}
+
+func (s *Syncer) stopper(ref pod.Ref, p *v1.Pod, o *container.Observed, f *facts, limit time.Duration) *stopper {
+	st := &stopper{Syncer: s, ref: ref, pod: p, facts: f, limit: limit, begun: s.now()}
+	if sandbox := o.Sandbox(); sandbox != nil {
+		st.ips = sandbox.IPs
+	}
+	if len(st.ips) == 0 {
+		st.ips = s.HostIPs()
+	}
+	return st
+}
+
+// kill stops single containers, all at once.
+func (st *stopper) kill(ctx context.Context, kills []plan.Kill) error {
+	stops := make([]plan.Stop, len(kills))
+	for i, k := range kills {
+		st.Events.Normal(st.ref, k.Reason, k.Message)
+		stops[i] = plan.Stop{ID: k.ID, Name: k.Name, Grace: k.Grace, PreStop: k.PreStop, Container: k.Container}
+	}
+	return st.together(stops, func(c plan.Stop) error { return st.stop(ctx, c, nil) })
+}
+
+// all stops a whole pod: the containers, then the sandboxes.
+func (st *stopper) all(ctx context.Context, t plan.Termination) error {
+	if err := st.containers(ctx, t); err != nil {
+		return err
+	}
+	return st.sandboxes(ctx, t.Sandboxes)
+}
+
+// sandboxes stops sandboxes one after the other.
+func (s *Syncer) sandboxes(ctx context.Context, ids []string) error {
+	for _, id := range ids {
+		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// containers stops a pod's containers stage by stage. One that cannot be
+// stopped holds up the later stages, not its own.
+func (st *stopper) containers(ctx context.Context, t plan.Termination) error {
+	var wg sync.WaitGroup
+	stages := make([]*stage, len(t.Stages))
+	for i, containers := range t.Stages {
+		mine := &stage{over: make(chan struct{})}
+		stages[i] = mine
+		var earlier *stage
+		if i > 0 {
+			earlier = stages[i-1]
+		}
+		for _, c := range containers {
+			st.Events.Normal(st.ref, plan.ReasonKilling, "Stopping container "+c.Name)
+		}
+		wg.Go(func() {
+			defer close(mine.over)
+			mine.err = st.together(containers, func(c plan.Stop) error { return st.stop(ctx, c, earlier) })
+		})
+	}
+	wg.Wait()
+	for _, s := range stages {
+		if s.err != nil {
+			return s.err
+		}
+	}
+	return nil
+}
+
+// stage is the containers that are stopped at one time.
+type stage struct {
+	over chan struct{} // closed when all were stopped, or one could not be
+	err  error         // set before that
+}
+
+// together calls stop for each container, all at once, and joins the errors.
+func (st *stopper) together(containers []plan.Stop, stop func(plan.Stop) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(containers))
+	for i, c := range containers {
+		wg.Go(func() { errs[i] = stop(c) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// stop runs the preStop hook, waits for the earlier stage while the grace
+// period lasts, and stops the container.
+func (st *stopper) stop(ctx context.Context, c plan.Stop, earlier *stage) error {
+	grace := min(c.Grace, st.limit)
+	if grace > 0 {
+		st.preStop(ctx, c, grace)
+		if err := st.await(ctx, earlier, grace); err != nil {
+			return err
+		}
+		grace = hook.Grace(grace, st.now().Sub(st.begun))
+	}
+	if err := st.Runtime.StopContainer(ctx, c.ID, grace); err != nil {
+		return inContainer(c.Name, err)
+	}
+	return nil
+}
+
+// await blocks until the earlier stage, if there is one, is over or no grace
+// is left. It fails where that stage did.
+func (st *stopper) await(ctx context.Context, earlier *stage, grace time.Duration) error {
+	if earlier == nil {
+		return nil
+	}
+	timer := time.NewTimer(grace - st.now().Sub(st.begun))
+	defer timer.Stop()
+	select {
+	case <-earlier.over:
+		return earlier.err
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// preStop runs a container's hook for as long as its grace period lasts, and
+// once: a termination that is begun anew, because its grace period shrank or
+// the runtime failed, goes on where it was.
+func (st *stopper) preStop(ctx context.Context, c plan.Stop, grace time.Duration) {
+	if c.PreStop == nil || !st.facts.hookOnce(c.ID) {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, max(0, grace-st.now().Sub(st.begun)))
+	defer cancel()
+	err := st.Hooks.PreStop(limited, st.pod, specOf(c), c.ID, st.ips, c.PreStop)
+	var bad *hook.Error
+	switch {
+	case ctx.Err() != nil:
+		st.facts.hookAgain(c.ID)
+	case errors.As(err, &bad):
+		st.Events.Warning(st.ref, bad.Reason, bad.Message)
+	}
+}
+
+// hookOnce says whether a container's preStop hook is still to be run, and
+// notes that it is.
+func (f *facts) hookOnce(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, done := f.hooked[id]; done {
+		return false
+	}
+	if f.hooked == nil {
+		f.hooked = make(map[string]struct{})
+	}
+	f.hooked[id] = struct{}{}
+	return true
+}
+
+// hookAgain takes back hookOnce for a hook that was interrupted.
+func (f *facts) hookAgain(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.hooked, id)
+}
+
+// specOf is the container's spec, or as much of it as is known.
+func specOf(c plan.Stop) *v1.Container {
+	if c.Container != nil {
+		return c.Container
+	}
+	return &v1.Container{Name: c.Name}
+}

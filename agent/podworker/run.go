@@ -1,0 +1,190 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/pod"
+)
+
+// step is what a worker has to do next: one snapshot of its facts.
+type step struct {
+	do    action
+	ref   pod.Ref
+	pod   *v1.Pod
+	grace time.Duration
+	// told is what metrics call the step; "" is not told.
+	told string
+}
+
+// action is the kind of a step.
+type action uint8
+
+const (
+	actIdle action = iota
+	actSync
+	actTerminate
+	actFinish
+	actForget
+)
+
+// run is the worker's goroutine: wait, take the next step, note the outcome.
+// It returns when ctx ends or the life is over.
+func (s *Set) run(ctx context.Context, w *worker) {
+	timer := time.NewTimer(0)
+	timer.Stop()
+	defer timer.Stop()
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		case <-w.look:
+		case <-timer.C:
+		}
+		timer.Stop()
+		next, stepCtx, cancel := s.begin(ctx, w)
+		if next.do == actIdle {
+			continue
+		}
+		begun := s.now()
+		result, err := s.do(stepCtx, next)
+		cancel(nil)
+		if ctx.Err() != nil {
+			return
+		}
+		s.observe(next.told, s.now().Sub(begun))
+		over := s.note(w, next, result, err)
+		if next.do == actFinish && err == nil && s.Finished != nil {
+			s.Finished(next.ref.UID)
+		}
+		if over {
+			return
+		}
+		switch {
+		case err != nil && errors.Is(context.Cause(stepCtx), errTerminating):
+			failures = 0 // interrupted, not failed; the next step is due now
+			w.signal()
+		case err != nil:
+			wait := retryAfter(failures)
+			failures++
+			s.log.Log(ctx, loud(failures), "pod step failed, will be repeated", "failures", failures, "pod", next.ref.String(), "podUID", next.ref.UID,
+				"step", next.do.String(), "retryIn", wait.Round(time.Millisecond).String(), "error", err)
+			timer.Reset(wait)
+		default:
+			failures = 0
+			if next.do == actSync && !result.Done && !result.Next.IsZero() {
+				timer.Reset(max(result.Next.Sub(s.now()), 0))
+			}
+		}
+	}
+}
+
+// loud is the level at which the n-th failure in a row is logged: the first,
+// second, fourth, eighth ... as a warning, so that a pod that fails for days
+// does not fill the flash.
+func loud(n int) slog.Level {
+	if n&(n-1) == 0 {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+// begin picks the step that the facts ask for and makes it interruptible.
+func (s *Set) begin(ctx context.Context, w *worker) (step, context.Context, context.CancelCauseFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &w.life
+	w.deaf = false
+	next := step{do: s.due(l), ref: l.ref, pod: l.pod, grace: l.remaining(s.now())}
+	if next.do == actIdle {
+		return next, ctx, nil
+	}
+	next.told = l.operation(next.do)
+	if next.do == actSync {
+		l.begun, l.synced = true, l.pod
+	}
+	stepCtx, cancel := context.WithCancelCause(ctx)
+	if next.do == actSync || next.do == actTerminate {
+		w.cancel = cancel
+	}
+	return next, stepCtx, cancel
+}
+
+// due derives the next step from the facts.
+func (s *Set) due(l *life) action {
+	switch {
+	case l.finished && l.removed:
+		return actForget
+	case l.finished:
+		return actIdle
+	case l.stopped:
+		return actFinish
+	case l.stopping:
+		return actTerminate
+	case l.pod == nil || !l.holdsName || !s.known:
+		return actIdle
+	default:
+		return actSync
+	}
+}
+
+func (s *Set) do(ctx context.Context, next step) (Result, error) {
+	switch next.do {
+	case actSync:
+		return s.syncer.Sync(ctx, next.pod)
+	case actTerminate:
+		return Result{}, s.syncer.Terminate(ctx, next.ref, next.pod, next.grace)
+	case actFinish:
+		return Result{}, s.syncer.Finish(ctx, next.ref, next.pod)
+	case actForget:
+		return Result{}, s.syncer.Forget(ctx, next.ref)
+	case actIdle:
+	}
+	return Result{}, nil
+}
+
+// note records a step's outcome and says whether the worker's life is over.
+func (s *Set) note(w *worker, done step, result Result, err error) (over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.cancel = nil
+	if err != nil {
+		w.plug()
+		return false
+	}
+	l := &w.life
+	switch done.do {
+	case actSync:
+		if !result.Done {
+			return false
+		}
+		l.stop(s.now(), pod.GracePeriod(done.pod))
+	case actTerminate:
+		l.stopped = true
+	case actFinish:
+		l.finished = true
+		s.release(w)
+	case actForget:
+		if l.next == nil {
+			delete(s.workers, l.ref.UID)
+			return true
+		}
+		again := l.next
+		w.life = newLife(pod.RefOf(again))
+		w.life.pod = again
+		s.queue(w)
+	case actIdle:
+	}
+	w.signal()
+	return false
+}
+
+func (a action) String() string {
+	return [...]string{"idle", "sync", "terminate", "finish", "forget"}[a]
+}
