@@ -16,8 +16,8 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/network"
-	"github.com/tinylet/tinylet/agent/routes"
-	"github.com/tinylet/tinylet/agent/services"
+	"github.com/tinylet/tinylet/agent/network/proxy"
+	"github.com/tinylet/tinylet/agent/network/routes"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/cni/plugin"
 	"github.com/tinylet/tinylet/net/link"
@@ -129,10 +129,10 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 		}})
 		return nil
 	}
-	serviceProxy, err := services.New(services.Config{
+	serviceProxy, err := proxy.New(proxy.Config{
 		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
 		Server: p.cluster.serverAddresses, Host: hostAddresses, Ports: cfg.OwnPorts(),
-		Open:      func() (services.Table, error) { return nft.Open() },
+		Open:      func() (proxy.Table, error) { return nft.Open() },
 		Recovered: p.cluster.recovered, Events: p.events, Log: log,
 	})
 	if err != nil {

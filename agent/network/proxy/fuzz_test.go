@@ -1,4 +1,4 @@
-package services
+package proxy
 
 import (
 	"encoding/json"
