@@ -23,7 +23,6 @@ import (
 	"github.com/tinylet/tinylet/agent/container/pleg"
 	"github.com/tinylet/tinylet/agent/container/preload"
 	"github.com/tinylet/tinylet/agent/container/reaper"
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/node/shutdown"
 	"github.com/tinylet/tinylet/agent/pod/event"
@@ -36,9 +35,10 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/cpumanager"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
 	"github.com/tinylet/tinylet/agent/sdnotify"
+	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/server/streaming"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/objects"
-	"github.com/tinylet/tinylet/agent/stream"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -175,7 +175,7 @@ type parts struct {
 	evictions *evictions
 
 	disks   *diskusage.Meter
-	streams *stream.Handler
+	streams *streaming.Handler
 	nodeAPI *nodeAPI // nil where nobody may ask over the network
 }
 

@@ -17,8 +17,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/server/streaming"
 	"github.com/tinylet/tinylet/agent/source"
-	"github.com/tinylet/tinylet/agent/stream"
 )
 
 const webManifest = `
@@ -244,7 +244,7 @@ func TestEditedManifestIsTheCurrentPod(t *testing.T) {
 					entries++
 				}
 			}
-			e, ok := (&view{statuses: l.agent.statuses}).newest(stream.Name{Namespace: want.Namespace, Pod: want.Name})
+			e, ok := (&view{statuses: l.agent.statuses}).newest(streaming.Name{Namespace: want.Namespace, Pod: want.Name})
 			if entries != 2 || !ok || e.Pod.UID != want.UID {
 				t.Errorf("of %d pods %s is the current one, want %s", entries, e.Pod.UID, want.UID)
 			}

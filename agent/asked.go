@@ -15,7 +15,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server"
-	"github.com/tinylet/tinylet/agent/stream"
+	"github.com/tinylet/tinylet/agent/server/streaming"
 )
 
 // observeLimit is how long a session waits for the first observation of a pod.
@@ -27,7 +27,7 @@ const observeLimit = 10 * time.Second
 // After a start of the agent the status of a pod that was restored says
 // ContainerCreating until its worker has observed it. So what such a status
 // says does not run is answered only after that, or after observeLimit.
-func (v *view) found(ctx context.Context, name stream.Name) (stream.Found, error) {
+func (v *view) found(ctx context.Context, name streaming.Name) (streaming.Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, observeLimit)
 	defer cancel()
 	changed := make(chan struct{}, 1)
@@ -35,7 +35,7 @@ func (v *view) found(ctx context.Context, name stream.Name) (stream.Found, error
 	for {
 		e, known := v.newest(name)
 		f, err := foundIn(e, known, name)
-		if e.Observed || !errors.Is(err, stream.ErrNotRunning) {
+		if e.Observed || !errors.Is(err, streaming.ErrNotRunning) {
 			return f, err
 		}
 		select {
@@ -47,24 +47,24 @@ func (v *view) found(ctx context.Context, name stream.Name) (stream.Found, error
 }
 
 // foundIn is what found answers of a pod, if there is one.
-func foundIn(e podstatus.Entry, known bool, name stream.Name) (stream.Found, error) {
+func foundIn(e podstatus.Entry, known bool, name streaming.Name) (streaming.Found, error) {
 	switch {
 	case !known && name.UID != "":
-		return stream.Found{}, fmt.Errorf("pod %s/%s with the UID %s: %w", name.Namespace, name.Pod, name.UID, stream.ErrNotFound)
+		return streaming.Found{}, fmt.Errorf("pod %s/%s with the UID %s: %w", name.Namespace, name.Pod, name.UID, streaming.ErrNotFound)
 	case !known:
-		return stream.Found{}, fmt.Errorf("pod %s/%s: %w", name.Namespace, name.Pod, stream.ErrNotFound)
+		return streaming.Found{}, fmt.Errorf("pod %s/%s: %w", name.Namespace, name.Pod, streaming.ErrNotFound)
 	case name.Container != "":
 		id, err := runningIn(e, name)
-		return stream.Found{SandboxID: e.Sandbox.ID, ContainerID: id}, err
+		return streaming.Found{SandboxID: e.Sandbox.ID, ContainerID: id}, err
 	case e.Sandbox.ID == "":
-		return stream.Found{}, fmt.Errorf("pod %s/%s has no sandbox (it is %s): %w", name.Namespace, name.Pod, e.Status.Phase, stream.ErrNotRunning)
+		return streaming.Found{}, fmt.Errorf("pod %s/%s has no sandbox (it is %s): %w", name.Namespace, name.Pod, e.Status.Phase, streaming.ErrNotRunning)
 	}
-	return stream.Found{SandboxID: e.Sandbox.ID}, nil
+	return streaming.Found{SandboxID: e.Sandbox.ID}, nil
 }
 
 // newest is the pod that a name means: of two with one name, the one that
 // takes the other's place.
-func (v *view) newest(name stream.Name) (found podstatus.Entry, ok bool) {
+func (v *view) newest(name streaming.Name) (found podstatus.Entry, ok bool) {
 	for _, e := range v.statuses.List() {
 		if e.Pod.Namespace != name.Namespace || e.Pod.Name != name.Pod || name.UID != "" && e.Pod.UID != types.UID(name.UID) {
 			continue
@@ -77,14 +77,14 @@ func (v *view) newest(name stream.Name) (found podstatus.Entry, ok bool) {
 }
 
 // runningIn is the ID of a pod's container that runs.
-func runningIn(e podstatus.Entry, name stream.Name) (string, error) {
+func runningIn(e podstatus.Entry, name streaming.Name) (string, error) {
 	if c, _ := pod.Find(&e.Pod.Spec, name.Container); c == nil {
-		return "", fmt.Errorf("container %q of pod %s/%s: %w", name.Container, name.Namespace, name.Pod, stream.ErrNotFound)
+		return "", fmt.Errorf("container %q of pod %s/%s: %w", name.Container, name.Namespace, name.Pod, streaming.ErrNotFound)
 	}
 	c, ok := e.RunningOf(name.Container)
 	if !ok {
 		word := wordFor(pod.StatusOf(e.Status, name.Container))
-		return "", fmt.Errorf("container %q of pod %s/%s is %s: %w", name.Container, name.Namespace, name.Pod, word, stream.ErrNotRunning)
+		return "", fmt.Errorf("container %q of pod %s/%s is %s: %w", name.Container, name.Namespace, name.Pod, word, streaming.ErrNotRunning)
 	}
 	return c.ID, nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/server"
-	"github.com/tinylet/tinylet/agent/stream"
+	"github.com/tinylet/tinylet/agent/server/streaming"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -75,27 +75,27 @@ func TestFindsWhatASessionNames(t *testing.T) {
 	v.set(bare, st, "")
 
 	for _, tt := range []struct {
-		name stream.Name
-		want stream.Found
+		name streaming.Name
+		want streaming.Found
 		err  error
 		says string
 	}{
-		{stream.Name{Namespace: "a", Pod: "web"}, stream.Found{SandboxID: "sandbox-1"}, nil, ""},
-		{stream.Name{Namespace: "a", Pod: "web", Container: "app"}, stream.Found{SandboxID: "sandbox-1", ContainerID: "app-1"}, nil, ""},
-		{stream.Name{Namespace: "a", Pod: "web", UID: "2", Container: "app"}, stream.Found{SandboxID: "sandbox-2", ContainerID: "app-2"}, nil, ""},
-		{stream.Name{Namespace: "a", Pod: "bare", Container: "app"}, stream.Found{ContainerID: "app-4"}, nil, ""},
-		{stream.Name{Namespace: "a", Pod: "web", UID: "9"}, stream.Found{}, stream.ErrNotFound, "UID 9"},
-		{stream.Name{Namespace: "a", Pod: "we"}, stream.Found{}, stream.ErrNotFound, "a/we"},
-		{stream.Name{Namespace: "b", Pod: "web"}, stream.Found{}, stream.ErrNotFound, "b/web"},
-		{stream.Name{Namespace: "b", Pod: "web", UID: "1"}, stream.Found{}, stream.ErrNotFound, "UID 1"},
-		{stream.Name{Namespace: "a", Pod: "bare"}, stream.Found{}, stream.ErrNotRunning, "no sandbox (it is Pending)"},
-		{stream.Name{Namespace: "a", Pod: "web", Container: "other"}, stream.Found{SandboxID: "sandbox-1"}, stream.ErrNotFound, `"other"`},
-		{stream.Name{Namespace: "a", Pod: "web", Container: "done"}, stream.Found{SandboxID: "sandbox-1"}, stream.ErrNotRunning, "terminated (Error, exit code 3)"},
-		{stream.Name{Namespace: "a", Pod: "web", Container: "pulls"}, stream.Found{SandboxID: "sandbox-1"}, stream.ErrNotRunning, "waiting (ImagePullBackOff)"},
-		{stream.Name{Namespace: "a", Pod: "web", Container: "waits"}, stream.Found{SandboxID: "sandbox-1"}, stream.ErrNotRunning, "is waiting"},
-		{stream.Name{Namespace: "a", Pod: "web", Container: "new"}, stream.Found{SandboxID: "sandbox-1"}, stream.ErrNotRunning, "not made yet"},
-		{stream.Name{Namespace: "a", Pod: "web", Container: "odd"}, stream.Found{SandboxID: "sandbox-1"}, stream.ErrNotRunning, "without an ID"},
-		{stream.Name{Namespace: "a", Pod: "web", Container: "silent"}, stream.Found{SandboxID: "sandbox-1"}, stream.ErrNotRunning, "terminated (exit code 4)"},
+		{streaming.Name{Namespace: "a", Pod: "web"}, streaming.Found{SandboxID: "sandbox-1"}, nil, ""},
+		{streaming.Name{Namespace: "a", Pod: "web", Container: "app"}, streaming.Found{SandboxID: "sandbox-1", ContainerID: "app-1"}, nil, ""},
+		{streaming.Name{Namespace: "a", Pod: "web", UID: "2", Container: "app"}, streaming.Found{SandboxID: "sandbox-2", ContainerID: "app-2"}, nil, ""},
+		{streaming.Name{Namespace: "a", Pod: "bare", Container: "app"}, streaming.Found{ContainerID: "app-4"}, nil, ""},
+		{streaming.Name{Namespace: "a", Pod: "web", UID: "9"}, streaming.Found{}, streaming.ErrNotFound, "UID 9"},
+		{streaming.Name{Namespace: "a", Pod: "we"}, streaming.Found{}, streaming.ErrNotFound, "a/we"},
+		{streaming.Name{Namespace: "b", Pod: "web"}, streaming.Found{}, streaming.ErrNotFound, "b/web"},
+		{streaming.Name{Namespace: "b", Pod: "web", UID: "1"}, streaming.Found{}, streaming.ErrNotFound, "UID 1"},
+		{streaming.Name{Namespace: "a", Pod: "bare"}, streaming.Found{}, streaming.ErrNotRunning, "no sandbox (it is Pending)"},
+		{streaming.Name{Namespace: "a", Pod: "web", Container: "other"}, streaming.Found{SandboxID: "sandbox-1"}, streaming.ErrNotFound, `"other"`},
+		{streaming.Name{Namespace: "a", Pod: "web", Container: "done"}, streaming.Found{SandboxID: "sandbox-1"}, streaming.ErrNotRunning, "terminated (Error, exit code 3)"},
+		{streaming.Name{Namespace: "a", Pod: "web", Container: "pulls"}, streaming.Found{SandboxID: "sandbox-1"}, streaming.ErrNotRunning, "waiting (ImagePullBackOff)"},
+		{streaming.Name{Namespace: "a", Pod: "web", Container: "waits"}, streaming.Found{SandboxID: "sandbox-1"}, streaming.ErrNotRunning, "is waiting"},
+		{streaming.Name{Namespace: "a", Pod: "web", Container: "new"}, streaming.Found{SandboxID: "sandbox-1"}, streaming.ErrNotRunning, "not made yet"},
+		{streaming.Name{Namespace: "a", Pod: "web", Container: "odd"}, streaming.Found{SandboxID: "sandbox-1"}, streaming.ErrNotRunning, "without an ID"},
+		{streaming.Name{Namespace: "a", Pod: "web", Container: "silent"}, streaming.Found{SandboxID: "sandbox-1"}, streaming.ErrNotRunning, "terminated (exit code 4)"},
 	} {
 		got, err := v.found(t.Context(), tt.name)
 		if got != tt.want || !errors.Is(err, tt.err) || (err != nil && !strings.Contains(err.Error(), tt.says)) {
@@ -108,21 +108,21 @@ func TestFindsWhatASessionNames(t *testing.T) {
 // restored and is not observed yet.
 func TestSessionWaitsForTheFirstObservation(t *testing.T) {
 	p, observed := knownPod("web", "1", time.Unix(1e9, 0))
-	app := stream.Name{Namespace: "a", Pod: "web", Container: "app"}
+	app := streaming.Name{Namespace: "a", Pod: "web", Container: "app"}
 	for name, tt := range map[string]struct {
-		name     stream.Name
+		name     streaming.Name
 		first    v1.PodStatus
 		observed time.Duration
-		want     stream.Found
+		want     streaming.Found
 		err      error
 		after    time.Duration
 	}{
-		"container runs":      {app, v1.PodStatus{}, time.Second, stream.Found{SandboxID: "s", ContainerID: "app-1"}, nil, time.Second},
-		"sandbox is ready":    {stream.Name{Namespace: "a", Pod: "web"}, v1.PodStatus{}, time.Second, stream.Found{SandboxID: "s"}, nil, time.Second},
-		"container has ended": {stream.Name{Namespace: "a", Pod: "web", Container: "done"}, v1.PodStatus{}, time.Second, stream.Found{SandboxID: "s"}, stream.ErrNotRunning, time.Second},
-		"no such container":   {stream.Name{Namespace: "a", Pod: "web", Container: "other"}, v1.PodStatus{}, time.Second, stream.Found{}, stream.ErrNotFound, 0},
-		"API status is known": {app, observed, time.Second, stream.Found{ContainerID: "app-1"}, nil, 0},
-		"runtime is silent":   {app, v1.PodStatus{}, time.Hour, stream.Found{}, stream.ErrNotRunning, observeLimit},
+		"container runs":      {app, v1.PodStatus{}, time.Second, streaming.Found{SandboxID: "s", ContainerID: "app-1"}, nil, time.Second},
+		"sandbox is ready":    {streaming.Name{Namespace: "a", Pod: "web"}, v1.PodStatus{}, time.Second, streaming.Found{SandboxID: "s"}, nil, time.Second},
+		"container has ended": {streaming.Name{Namespace: "a", Pod: "web", Container: "done"}, v1.PodStatus{}, time.Second, streaming.Found{SandboxID: "s"}, streaming.ErrNotRunning, time.Second},
+		"no such container":   {streaming.Name{Namespace: "a", Pod: "web", Container: "other"}, v1.PodStatus{}, time.Second, streaming.Found{}, streaming.ErrNotFound, 0},
+		"API status is known": {app, observed, time.Second, streaming.Found{ContainerID: "app-1"}, nil, 0},
+		"runtime is silent":   {app, v1.PodStatus{}, time.Hour, streaming.Found{}, streaming.ErrNotRunning, observeLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

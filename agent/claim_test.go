@@ -10,7 +10,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
-	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // TestNodeIsClaimedFirst starts an agent that cannot have the node. It must

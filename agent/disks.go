@@ -15,7 +15,7 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
-	"github.com/tinylet/tinylet/agent/stats"
+	"github.com/tinylet/tinylet/agent/server/stats"
 )
 
 // assembleDisks builds what measures disks.

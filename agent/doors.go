@@ -9,9 +9,9 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/podworker/syncloop"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // assembleDoors builds what others ask the agent through: the socket for root

@@ -24,7 +24,7 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
-	"github.com/tinylet/tinylet/agent/stats"
+	"github.com/tinylet/tinylet/agent/server/stats"
 	"github.com/tinylet/tinylet/cgroups"
 )
 

@@ -21,9 +21,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/tinylet/tinylet/agent/container/criconfig"
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
-	"github.com/tinylet/tinylet/agent/stats"
+	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/server/stats"
 	"github.com/tinylet/tinylet/cgroups"
 )
 

@@ -17,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 	"github.com/tinylet/tinylet/agent/podworker/podsync"
+	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/source/offline"
 	"github.com/tinylet/tinylet/agent/store/journal"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/metrics"
-	"github.com/tinylet/tinylet/agent/stats"
+	"github.com/tinylet/tinylet/agent/server/stats"
 )
 
 // writeMetrics writes what Prometheus is told of the agent: the names that

@@ -12,13 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
-	"github.com/tinylet/tinylet/agent/authn"
-	"github.com/tinylet/tinylet/agent/authz"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/server"
+	"github.com/tinylet/tinylet/agent/server/authn"
+	"github.com/tinylet/tinylet/agent/server/authz"
 	"github.com/tinylet/tinylet/agent/server/profile"
-	"github.com/tinylet/tinylet/agent/stream"
+	"github.com/tinylet/tinylet/agent/server/streaming"
 )
 
 // nodeAPI is what others ask of the node over the network.
@@ -37,7 +37,7 @@ func (n *nodeAPI) tasks() []task {
 // assembleStreams builds the sessions into containers, which the node's API
 // and the socket at the board share.
 func (p *parts) assembleStreams(cfg *config.Config, rt container.Runtime, view *view, log *slog.Logger) (err error) {
-	p.streams, err = stream.New(stream.Config{
+	p.streams, err = streaming.New(streaming.Config{
 		Runtime: rt, Find: view.found, IdleTimeout: cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: log,
 	})
 	return err

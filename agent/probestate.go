@@ -11,8 +11,8 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/podworker/probe"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // probeStateName is beside the socket: what the probes know of the containers

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/server"
-	"github.com/tinylet/tinylet/agent/stream"
+	"github.com/tinylet/tinylet/agent/server/streaming"
 )
 
 // TestStartedContainerIsSeenBeforeTheStatus checks that all who are woken by a
@@ -50,7 +50,7 @@ func TestStartedContainerIsSeenBeforeTheStatus(t *testing.T) {
 		if all := view.running(); len(all) != 1 || all[0].ID != id {
 			t.Errorf("running: %+v", all)
 		}
-		if got, err := view.found(t.Context(), stream.Name{Namespace: "default", Pod: p.Name, Container: "c0"}); err != nil || got.ContainerID != id {
+		if got, err := view.found(t.Context(), streaming.Name{Namespace: "default", Pod: p.Name, Container: "c0"}); err != nil || got.ContainerID != id {
 			t.Errorf("a session finds %+v, %v", got, err)
 		}
 		q := server.LogQuery{Pod: p, Container: "c0", ID: id}

@@ -15,12 +15,12 @@ import (
 
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
-	"github.com/tinylet/tinylet/agent/page"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podworker"
+	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/server/statuspage"
 )
 
 // assemblePage makes the status page, or nil where there is to be none.
@@ -29,9 +29,9 @@ func (p *parts) assemblePage(cfg *config.Config, view *view, checks []local.Chec
 	if !*cfg.Tinylet.StatusPage || address == "" {
 		return nil, nil
 	}
-	pc := page.Config{Notify: p.notify, Log: log}
+	pc := statuspage.Config{Notify: p.notify, Log: log}
 	if file := cfg.Tinylet.StatusPageTokenFile; file != "" {
-		pc.Token = page.TokenFile(file)
+		pc.Token = statuspage.TokenFile(file)
 	} else if at, _ := netip.ParseAddr(cfg.Kubelet.HealthzBindAddress); !at.IsLoopback() { // nor is what is no address
 		log.Warn("the status page is closed: others than this host could see it",
 			"address", address, "remedy", "give it a token with statusPageTokenFile, or set healthzBindAddress to 127.0.0.1")
@@ -45,7 +45,7 @@ func (p *parts) assemblePage(cfg *config.Config, view *view, checks []local.Chec
 		source.server = p.tellCluster
 	}
 	pc.State = source.state
-	return page.New(pc)
+	return statuspage.New(pc)
 }
 
 // notify fills slot when a pod's status is another one, and when something
@@ -82,18 +82,18 @@ type pageSource struct {
 	short  func() []local.Condition                    // those of a board alone
 }
 
-func (s *pageSource) state(ctx context.Context) (*page.State, error) {
+func (s *pageSource) state(ctx context.Context) (*statuspage.State, error) {
 	now := time.Now()
-	out := &page.State{
+	out := &statuspage.State{
 		Time: now,
-		Node: page.Node{
+		Node: statuspage.Node{
 			Name: s.name, Version: version.Kubelet(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH, Started: s.started,
 			Cores: goruntime.NumCPU(), MemoryCapacityBytes: s.memory,
 		},
 		Events: recentEvents(s.events()),
 	}
 	for _, check := range s.checks {
-		shown := page.Check{Name: check.Name}
+		shown := statuspage.Check{Name: check.Name}
 		if err := check.Healthy(now); err != nil {
 			shown.Problem = err.Error()
 		}
@@ -111,7 +111,7 @@ func (s *pageSource) state(ctx context.Context) (*page.State, error) {
 		return nil, context.Cause(ctx)
 	case err != nil:
 		// All else is shown the more: why there are no figures may be in it.
-		out.Checks = append(out.Checks, page.Check{Name: "figures", Problem: err.Error()})
+		out.Checks = append(out.Checks, statuspage.Check{Name: "figures", Problem: err.Error()})
 	case used != nil:
 		shownUsage(out, used)
 	}
@@ -128,11 +128,11 @@ func (s *pageSource) measure(ctx context.Context) (*local.Usage, error) {
 }
 
 // recentEvents are the last ones, the newest first.
-func recentEvents(all []event.Event) []page.Event {
+func recentEvents(all []event.Event) []statuspage.Event {
 	all = all[max(0, len(all)-pageEvents):]
-	out := make([]page.Event, 0, len(all))
+	out := make([]statuspage.Event, 0, len(all))
 	for _, e := range slices.Backward(all) {
-		shown := page.Event{Warning: e.Type == v1.EventTypeWarning, Reason: e.Reason, Message: e.Message, Count: e.Count, Last: e.Last}
+		shown := statuspage.Event{Warning: e.Type == v1.EventTypeWarning, Reason: e.Reason, Message: e.Message, Count: e.Count, Last: e.Last}
 		if e.Pod != (pod.Ref{}) {
 			shown.Pod = e.Pod.String()
 		}
@@ -141,8 +141,8 @@ func recentEvents(all []event.Event) []page.Event {
 	return out
 }
 
-func shownServer(c *local.Cluster) *page.Server {
-	out := &page.Server{
+func shownServer(c *local.Cluster) *statuspage.Server {
+	out := &statuspage.Server{
 		Registered: c.Registered, Failure: c.Failure, Problem: c.Problem, Metered: c.Metered, Sent: c.Sent, Received: c.Received,
 		SentToday: c.SentToday, ReceivedToday: c.ReceivedToday,
 	}
@@ -155,10 +155,10 @@ func shownServer(c *local.Cluster) *page.Server {
 	return out
 }
 
-func shownConditions(all []local.Condition) []page.Condition {
-	out := make([]page.Condition, 0, len(all))
+func shownConditions(all []local.Condition) []statuspage.Condition {
+	out := make([]statuspage.Condition, 0, len(all))
 	for _, c := range all {
-		out = append(out, page.Condition{
+		out = append(out, statuspage.Condition{
 			Type: c.Type, Status: c.Status, Good: c.Good(), Reason: c.Reason, Message: c.Message, Since: c.Since,
 		})
 	}
@@ -166,19 +166,19 @@ func shownConditions(all []local.Condition) []page.Condition {
 }
 
 // shownUsage fills in what the node uses.
-func shownUsage(out *page.State, u *local.Usage) {
+func shownUsage(out *statuspage.State, u *local.Usage) {
 	n := &out.Node
 	n.CPUNanoCores, n.MemoryBytes, n.MemoryAvailableBytes = u.Node.CPUNanoCores, u.Node.MemoryBytes, u.Node.MemoryAvailableBytes
 	n.Cores = cmp.Or(u.Node.Cores, n.Cores)
 	n.MemoryCapacityBytes = cmp.Or(u.Node.MemoryCapacityBytes, n.MemoryCapacityBytes)
 	if p := u.Node.Pressure; p != nil {
-		n.Pressure = &page.Pressure{CPU: p.CPU, Memory: p.Memory, IO: p.IO}
+		n.Pressure = &statuspage.Pressure{CPU: p.CPU, Memory: p.Memory, IO: p.IO}
 	}
-	group := func(g *local.GroupUsage) *page.Group {
+	group := func(g *local.GroupUsage) *statuspage.Group {
 		if g == nil {
 			return nil
 		}
-		return &page.Group{Name: g.Name, CPUNanoCores: g.CPUNanoCores, MemoryBytes: g.MemoryBytes}
+		return &statuspage.Group{Name: g.Name, CPUNanoCores: g.CPUNanoCores, MemoryBytes: g.MemoryBytes}
 	}
 	n.Agent, n.Runtime = group(u.Agent), group(u.Runtime)
 	for i := range u.Classes {
@@ -187,18 +187,18 @@ func shownUsage(out *page.State, u *local.Usage) {
 }
 
 // shownPods are the pods with what they use, as far as that is known.
-func shownPods(pods []local.Pod, used *local.Usage) []page.Pod {
+func shownPods(pods []local.Pod, used *local.Usage) []statuspage.Pod {
 	measured := make(map[string]*local.PodUsage)
 	if used != nil {
 		for i := range used.Pods {
 			measured[used.Pods[i].UID] = &used.Pods[i]
 		}
 	}
-	out := make([]page.Pod, 0, len(pods))
+	out := make([]statuspage.Pod, 0, len(pods))
 	for i := range pods {
 		p := &pods[i]
 		s := pod.Summarize(p.Pod, p.WorkerState == podworker.Terminating.String())
-		shown := page.Pod{
+		shown := statuspage.Pod{
 			UID: string(p.Pod.UID), Namespace: p.Pod.Namespace, Name: p.Pod.Name, Status: s.Status, Mood: podMood(p.Pod, &s),
 			Ready: s.Ready, Total: s.Total, Restarts: s.Restarts, LastRestart: s.LastRestart, Started: p.Pod.CreationTimestamp.Time,
 			QOSClass: string(cmp.Or(p.Pod.Status.QOSClass, pod.QoS(p.Pod))), IP: p.Pod.Status.PodIP,
@@ -216,10 +216,10 @@ func shownPods(pods []local.Pod, used *local.Usage) []page.Pod {
 	return out
 }
 
-func shownContainers(p *v1.Pod) []page.Container {
-	out := []page.Container{}
+func shownContainers(p *v1.Pod) []statuspage.Container {
+	out := []statuspage.Container{}
 	for c := range pod.Containers(&p.Spec) {
-		shown := page.Container{Name: c.Name, State: "Waiting", Mood: page.Busy}
+		shown := statuspage.Container{Name: c.Name, State: "Waiting", Mood: statuspage.Busy}
 		if status := pod.StatusOf(&p.Status, c.Name); status != nil {
 			shown.Restarts = int(status.RestartCount)
 			containerState(&shown, status)
@@ -229,14 +229,14 @@ func shownContainers(p *v1.Pod) []page.Container {
 	return out
 }
 
-func containerState(shown *page.Container, status *v1.ContainerStatus) {
+func containerState(shown *statuspage.Container, status *v1.ContainerStatus) {
 	switch state := &status.State; {
 	case state.Running != nil:
-		shown.State, shown.Mood = "Running", page.Good
+		shown.State, shown.Mood = "Running", statuspage.Good
 	case state.Terminated != nil:
-		shown.State, shown.Message, shown.Mood = pod.EndReason(state.Terminated), state.Terminated.Message, page.Over
+		shown.State, shown.Message, shown.Mood = pod.EndReason(state.Terminated), state.Terminated.Message, statuspage.Over
 		if state.Terminated.ExitCode != 0 {
-			shown.Mood = page.Bad
+			shown.Mood = statuspage.Bad
 		}
 	case state.Waiting != nil:
 		shown.State, shown.Message = cmp.Or(state.Waiting.Reason, shown.State), state.Waiting.Message
@@ -244,7 +244,7 @@ func containerState(shown *page.Container, status *v1.ContainerStatus) {
 	}
 }
 
-func fillContainers(shown []page.Container, measured []local.ContainerUsage) {
+func fillContainers(shown []statuspage.Container, measured []local.ContainerUsage) {
 	for i := range shown {
 		for j := range measured {
 			if m := &measured[j]; m.Name == shown[i].Name {
@@ -255,25 +255,25 @@ func fillContainers(shown []page.Container, measured []local.ContainerUsage) {
 }
 
 // podMood says whether somebody should look at a pod.
-func podMood(p *v1.Pod, s *pod.Summary) page.Mood {
+func podMood(p *v1.Pod, s *pod.Summary) statuspage.Mood {
 	switch {
 	case p.Status.Phase == v1.PodFailed:
-		return page.Bad
+		return statuspage.Bad
 	case p.Status.Phase == v1.PodSucceeded:
-		return page.Over
+		return statuspage.Over
 	case s.Status == string(v1.PodRunning) && s.Ready == s.Total:
-		return page.Good
+		return statuspage.Good
 	}
 	return wordMood(s.Status)
 }
 
 // wordMood goes by a status' word. Those of trouble come from the kubelet and
 // from runtimes, and have no list.
-func wordMood(word string) page.Mood {
+func wordMood(word string) statuspage.Mood {
 	for _, part := range []string{"Err", "BackOff", "Invalid", "OOMKilled", "CannotRun", "ExitCode:", "Signal:", "Unknown"} {
 		if strings.Contains(word, part) {
-			return page.Bad
+			return statuspage.Bad
 		}
 	}
-	return page.Busy
+	return statuspage.Busy
 }

@@ -15,10 +15,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/page"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/server/statuspage"
 )
 
 // pageOf makes a running agent's page anew, with those checks.
@@ -49,7 +49,7 @@ func (l *lab) pageOf(checks []local.Check, log *slog.Logger) *pageState {
 }
 
 type pageState struct {
-	page.State
+	statuspage.State
 	code int
 }
 
@@ -80,7 +80,7 @@ func TestPageShowsTheNode(t *testing.T) {
 			}, nil
 		}
 		got := l.pageOf(checks, slog.New(slog.DiscardHandler))
-		if diff := cmp.Diff([]page.Check{{Name: "good"}, {Name: "bad", Problem: "stands still"}}, got.Checks); diff != "" {
+		if diff := cmp.Diff([]statuspage.Check{{Name: "good"}, {Name: "bad", Problem: "stands still"}}, got.Checks); diff != "" {
 			t.Errorf("checks (-want +got):\n%s", diff)
 		}
 		n := got.Node
@@ -92,27 +92,27 @@ func TestPageShowsTheNode(t *testing.T) {
 			t.Fatalf("%d pods, %d events", len(got.Pods), len(got.Events))
 		}
 		c, w := got.Pods[0], got.Pods[1]
-		if c.Name != crash.Name || c.Status != "CrashLoopBackOff" || c.Mood != page.Bad || c.Restarts == 0 || c.CPUNanoCores != nil || c.Containers[0].Mood != page.Bad {
+		if c.Name != crash.Name || c.Status != "CrashLoopBackOff" || c.Mood != statuspage.Bad || c.Restarts == 0 || c.CPUNanoCores != nil || c.Containers[0].Mood != statuspage.Bad {
 			t.Errorf("crash %+v", c)
 		}
-		if w.Status != "Running" || w.Mood != page.Good || w.Ready != 2 || *w.CPUNanoCores != 12 || w.MemoryBytes != 13 || w.Started.IsZero() || w.QOSClass != "BestEffort" {
+		if w.Status != "Running" || w.Mood != statuspage.Good || w.Ready != 2 || *w.CPUNanoCores != 12 || w.MemoryBytes != 13 || w.Started.IsZero() || w.QOSClass != "BestEffort" {
 			t.Errorf("web %+v", w)
 		}
 		for _, c := range w.Containers {
 			switch c.Name {
 			case "prepare":
-				if c.State != "Completed" || c.Mood != page.Over {
+				if c.State != "Completed" || c.Mood != statuspage.Over {
 					t.Errorf("prepare %+v", c)
 				}
 			case "server":
-				if c.State != "Running" || c.Mood != page.Good || *c.CPUNanoCores != 14 || c.MemoryBytes != 15 {
+				if c.State != "Running" || c.Mood != statuspage.Good || *c.CPUNanoCores != 14 || c.MemoryBytes != 15 {
 					t.Errorf("server %+v", c)
 				}
 			}
 		}
 		l.agent.usage = func(context.Context) (*local.Usage, error) { return nil, errors.New("no cgroups") }
 		if got := l.pageOf(nil, slog.New(slog.DiscardHandler)); got.code != 200 || len(got.Pods) != 2 || len(got.Events) == 0 ||
-			len(got.Checks) != 1 || got.Checks[0] != (page.Check{Name: "figures", Problem: "no cgroups"}) {
+			len(got.Checks) != 1 || got.Checks[0] != (statuspage.Check{Name: "figures", Problem: "no cgroups"}) {
 			t.Errorf("without figures that should be there: %d %+v", got.code, got.State)
 		}
 		l.agent.usage = nil
@@ -160,25 +160,25 @@ func TestPodMood(t *testing.T) {
 		phase  v1.PodPhase
 		status string
 		ready  int
-		want   page.Mood
+		want   statuspage.Mood
 	}{
-		{v1.PodRunning, "Running", 1, page.Good},
-		{v1.PodRunning, "Running", 0, page.Busy},
-		{v1.PodRunning, "NotReady", 1, page.Busy},
-		{v1.PodRunning, "Terminating", 1, page.Busy},
-		{v1.PodRunning, "CrashLoopBackOff", 0, page.Bad},
-		{v1.PodRunning, "Completed", 0, page.Busy},
-		{v1.PodPending, "Pending", 0, page.Busy},
-		{v1.PodPending, "ContainerCreating", 0, page.Busy},
-		{v1.PodPending, "Init:0/1", 0, page.Busy},
-		{v1.PodPending, "Init:CrashLoopBackOff", 0, page.Bad},
-		{v1.PodPending, "Init:Signal:9", 0, page.Bad},
-		{v1.PodPending, "ImagePullBackOff", 0, page.Bad},
-		{v1.PodPending, "ErrImageNeverPull", 0, page.Bad},
-		{v1.PodPending, "InvalidImageName", 0, page.Bad},
-		{v1.PodPending, "CreateContainerConfigError", 0, page.Bad},
-		{v1.PodSucceeded, "Completed", 0, page.Over},
-		{v1.PodFailed, "Evicted", 0, page.Bad},
+		{v1.PodRunning, "Running", 1, statuspage.Good},
+		{v1.PodRunning, "Running", 0, statuspage.Busy},
+		{v1.PodRunning, "NotReady", 1, statuspage.Busy},
+		{v1.PodRunning, "Terminating", 1, statuspage.Busy},
+		{v1.PodRunning, "CrashLoopBackOff", 0, statuspage.Bad},
+		{v1.PodRunning, "Completed", 0, statuspage.Busy},
+		{v1.PodPending, "Pending", 0, statuspage.Busy},
+		{v1.PodPending, "ContainerCreating", 0, statuspage.Busy},
+		{v1.PodPending, "Init:0/1", 0, statuspage.Busy},
+		{v1.PodPending, "Init:CrashLoopBackOff", 0, statuspage.Bad},
+		{v1.PodPending, "Init:Signal:9", 0, statuspage.Bad},
+		{v1.PodPending, "ImagePullBackOff", 0, statuspage.Bad},
+		{v1.PodPending, "ErrImageNeverPull", 0, statuspage.Bad},
+		{v1.PodPending, "InvalidImageName", 0, statuspage.Bad},
+		{v1.PodPending, "CreateContainerConfigError", 0, statuspage.Bad},
+		{v1.PodSucceeded, "Completed", 0, statuspage.Over},
+		{v1.PodFailed, "Evicted", 0, statuspage.Bad},
 	} {
 		p := &v1.Pod{}
 		p.Status.Phase = tt.phase

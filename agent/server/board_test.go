@@ -27,10 +27,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/authn"
-	"github.com/tinylet/tinylet/agent/authn/fake"
-	"github.com/tinylet/tinylet/agent/authz"
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/server/authn"
+	"github.com/tinylet/tinylet/agent/server/authn/fake"
+	"github.com/tinylet/tinylet/agent/server/authz"
 )
 
 // board is a node with its API and a cluster around it.

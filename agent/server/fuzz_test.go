@@ -9,7 +9,7 @@ import (
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/authn"
+	"github.com/tinylet/tinylet/agent/server/authn"
 )
 
 // FuzzRequest sends requests that nobody would: none may panic, leave the

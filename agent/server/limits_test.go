@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/tinylet/tinylet/agent/authn"
+	"github.com/tinylet/tinylet/agent/server/authn"
 )
 
 // farewell is how long crypto/tls tries to tell the other side that a

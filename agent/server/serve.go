@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/authn"
-	"github.com/tinylet/tinylet/agent/connlimit"
+	"github.com/tinylet/tinylet/agent/server/authn"
+	"github.com/tinylet/tinylet/agent/server/connlimit"
 )
 
 // How many connections there may be at a time. A connection costs up to

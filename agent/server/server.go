@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/authn"
-	"github.com/tinylet/tinylet/agent/authz"
+	"github.com/tinylet/tinylet/agent/server/authn"
+	"github.com/tinylet/tinylet/agent/server/authz"
 )
 
 // Config is what a Server needs. The funcs are called for each request, by

@@ -8,7 +8,7 @@ import (
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/authn"
+	"github.com/tinylet/tinylet/agent/server/authn"
 )
 
 // settings are what the configuration says of TLS.

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/authn/fake"
+	"github.com/tinylet/tinylet/agent/server/authn/fake"
 )
 
 func TestTLSSettings(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/authn"
-	"github.com/tinylet/tinylet/agent/authn/fake"
-	"github.com/tinylet/tinylet/agent/authz"
+	"github.com/tinylet/tinylet/agent/server/authn"
+	"github.com/tinylet/tinylet/agent/server/authn/fake"
+	"github.com/tinylet/tinylet/agent/server/authz"
 )
 
 // TestWhoMayDoWhat asks for each path as everybody who calls a node, through

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/page"
+	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/server/statuspage"
 )
 
 // lookedInto is what somebody at the board does with the pod web.
@@ -60,7 +60,7 @@ func (n node) page() {
 	if got := n.sh("wget -q -O - http://127.0.0.1:10248/ | head -1"); !strings.HasPrefix(strings.ToLower(got), "<!doctype html>") {
 		n.Errorf("the status page begins with %q", got)
 	}
-	var state page.State
+	var state statuspage.State
 	if err := json.Unmarshal([]byte(n.sh("wget -q -O - http://127.0.0.1:10248/page/state")), &state); err != nil {
 		n.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/cmd/tinylet/cli"
 	"github.com/tinylet/tinylet/test/board"
 )

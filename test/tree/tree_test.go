@@ -63,15 +63,15 @@ func goList(t *testing.T, args ...string) []listed {
 // /... stands for all below it, which may import their siblings.
 var layers = [][]string{
 	0: {"cgroups", "net/...", "board/...", "agent/health"},
-	1: {"agent/pod", "agent/config/version", "agent/node/tunables", "agent/config/document", "agent/store/journal", "agent/apiserver/strategicpatch", "agent/metrics/...", "agent/store/tpmkey", "agent/remotecommand", "agent/connlimit", "agent/store/secretfile"},
+	1: {"agent/pod", "agent/config/version", "agent/node/tunables", "agent/config/document", "agent/store/journal", "agent/apiserver/strategicpatch", "agent/metrics/...", "agent/store/tpmkey", "agent/server/remotecommand", "agent/server/connlimit", "agent/store/secretfile"},
 	2: {"agent/container", "agent/pod/event", "agent/container/podlogs", "agent/source/objects", "agent/apiserver/apiclient", "agent/node/clock", "agent/resource/diskusage", "agent/resource/eviction/policy"},
-	3: {"agent/config", "agent/container/criconfig", "agent/podworker/handler", "agent/node/machine", "agent/apiserver/identity", "agent/authn/...", "agent/resource/cpumanager/policy", "agent/resource/resize/...", "agent/apiserver/listwatch/..."},
+	3: {"agent/config", "agent/container/criconfig", "agent/podworker/handler", "agent/node/machine", "agent/apiserver/identity", "agent/server/authn/...", "agent/resource/cpumanager/policy", "agent/resource/resize/...", "agent/apiserver/listwatch/..."},
 	4: {
 		"agent/podworker/plan", "agent/podworker/podstatus", "agent/podworker/volume", "agent/container/image", "agent/container/pleg", "agent/source/...",
-		"agent/podworker/admission", "agent/local", "agent/podworker", "agent/podworker/probe", "agent/podworker/hook",
+		"agent/podworker/admission", "agent/server/local", "agent/podworker", "agent/podworker/probe", "agent/podworker/hook",
 		"agent/container/logrotate", "agent/container/reaper", "agent/resource/oom", "agent/resource/selfprotect", "agent/container/preload", "agent/resource/userns", "agent/node/nodestatus",
 		"agent/apiserver/statusmanager", "agent/source/offline", "agent/node/shutdown", "agent/apiserver/bootstrap", "agent/source/apiobjects", "agent/apiserver/eventsink",
-		"agent/sdnotify", "agent/stats", "agent/authz", "agent/stream", "agent/page", "agent/resource/cpumanager", "agent/network", "agent/network/routes", "agent/network/proxy",
+		"agent/sdnotify", "agent/server/stats", "agent/server/authz", "agent/server/streaming", "agent/server/statuspage", "agent/resource/cpumanager", "agent/network", "agent/network/routes", "agent/network/proxy",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podworker/podsync", "agent/check", "agent/resource/eviction", "agent/podworker/syncloop", "agent/node/registration", "agent/server/...", "agent/container/conformance"},

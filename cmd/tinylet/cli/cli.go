@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/container/podlogs"
-	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 

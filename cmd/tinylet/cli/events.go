@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // EventsDocument is what events -o json prints.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tinylet/tinylet/agent/local"
-	"github.com/tinylet/tinylet/agent/remotecommand"
+	"github.com/tinylet/tinylet/agent/server/local"
+	"github.com/tinylet/tinylet/agent/server/remotecommand"
 )
 
 // execFlags are the flags of exec.

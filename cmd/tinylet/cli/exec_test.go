@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // shell is the agent's side of a session: what Kubernetes' streaming server

@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 func (s *system) metrics() *cobra.Command {

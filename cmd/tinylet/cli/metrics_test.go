@@ -6,8 +6,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/tinylet/tinylet/agent/local"
 	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 func TestMetricsPrintsWhatTheAgentTells(t *testing.T) {

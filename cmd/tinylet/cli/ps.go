@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 func (s *system) ps() *cobra.Command {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/tinylet/tinylet/agent/remotecommand"
+	"github.com/tinylet/tinylet/agent/server/remotecommand"
 )
 
 func isTerminal(f *os.File) bool { return f != nil && term.IsTerminal(int(f.Fd())) }

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/agent/local"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 // sampleUsage is a board with a hostile pod, and with one of which nothing is

@@ -1,0 +1,305 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/tinylet/tinylet/agent/server/authn"
+	"github.com/tinylet/tinylet/agent/server/authn/fake"
+)
+
+type review = func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
+
+// newAuthorizer makes one with a kubelet's times.
+func newAuthorizer(t testing.TB, r review) *Authorizer {
+	t.Helper()
+	a, err := New(Config{
+		Mode: kubelet.KubeletAuthorizationModeWebhook, NodeName: "board", Review: r,
+		AllowedTTL: 5 * time.Minute, DeniedTTL: 30 * time.Second, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// guardBy makes a guard that lets the anonymous through, and tells which
+// rights it asks for.
+func guardBy(t testing.TB, asks func(subresource string)) *Guard {
+	t.Helper()
+	who, err := authn.New(authn.Config{Anonymous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := newAuthorizer(t, func(_ context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+		asks(r.Spec.ResourceAttributes.Subresource)
+		r.Status.Allowed = true
+		return r, nil
+	})
+	return NewGuard(who, may, nil, slog.New(slog.DiscardHandler))
+}
+
+var app = &authn.User{Name: "app", UID: "7", Groups: []string{"g", authn.Authenticated}, Extra: map[string][]string{"k": {"v", "w"}}}
+
+func TestReviewHasTheWholeRequest(t *testing.T) {
+	var got authorizationv1.SubjectAccessReviewSpec
+	a := newAuthorizer(t, func(_ context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+		got = r.Spec
+		return r, nil
+	})
+	if yes, err := a.Allowed(t.Context(), app, "create", []string{"checkpoint"}); yes || err != nil {
+		t.Errorf("%v, %v", yes, err)
+	}
+	want := authorizationv1.SubjectAccessReviewSpec{
+		User: "app", UID: "7", Groups: []string{"g", authn.Authenticated}, Extra: map[string]authorizationv1.ExtraValue{"k": {"v", "w"}},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "create", Version: "v1", Resource: "nodes", Subresource: "checkpoint", Name: "board",
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+}
+
+func TestFinerRightsComeFirst(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		has     []string
+		allowed bool
+		reviews []string
+	}{
+		{"finer", []string{"pods"}, true, []string{"app get nodes/pods"}},
+		{"proxy", []string{"proxy"}, true, []string{"app get nodes/pods", "app get nodes/proxy"}},
+		{"another", []string{"metrics"}, false, []string{"app get nodes/pods", "app get nodes/proxy"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := new(fake.Server)
+			server.Allow("app", "get", tt.has...)
+			a := newAuthorizer(t, server.AccessReview)
+			for range 3 { // the second time it is known
+				if yes, err := a.Allowed(t.Context(), app, "get", pods); yes != tt.allowed || err != nil {
+					t.Errorf("%v, %v", yes, err)
+				}
+			}
+			if diff := cmp.Diff(tt.reviews, server.Reviews()); diff != "" {
+				t.Errorf("reviews (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDecisionsHoldForTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := new(fake.Server)
+		a := newAuthorizer(t, server.AccessReview)
+		want := func(allowed bool, reviews int) {
+			t.Helper()
+			yes, err := a.Allowed(t.Context(), app, "get", metrics)
+			if yes != allowed || err != nil || len(server.Reviews()) != reviews {
+				t.Errorf("%v, %v after %d reviews; want %v after %d", yes, err, len(server.Reviews()), allowed, reviews)
+			}
+		}
+		want(false, 1)
+		server.Allow("app", "get", "metrics")
+		time.Sleep(30*time.Second - time.Nanosecond)
+		want(false, 1)
+		time.Sleep(time.Nanosecond)
+		want(true, 2)
+		server.Forbid("app")
+		time.Sleep(5*time.Minute - time.Nanosecond)
+		want(true, 2)
+		time.Sleep(time.Nanosecond)
+		want(false, 3)
+	})
+}
+
+// TestWhileTheServerIsAway: what is decided holds to its end, and then nobody
+// may anything.
+func TestWhileTheServerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := new(fake.Server)
+		server.Allow("app", "get", "proxy")
+		a := newAuthorizer(t, server.AccessReview)
+		want := func(subresources []string, allowed, away bool) {
+			t.Helper()
+			yes, err := a.Allowed(t.Context(), app, "get", subresources)
+			var failed *ReviewError
+			if yes != allowed || (err != nil) != away || away && (!errors.As(err, &failed) || !failed.Away || !errors.Is(err, fake.ErrAway)) {
+				t.Errorf("%v: %v, %v; want %v", subresources, yes, err, allowed)
+			}
+		}
+		want(proxy, true, false)
+		want(metrics, false, false)
+		server.Fail(fake.ErrAway)
+		want(proxy, true, false)
+		want(pods, true, false) // by proxy, although pods cannot be asked for
+		want(metrics, false, false)
+		want(stats, false, true)
+		time.Sleep(30 * time.Second)
+		want(metrics, false, true)
+		want(proxy, true, false)
+		time.Sleep(4*time.Minute + 30*time.Second)
+		want(proxy, false, true)
+		want(pods, false, true)
+		server.Fail(nil)
+		want(proxy, true, false)
+		want(metrics, false, false)
+	})
+}
+
+func TestReviewHasALimitOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := new(fake.Server)
+		server.Allow("app", "*", "*")
+		server.Take(time.Hour)
+		a := newAuthorizer(t, server.AccessReview)
+		start := time.Now()
+		_, err := a.Allowed(t.Context(), app, "get", pods)
+		if took := time.Since(start); took != defaultTimeout || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v after %v", err, took)
+		}
+		server.Take(0)
+		if yes, err := a.Allowed(t.Context(), app, "get", pods); !yes {
+			t.Errorf("a timeout was kept: %v", err)
+		}
+	})
+}
+
+func TestOneReviewForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := new(fake.Server)
+		server.Allow("app", "get", "proxy")
+		server.Take(time.Second)
+		a := newAuthorizer(t, server.AccessReview)
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				if yes, err := a.Allowed(t.Context(), app, "get", pods); !yes {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if diff := cmp.Diff([]string{"app get nodes/pods", "app get nodes/proxy"}, server.Reviews()); diff != "" {
+			t.Errorf("reviews (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestWhoIsWho: each of these is somebody else, and none has the right of
+// another that is known.
+func TestWhoIsWho(t *testing.T) {
+	server := new(fake.Server)
+	a := newAuthorizer(t, server.AccessReview)
+	everybody := []*authn.User{
+		app,
+		{Name: "app2", UID: app.UID, Groups: app.Groups, Extra: app.Extra},
+		{Name: "app", UID: "8", Groups: app.Groups, Extra: app.Extra},
+		{Name: "app", UID: "7", Groups: []string{"g"}, Extra: app.Extra},
+		{Name: "app", UID: "7", Groups: []string{"g", authn.Authenticated, "k"}, Extra: app.Extra},
+		{Name: "app", UID: "7", Groups: []string{"g" + authn.Authenticated}, Extra: app.Extra},
+		{Name: "app", UID: "7", Groups: app.Groups},
+		{Name: "app", UID: "7", Groups: append(slices.Clone(app.Groups), "k", "2", "v", "w")},
+		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"k": {"vw"}}},
+		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"k": {}, "v": {"w"}}},
+		{Name: "app", UID: "7", Groups: app.Groups, Extra: map[string][]string{"l": {"v", "w"}}},
+	}
+	for range 2 {
+		for _, user := range everybody {
+			for _, verb := range []string{"get", ""} {
+				if _, err := a.Allowed(t.Context(), user, verb, metrics); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	if n := len(server.Reviews()); n != 2*len(everybody) {
+		t.Errorf("%d reviews for %d users and two verbs", n, len(everybody))
+	}
+	same := &authn.User{Name: "app", UID: "7", Groups: slices.Clone(app.Groups), Extra: map[string][]string{"k": {"v", "w"}}}
+	if _, err := a.Allowed(t.Context(), same, "get", metrics); err != nil || len(server.Reviews()) != 2*len(everybody) {
+		t.Errorf("the same user is asked for again, %v", err)
+	}
+}
+
+func TestAway(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "subjectaccessreviews"}
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{fake.ErrAway, true},
+		{context.DeadlineExceeded, true},
+		{apierrors.NewInternalError(errors.New("etcd")), true},
+		{apierrors.NewServiceUnavailable("starting"), true},
+		{apierrors.NewTooManyRequests("busy", 1), true},
+		{&apierrors.StatusError{ErrStatus: apierrors.NewGenericServerResponse(http.StatusRequestTimeout, "create", nodes, "", "", 0, true).ErrStatus}, true},
+		{apierrors.NewForbidden(nodes, "", errors.New("not a node")), false},
+		{apierrors.NewUnauthorized("who"), false},
+		{apierrors.NewBadRequest("what"), false},
+		{errNonsense, false},
+	} {
+		if got := away(fmt.Errorf("create SubjectAccessReview: %w", tt.err)); got != tt.want {
+			t.Errorf("%v: %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestNonsenseAllowsNothing(t *testing.T) {
+	a := newAuthorizer(t, func(_ context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+		r.Status.Allowed, r.Status.Denied = true, true
+		return r, nil
+	})
+	yes, err := a.Allowed(t.Context(), app, "get", metrics)
+	if yes || err == nil || !strings.Contains(err.Error(), "nodes/metrics") {
+		t.Errorf("%v, %v", yes, err)
+	}
+}
+
+func TestModes(t *testing.T) {
+	server := new(fake.Server)
+	a, err := New(Config{Mode: kubelet.KubeletAuthorizationModeAlwaysAllow, Review: server.AccessReview})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if yes, err := a.Allowed(t.Context(), app, "", proxy); !yes || len(server.Reviews()) != 0 {
+		t.Errorf("%v, %v after %d reviews", yes, err, len(server.Reviews()))
+	}
+	for name, c := range map[string]Config{
+		"no mode":           {NodeName: "board", Review: server.AccessReview},
+		"unknown mode":      {Mode: "RBAC", NodeName: "board", Review: server.AccessReview},
+		"no review":         {Mode: kubelet.KubeletAuthorizationModeWebhook, NodeName: "board"},
+		"no node":           {Mode: kubelet.KubeletAuthorizationModeWebhook, Review: server.AccessReview},
+		"less than no time": {Mode: kubelet.KubeletAuthorizationModeWebhook, NodeName: "board", Review: server.AccessReview, AllowedTTL: -1},
+	} {
+		if _, err := New(c); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}
+
+func BenchmarkKnownRight(b *testing.B) {
+	server := new(fake.Server)
+	server.Allow("app", "get", "metrics")
+	a := newAuthorizer(b, server.AccessReview)
+	for b.Loop() {
+		if yes, err := a.Allowed(b.Context(), app, "get", metrics); !yes {
+			b.Fatal(err)
+		}
+	}
+}

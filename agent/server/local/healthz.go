@@ -1,0 +1,154 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/server/connlimit"
+)
+
+// listenHealthz accepts connections whose request has arrived, and for a while
+// no others (tcp(7), TCP_DEFER_ACCEPT): any user of the host can open many.
+func (s *Server) listenHealthz(ctx context.Context) (net.Listener, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		// A kernel that refuses it accepts silent ones too, and they displace
+		// each other.
+		return c.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(readTimeout/time.Second))
+		})
+	}}
+	l, err := lc.Listen(ctx, "tcp", s.config.HealthzAddress)
+	if err != nil {
+		return nil, err
+	}
+	return connlimit.New(l, connlimit.Config{
+		Promoted: maxConnections, Pending: maxConnections, Grace: readGrace,
+	}), nil
+}
+
+// PagePrefix is what the paths of the status page begin with, but for /
+// itself.
+const PagePrefix = "/page/"
+
+// healthz answers /healthz and /healthz/NAME in the form of Kubernetes'
+// components (k8s.io/apiserver/pkg/server/healthz): "ok" and 200, or 500
+// with a line for each check, which ?verbose gives for 200 too;
+// ?exclude=NAME leaves a check out. Unlike those, it tells the reason of a
+// failure: this is what someone at the board asks first, and the reasons
+// hold no secrets.
+func (s *Server) healthz() http.Handler {
+	checks := append([]Check{{Name: "ping", Healthy: func(time.Time) error { return nil }}}, s.config.Checks...)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		report, healthy := examine(checks, query["exclude"], time.Now())
+		if healthy && !query.Has("verbose") {
+			report = "ok"
+		}
+		plain(w, healthy, report)
+	})
+	for _, check := range checks {
+		mux.HandleFunc("GET /healthz/"+check.Name, func(w http.ResponseWriter, _ *http.Request) {
+			if err := check.Healthy(time.Now()); err != nil {
+				plain(w, false, fmt.Sprintf("%s failed: %v\n", check.Name, err))
+				return
+			}
+			plain(w, true, "ok")
+		})
+	}
+	named := s.forThisHost(mux)
+	all := http.NewServeMux()
+	all.Handle("/", named)
+	if s.config.Page != nil {
+		all.Handle("/{$}", s.config.Page)
+		all.Handle(PagePrefix, s.config.Page)
+	}
+	return promoted(all)
+}
+
+// promoted keeps a connection that has asked something from making room for
+// one that has not: any user of the host can open silent ones.
+func promoted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
+			c.Begin()
+			defer c.End()
+			c.Promote("")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// forThisHost refuses requests for another name than localhost, such as those
+// of a web site whose name leads to this address (DNS rebinding). Where the
+// address is not of the loopback, monitoring may know the host by any name.
+func (s *Server) forThisHost(next http.Handler) http.Handler {
+	bound, err := netip.ParseAddrPort(s.config.HealthzAddress)
+	loopback := err == nil && bound.Addr().Unmap().IsLoopback()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if loopback && !isAddressOrLocalhost(r.Host) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			_, _ = w.Write([]byte("/healthz is at http://localhost and at addresses only\n")) // the client went away
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isAddressOrLocalhost reports whether a Host header is none that a DNS server
+// of somebody else's answers for (RFC 6761, section 6.3). Who speaks HTTP/1.0
+// sends none.
+func isAddressOrLocalhost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if host == "" || strings.EqualFold(host, "localhost") {
+		return true
+	}
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// examine runs the checks that are not excluded and reports on each.
+func examine(checks []Check, exclude []string, now time.Time) (report string, healthy bool) {
+	var b strings.Builder
+	healthy = true
+	for _, check := range checks {
+		if slices.Contains(exclude, check.Name) {
+			fmt.Fprintf(&b, "[+]%s excluded: ok\n", check.Name)
+			continue
+		}
+		if err := check.Healthy(now); err != nil {
+			healthy = false
+			fmt.Fprintf(&b, "[-]%s failed: %v\n", check.Name, err)
+			continue
+		}
+		fmt.Fprintf(&b, "[+]%s ok\n", check.Name)
+	}
+	if healthy {
+		b.WriteString("healthz check passed\n")
+	} else {
+		b.WriteString("healthz check failed\n")
+	}
+	return b.String(), healthy
+}
+
+func plain(w http.ResponseWriter, healthy bool, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !healthy {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_, _ = w.Write([]byte(text)) // the client went away
+}

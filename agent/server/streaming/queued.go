@@ -1,0 +1,34 @@
+package streaming
+
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// waiting is how many bytes of a connection have come and were not read, and
+// unsent how many the other side has not acknowledged (tcp(7), SIOCINQ and
+// SIOCOUTQ). Both are 0 where that is not known.
+func waiting(conn net.Conn) int { return queued(conn, unix.SIOCINQ) }
+func unsent(conn net.Conn) int  { return queued(conn, unix.SIOCOUTQ) }
+
+func queued(conn net.Conn, which uint) (n int) {
+	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = secured.NetConn()
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if bytes, err := unix.IoctlGetInt(int(fd), which); err == nil {
+			n = bytes
+		}
+	})
+	return n
+}

@@ -1,0 +1,126 @@
+package streaming
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// The two protocols that runtimes speak.
+const (
+	protocolSPDY      = "SPDY/3.1"
+	protocolWebSocket = "websocket"
+)
+
+// Headers that belong to an upgrade. All others stay on their side: those of
+// the client hold its credentials.
+var (
+	askedWith = map[bool][]string{
+		false: {"X-Stream-Protocol-Version"},
+		true:  {"Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Protocol", "Sec-Websocket-Extensions"},
+	}
+	grantedWith = map[bool][]string{
+		false: {"X-Stream-Protocol-Version"},
+		true:  {"Sec-Websocket-Accept", "Sec-Websocket-Protocol", "Sec-Websocket-Extensions"},
+	}
+	refusedWith = []string{"Content-Type", "Retry-After", "Sec-Websocket-Version", "X-Accepted-Stream-Protocol-Versions"}
+)
+
+// bearerPrefix begins a subprotocol of WebSocket that is no protocol: browsers
+// cannot set headers, so API servers take a bearer token there
+// (k8s.io/apiserver/pkg/authentication/request/websocket).
+const bearerPrefix = "base64url.bearer.authorization.k8s.io."
+
+// upgrade is what a client asks its connection to become.
+type upgrade struct {
+	webSocket bool
+	header    http.Header // for the runtime
+}
+
+func (u *upgrade) protocol() string {
+	if u.webSocket {
+		return protocolWebSocket
+	}
+	return protocolSPDY
+}
+
+// upgradeOf reads a client's request.
+func upgradeOf(r *http.Request) (*upgrade, error) {
+	wanted := r.Header.Values("Upgrade")
+	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || len(wanted) != 1 || !hasToken(r.Header.Values("Connection"), "upgrade") {
+		return nil, errNoUpgrade
+	}
+	u := &upgrade{webSocket: strings.EqualFold(wanted[0], protocolWebSocket)}
+	if !u.webSocket && !strings.EqualFold(wanted[0], protocolSPDY) {
+		return nil, errNoUpgrade
+	}
+	if r.ContentLength != 0 {
+		// It could not be told from what follows the upgrade. Whoever keeps
+		// the connection waits for it before he answers.
+		return nil, &refusal{code: http.StatusBadRequest, header: http.Header{"Connection": {"close"}}, text: "a request for an upgrade has no body"}
+	}
+	u.header = pick(r.Header, askedWith[u.webSocket])
+	withoutToken(u.header)
+	u.header["Connection"] = []string{"Upgrade"}
+	u.header["Upgrade"] = []string{u.protocol()}
+	return u, nil
+}
+
+var errNoUpgrade = &refusal{
+	code:   http.StatusUpgradeRequired,
+	header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocolSPDY + ", " + protocolWebSocket}},
+	text:   "this path needs HTTP/1.1 with an upgrade to SPDY/3.1 or WebSocket",
+}
+
+// granted checks that a runtime's answer is the upgrade that was asked for,
+// and answers what of it the client gets.
+func (u *upgrade) granted(header http.Header) (http.Header, bool) {
+	given := header.Values("Upgrade")
+	if len(given) != 1 || !strings.EqualFold(given[0], u.protocol()) || !hasToken(header.Values("Connection"), "upgrade") {
+		return nil, false
+	}
+	out := pick(header, grantedWith[u.webSocket])
+	out["Connection"] = []string{"Upgrade"}
+	out["Upgrade"] = given
+	return out, true
+}
+
+func pick(from http.Header, names []string) http.Header {
+	out := make(http.Header, len(names)+2)
+	for _, name := range names {
+		if values := from[name]; len(values) > 0 {
+			out[name] = slices.Clone(values)
+		}
+	}
+	return out
+}
+
+// withoutToken leaves a bearer token out of the subprotocols.
+func withoutToken(header http.Header) {
+	const name = "Sec-Websocket-Protocol"
+	lists, kept := header[name], []string(nil)
+	for _, list := range lists {
+		for word := range strings.SplitSeq(list, ",") {
+			word = strings.TrimSpace(word)
+			if word != "" && !strings.HasPrefix(strings.ToLower(word), bearerPrefix) {
+				kept = append(kept, word)
+			}
+		}
+	}
+	delete(header, name)
+	if len(kept) > 0 {
+		header[name] = []string{strings.Join(kept, ", ")}
+	}
+}
+
+// hasToken looks for a word in lists with commas, whatever its case.
+func hasToken(lists []string, word string) bool {
+	for _, list := range lists {
+		for token := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.TrimSpace(token), word) {
+				return true
+			}
+		}
+	}
+	return false
+}
