@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/health"
-	"github.com/tinylet/tinylet/agent/sdnotify"
+	"github.com/tinylet/tinylet/agent/health/sdnotify"
 )
 
 // assembleSystemd builds what reports to systemd, where it has started the

@@ -71,7 +71,7 @@ var layers = [][]string{
 		"agent/podworker/admission", "agent/server/local", "agent/podworker", "agent/podworker/probe", "agent/podworker/hook",
 		"agent/container/logrotate", "agent/container/reaper", "agent/resource/oom", "agent/resource/selfprotect", "agent/container/preload", "agent/resource/userns", "agent/node/nodestatus",
 		"agent/apiserver/statusmanager", "agent/source/offline", "agent/node/shutdown", "agent/apiserver/bootstrap", "agent/source/apiobjects", "agent/apiserver/eventsink",
-		"agent/sdnotify", "agent/server/stats", "agent/server/authz", "agent/server/streaming", "agent/server/statuspage", "agent/resource/cpumanager", "agent/network", "agent/network/routes", "agent/network/proxy",
+		"agent/health/sdnotify", "agent/server/stats", "agent/server/authz", "agent/server/streaming", "agent/server/statuspage", "agent/resource/cpumanager", "agent/network", "agent/network/routes", "agent/network/proxy",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
 	5: {"agent/podworker/podsync", "agent/check", "agent/resource/eviction", "agent/podworker/syncloop", "agent/node/registration", "agent/server/...", "agent/container/conformance"},
