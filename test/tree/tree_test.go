@@ -74,7 +74,7 @@ var layers = [][]string{
 		"agent/health/sdnotify", "agent/server/stats", "agent/server/authz", "agent/server/streaming", "agent/server/statuspage", "agent/resource/cpumanager", "agent/network", "agent/network/routes", "agent/network/proxy",
 		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
 	},
-	5: {"agent/podworker/podsync", "agent/check", "agent/resource/eviction", "agent/podworker/syncloop", "agent/node/registration", "agent/server/...", "agent/container/conformance"},
+	5: {"agent/podworker/podsync", "agent/preflight", "agent/resource/eviction", "agent/podworker/syncloop", "agent/node/registration", "agent/server/...", "agent/container/conformance"},
 	6: {"agent"},
 	7: {"cmd/..."},
 }

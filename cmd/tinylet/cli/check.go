@@ -13,18 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/check"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/preflight"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 // CheckDocument is what check -o json prints.
 type CheckDocument struct {
 	// OK is false where the node cannot work.
-	OK       bool            `json:"ok"`
-	Findings []check.Finding `json:"findings"`
+	OK       bool                `json:"ok"`
+	Findings []preflight.Finding `json:"findings"`
 }
 
 // configFiles are looked for where no --config is given: a board's and the
@@ -62,14 +62,14 @@ func (s *system) check() *cobra.Command {
 		f.Hidden = f.Hidden || !own[f.Name] && !slices.Contains(checkFlags, f.Name)
 	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		findings := check.Run(cmd.Context(), s.checkOptions(cmd.Flags(), flags))
-		failed := check.Failed(findings)
+		findings := preflight.Run(cmd.Context(), s.checkOptions(cmd.Flags(), flags))
+		failed := preflight.Failed(findings)
 		if *problems {
-			findings = slices.DeleteFunc(findings, func(f check.Finding) bool { return f.Level == check.OK })
+			findings = slices.DeleteFunc(findings, func(f preflight.Finding) bool { return f.Level == preflight.OK })
 		}
 		var err error
 		if *form == outputJSON {
-			err = printJSON(cmd.OutOrStdout(), CheckDocument{OK: !failed, Findings: append([]check.Finding{}, findings...)})
+			err = printJSON(cmd.OutOrStdout(), CheckDocument{OK: !failed, Findings: append([]preflight.Finding{}, findings...)})
 		} else {
 			err = printFindings(cmd.OutOrStdout(), findings, failed)
 		}
@@ -83,8 +83,8 @@ func (s *system) check() *cobra.Command {
 
 // checkOptions takes from the configuration what it tells; where it cannot
 // be read, the usual places are looked at.
-func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Options {
-	o := check.Options{Root: s.root, Now: s.now(), Built: version.Built()}
+func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) preflight.Options {
+	o := preflight.Options{Root: s.root, Now: s.now(), Built: version.Built()}
 	s.findConfig(set)
 	o.ConfigFile, _ = set.GetString("config") // the flag exists
 	total := machine.Memory(machine.Roots{Proc: filepath.Join(s.root, "proc")})
@@ -102,7 +102,7 @@ func (s *system) checkOptions(set *pflag.FlagSet, flags *config.Flags) check.Opt
 			o.Eviction = kept(&cfg.Kubelet, total)
 			o.Network, o.PodNetworks = cfg.Tinylet.Network, cfg.PodNetworks()
 		}
-		o.Journal = check.Journal{
+		o.Journal = preflight.Journal{
 			Dir: filepath.Join(cfg.Paths.State, "journal"), Joined: cfg.Kubeconfig != "",
 			Setting: cfg.Tinylet.Journal, Key: cfg.Tinylet.JournalKey(),
 		}
@@ -131,8 +131,8 @@ func (s *system) findConfig(set *pflag.FlagSet) {
 }
 
 // kept is what a valid configuration keeps of a machine's memory.
-func kept(kc *kubelet.KubeletConfiguration, total int64) check.Eviction {
-	e := check.Eviction{Known: true}
+func kept(kc *kubelet.KubeletConfiguration, total int64) preflight.Eviction {
+	e := preflight.Eviction{Known: true}
 	for _, reserved := range []map[string]string{kc.KubeReserved, kc.SystemReserved} {
 		if q, err := resource.ParseQuantity(reserved["memory"]); err == nil {
 			e.Reserved += uint64(max(q.Value(), 0))
@@ -154,13 +154,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func printFindings(w io.Writer, findings []check.Finding, failed bool) error {
+func printFindings(w io.Writer, findings []preflight.Finding, failed bool) error {
 	var t table
-	count := map[check.Level]int{}
+	count := map[preflight.Level]int{}
 	for _, f := range findings {
 		count[f.Level]++
 		level := string(f.Level)
-		if f.Level == check.Fail {
+		if f.Level == preflight.Fail {
 			level = strings.ToUpper(level)
 		}
 		t.add(level, f.ID, f.What)
@@ -175,6 +175,6 @@ func printFindings(w io.Writer, findings []check.Finding, failed bool) error {
 	if failed {
 		verdict = "this node cannot work"
 	}
-	_, err := fmt.Fprintf(w, "%s: %d failed, %d warnings\n", verdict, count[check.Fail], count[check.Warn])
+	_, err := fmt.Fprintf(w, "%s: %d failed, %d warnings\n", verdict, count[preflight.Fail], count[preflight.Warn])
 	return err
 }

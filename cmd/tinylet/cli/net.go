@@ -17,12 +17,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tinylet/tinylet/agent/check"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/cri"
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/node/machine"
+	"github.com/tinylet/tinylet/agent/preflight"
 )
 
 func (s *system) net() *cobra.Command {
@@ -66,7 +66,7 @@ func (s *system) net() *cobra.Command {
 // directory.
 func (s *system) networkFolder(ctx context.Context) string {
 	var settings config.Network
-	endpoint := check.DefaultEndpoint
+	endpoint := preflight.DefaultEndpoint
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags := config.NewFlags()
 	flags.Add(set)

@@ -1,0 +1,220 @@
+package preflight
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tinylet/tinylet/board"
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// Collect reads the facts. What cannot be read stays unknown.
+func Collect(ctx context.Context, o Options) Facts {
+	o.setDefaults()
+	t := tree(o.Root)
+	rt := askRuntime(ctx, o.Endpoint, t.sandboxImage)
+	f := Facts{
+		Arch:       architecture,
+		UID:        os.Geteuid(),
+		NodeName:   o.NodeName,
+		Init:       t.word("proc/1/comm"),
+		Now:        o.Now,
+		Built:      o.Built,
+		Kernel:     t.kernel(),
+		Cgroup:     t.cgroup(),
+		Memory:     t.memory(),
+		FailSwapOn: o.FailSwapOn,
+		Eviction:   o.Eviction,
+
+		IPForward:   t.flag("proc/sys/net/ipv4/ip_forward"),
+		IPv6Forward: t.flag("proc/sys/net/ipv6/conf/all/forwarding"),
+		SharedMount: t.sharedRoot(),
+		Folders:     t.folders(&o),
+		Volumes:     t.volumes(&o),
+		Runtime:     rt,
+		Packages:    t.packages(),
+		Network:     t.network(&o, rt.Info),
+		Journal:     t.journal(o.Journal),
+	}
+	f.Runtime.RestartMonitorOff = t.restartMonitorOff()
+	if f.Runtime.CgroupDriver == driverSystemd && f.Init == initSystemd {
+		if err := cgroups.AskSystemd(o.Root); err != nil {
+			f.Runtime.Systemd = err.Error()
+		} else if err := cgroups.AskSystemBus(o.Root); err != nil {
+			f.Runtime.SystemBus = err.Error()
+		}
+	}
+	if o.Root == "/" {
+		f.Network.Host = hostNetwork(f.Network.Bridge)
+	}
+	if f.NodeName == "" {
+		f.NodeName = t.word("proc/sys/kernel/hostname")
+	}
+	f.Board, _ = board.Identify(o.Root) // no board known is a fact too
+	for _, name := range []string{"boot/firmware/cmdline.txt", "boot/cmdline.txt"} {
+		if t.exists(name) {
+			f.BootCommandLine = "/" + name
+			break
+		}
+	}
+	if o.Config != nil {
+		f.Config.File = o.ConfigFile
+		warnings, err := o.Config()
+		f.Config.Warnings = warnings
+		if err != nil {
+			f.Config.Err = err.Error()
+		}
+	}
+	return f
+}
+
+// tree is a file system's root, the real one or a captured one.
+type tree string
+
+// maxRead bounds what is read of one file, in bytes.
+const maxRead = 8 << 20
+
+func (t tree) path(name string) string { return filepath.Join(string(t), name) }
+
+func (t tree) exists(name string) bool {
+	_, err := os.Stat(t.path(name))
+	return err == nil
+}
+
+func (t tree) read(name string) ([]byte, error) {
+	f, err := os.Open(t.path(name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRead))
+	if err != nil {
+		return nil, fmt.Errorf("read %q: %w", f.Name(), err)
+	}
+	return b, nil
+}
+
+// lines yields the file's lines, each split into words; none where it cannot
+// be read.
+func (t tree) lines(name string) [][]string {
+	b, err := t.read(name)
+	if err != nil {
+		return nil
+	}
+	var out [][]string
+	for line := range strings.Lines(string(b)) {
+		if words := strings.Fields(line); len(words) > 0 {
+			out = append(out, words)
+		}
+	}
+	return out
+}
+
+// word is the file's content without the space around it, or "".
+func (t tree) word(name string) string {
+	b, err := t.read(name)
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}
+
+// flag reads a file that holds 0 or another number.
+func (t tree) flag(name string) Known {
+	switch t.word(name) {
+	case "":
+		return Unknown
+	case "0":
+		return No
+	}
+	return Yes
+}
+
+func (t tree) cgroup() Cgroup {
+	var c Cgroup
+	versions := map[string]bool{}
+	for _, m := range t.lines("proc/mounts") {
+		if len(m) < 4 {
+			continue
+		}
+		where, kind, options := m[1], m[2], strings.Split(m[3], ",")
+		switch kind {
+		case "cgroup2":
+			if where == "/sys/fs/cgroup" {
+				c.Kind = CgroupUnified
+			}
+			versions[kind] = true
+		case "cgroup":
+			versions[kind] = true
+			for _, name := range controllers {
+				if slices.Contains(options, name.v1) {
+					c.InV1 = append(c.InV1, name.v2)
+				}
+			}
+		}
+	}
+	switch {
+	case c.Kind == CgroupUnified:
+	case versions["cgroup"] && versions["cgroup2"]:
+		c.Kind = CgroupHybrid
+	case versions["cgroup"]:
+		c.Kind = CgroupV1
+	}
+	c.Controllers = strings.Fields(t.word("sys/fs/cgroup/cgroup.controllers"))
+	for _, row := range t.lines("proc/cgroups") {
+		if len(row) == 4 && row[3] == "0" {
+			c.Disabled = append(c.Disabled, row[0])
+		}
+	}
+	return c
+}
+
+func (t tree) memory() Memory {
+	var m Memory
+	for _, row := range t.lines("proc/meminfo") {
+		if len(row) < 2 {
+			continue
+		}
+		n, err := strconv.ParseUint(row[1], 10, 54) // KiB; in bytes it still fits
+		if err != nil {
+			continue
+		}
+		switch row[0] {
+		case "MemTotal:":
+			m.Total = n << 10
+		case "MemAvailable:":
+			m.Available = n << 10
+		case "SwapTotal:":
+			m.Swap = n << 10
+		}
+	}
+	return m
+}
+
+// sharedRoot looks for the mount of / and its optional field shared:N
+// (proc_pid_mountinfo(5)).
+func (t tree) sharedRoot() Known {
+	known := Unknown
+	for _, m := range t.lines("proc/self/mountinfo") {
+		if len(m) < 7 || m[4] != "/" {
+			continue
+		}
+		known = No
+		for _, field := range m[6:] {
+			if field == "-" {
+				break
+			}
+			if strings.HasPrefix(field, "shared:") {
+				known = Yes
+			}
+		}
+	}
+	return known
+}

@@ -1,0 +1,188 @@
+package preflight
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// feature is a part of the kernel that may be a module.
+type feature struct {
+	module string
+	option string
+}
+
+// The kernel features that are looked for.
+var features = []feature{
+	{"overlay", "CONFIG_OVERLAY_FS"},
+	{"veth", "CONFIG_VETH"},
+	{"bridge", "CONFIG_BRIDGE"},
+	{"nf_tables", "CONFIG_NF_TABLES"},
+	{"nf_conntrack", "CONFIG_NF_CONNTRACK"},
+	{"nft_chain_nat", "CONFIG_NFT_NAT"},
+	{"nft_ct", "CONFIG_NFT_CT"},
+	{"nft_fib_inet", "CONFIG_NFT_FIB_INET"},
+	{"nft_masq", "CONFIG_NFT_MASQ"},
+	{"nft_nat", "CONFIG_NFT_NAT"},
+	{"nft_numgen", "CONFIG_NFT_NUMGEN"},
+	{"nft_reject_inet", "CONFIG_NFT_REJECT"},
+	{"sch_tbf", "CONFIG_NET_SCH_TBF"},
+}
+
+// Options of the kernel's configuration that matter beside the features'.
+var kernelOptions = []string{
+	"CONFIG_CGROUPS", "CONFIG_MEMCG", "CONFIG_CPUSETS", "CONFIG_CGROUP_PIDS", "CONFIG_CGROUP_SCHED",
+	"CONFIG_BLK_CGROUP", "CONFIG_PSI", "CONFIG_PSI_DEFAULT_DISABLED", "CONFIG_USER_NS", "CONFIG_SECCOMP_FILTER",
+	"CONFIG_NF_TABLES_INET", optionBridgeFamily,
+}
+
+func (t tree) kernel() Kernel {
+	k := Kernel{
+		Release:     t.word("proc/sys/kernel/osrelease"),
+		CommandLine: strings.Fields(t.word("proc/cmdline")),
+		Modules:     map[string]Known{},
+	}
+	k.Config = t.kernelConfig(k.Release)
+	files := t.moduleFiles(k.Release)
+	for _, f := range features {
+		k.Modules[f.module] = t.module(f, k.Config, files)
+	}
+	for _, row := range t.lines("proc/filesystems") {
+		if row[len(row)-1] == "overlay" {
+			k.Modules["overlay"] = Yes
+		}
+	}
+	k.Pressure = t.pressure()
+	k.Seccomp = t.seccomp()
+	k.UserNamespaces = t.userNamespaces()
+	return k
+}
+
+// kernelConfig reads the running kernel's configuration where it is kept.
+func (t tree) kernelConfig(release string) map[string]string {
+	if b, err := t.read("proc/config.gz"); err == nil {
+		if z, err := gzip.NewReader(bytes.NewReader(b)); err == nil {
+			if plain, err := io.ReadAll(io.LimitReader(z, maxRead)); err == nil {
+				return parseKernelConfig(plain)
+			}
+		}
+	}
+	if release == "" || release != path.Base(release) {
+		return nil
+	}
+	if b, err := t.read("boot/config-" + release); err == nil {
+		return parseKernelConfig(b)
+	}
+	return nil
+}
+
+// parseKernelConfig keeps the options in question; one that is not set is
+// "n".
+func parseKernelConfig(b []byte) map[string]string {
+	wanted := slices.Clone(kernelOptions)
+	for _, f := range features {
+		wanted = append(wanted, f.option)
+	}
+	out := map[string]string{}
+	for _, name := range wanted {
+		out[name] = "n"
+	}
+	for line := range bytes.Lines(b) {
+		name, value, ok := strings.Cut(strings.TrimSpace(string(line)), "=")
+		if _, known := out[name]; ok && known {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// moduleFiles lists the modules that are built in or installed, by name; nil
+// where no list can be read.
+func (t tree) moduleFiles(release string) map[string]bool {
+	if release == "" || release != path.Base(release) {
+		return nil
+	}
+	var out map[string]bool
+	for _, dir := range []string{"lib/modules/", "usr/lib/modules/"} {
+		for _, list := range []string{"modules.builtin", "modules.dep"} {
+			b, err := t.read(dir + release + "/" + list)
+			if err != nil {
+				continue
+			}
+			if out == nil {
+				out = map[string]bool{}
+			}
+			for line := range bytes.Lines(b) {
+				if name := moduleName(string(line)); name != "" {
+					out[name] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// moduleName is nf_tables for "kernel/net/netfilter/nf_tables.ko.xz: ...".
+func moduleName(line string) string {
+	file, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+	name, _, ok := strings.Cut(path.Base(file), ".ko")
+	if !ok {
+		return ""
+	}
+	return strings.ReplaceAll(name, "-", "_")
+}
+
+func (t tree) module(f feature, config map[string]string, files map[string]bool) Known {
+	switch {
+	case t.exists("sys/module/" + f.module), files[f.module], config[f.option] == "y":
+		return Yes
+	case config[f.option] == "n", files != nil:
+		return No
+	case config[f.option] == "m":
+		return No // to be loaded from files that are not there
+	}
+	return Unknown
+}
+
+// pressure is No where PSI is not in the kernel and where it is off, which
+// shows only when the file is read.
+func (t tree) pressure() Known {
+	_, err := t.read("proc/pressure/memory")
+	switch {
+	case err == nil:
+		return Yes
+	case errors.Is(err, os.ErrPermission) || !t.exists("proc/sys"):
+		return Unknown
+	}
+	return No
+}
+
+func (t tree) seccomp() Known {
+	if t.exists("proc/sys/kernel/seccomp/actions_avail") {
+		return Yes
+	}
+	if !t.exists("proc/sys/kernel") {
+		return Unknown
+	}
+	return No
+}
+
+func (t tree) userNamespaces() Known {
+	_, err := os.Lstat(t.path("proc/self/ns/user"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && t.exists("proc/self/ns"):
+		return No
+	case err != nil:
+		return Unknown
+	}
+	if t.flag("proc/sys/user/max_user_namespaces") == No {
+		return No
+	}
+	return Yes
+}

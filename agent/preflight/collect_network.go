@@ -1,0 +1,250 @@
+package preflight
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/net/cni"
+	"github.com/tinylet/tinylet/net/link"
+	"github.com/tinylet/tinylet/net/nft"
+)
+
+// ownConfig is the configuration that the agent writes (agent/network), under
+// ownNetwork.
+const (
+	ownConfig  = "10-tinylet.conflist"
+	ownNetwork = "tinylet"
+)
+
+// configSuffixes are those of the files that runtimes read (libcni's
+// ConfFiles).
+var configSuffixes = []string{".conf", ".conflist", ".json"}
+
+// network reads how the pods are to get their network.
+func (t tree) network(o *Options, info container.Info) Network {
+	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, Pods: o.PodNetworks}
+	var plugins []string
+	n.ConfigFolder, plugins = o.Network.Directories(info)
+	own, ours := t.ownConfig(n.ConfigFolder)
+	n.Ours = ours
+	if n.Pods == nil && ours { // the agent, too, goes on with the last ones
+		for _, r := range own.Ranges {
+			n.Pods = append(n.Pods, r.Subnet)
+		}
+	}
+	entries, err := os.ReadDir(t.path(n.ConfigFolder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.Err = err.Error()
+	}
+	for _, e := range entries { // ReadDir has sorted them
+		if slices.Contains(configSuffixes, filepath.Ext(e.Name())) && !(ours && e.Name() == ownConfig) {
+			n.Others = append(n.Others, e.Name())
+			if t.onlyLoopback(filepath.Join(n.ConfigFolder, e.Name())) {
+				n.Loopbacks = append(n.Loopbacks, e.Name())
+			}
+		}
+	}
+	n.Mode = decideMode(o.Network.Mode, len(n.Others) > len(n.Loopbacks))
+	n.Plugin = t.plugin(plugins, cni.Type)
+	if info.CallsLoopback {
+		n.Loopback = t.plugin(plugins, cni.LoopbackType)
+	}
+	return n
+}
+
+// decideMode is the mode that the agent takes, which leaves others' networks
+// alone.
+func decideMode(configured string, others bool) string {
+	switch {
+	case configured != "":
+		return configured
+	case others:
+		return config.NetworkCNI
+	}
+	return config.NetworkBridge
+}
+
+// maxLoopback bounds what is read of a configuration that may be of the plugin
+// loopback alone, as in the agent.
+const maxLoopback = 16 << 10
+
+// onlyLoopback says that a configuration has the plugin loopback alone: it is no
+// network of pods. The agent judges by the same.
+func (t tree) onlyLoopback(name string) bool {
+	info, err := os.Stat(t.path(name))
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxLoopback {
+		return false
+	}
+	data, err := t.read(name)
+	if err != nil {
+		return false
+	}
+	type plugin struct {
+		Type string `json:"type"`
+	}
+	var c struct {
+		plugin
+		Plugins []plugin `json:"plugins"`
+	}
+	if json.Unmarshal(data, &c) != nil {
+		return false
+	}
+	if filepath.Ext(name) != ".conflist" {
+		return c.Type == "loopback"
+	}
+	other := func(p plugin) bool { return p.Type != "loopback" }
+	return len(c.Plugins) > 0 && !slices.ContainsFunc(c.Plugins, other)
+}
+
+// ownConfig is tinylet's own configuration. What cannot be read is its own as
+// well, by its name: the agent writes it anew.
+func (t tree) ownConfig(folder string) (c cni.Config, ours bool) {
+	data, err := t.read(filepath.Join(folder, ownConfig))
+	if err != nil {
+		return cni.Config{}, false
+	}
+	if c, err = cni.ParseConflist(data); err != nil {
+		return cni.Config{}, !errors.Is(err, cni.ErrForeign)
+	}
+	return c, c.Name == ownNetwork
+}
+
+// plugin looks for a plugin in the runtime's directories: the first that is
+// there, or else where the agent would put it.
+func (t tree) plugin(folders []string, name string) Plugin {
+	var all []Plugin
+	for _, folder := range folders {
+		all = append(all, t.pluginIn(folder, name))
+	}
+	for _, fits := range []func(Plugin) bool{
+		func(p Plugin) bool { return p.State == PluginThere },
+		func(p Plugin) bool { return p.State != PluginMissing },
+		func(p Plugin) bool { return p.Writable },
+		func(Plugin) bool { return true },
+	} {
+		if i := slices.IndexFunc(all, fits); i >= 0 {
+			return all[i]
+		}
+	}
+	return Plugin{}
+}
+
+func (t tree) pluginIn(folder, name string) Plugin {
+	p := Plugin{Path: filepath.Join(folder, name)}
+	real := t.path(p.Path)
+	info, err := os.Lstat(real)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		p.Target, _ = os.Readlink(real) // it is one
+		if filepath.IsAbs(p.Target) {
+			real = t.path(p.Target)
+		}
+		info, err = os.Stat(real)
+	}
+	switch {
+	case err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0:
+		p.State = PluginThere
+	case err == nil:
+		p.State = PluginInert
+	case p.Target != "":
+		p.State = PluginBroken
+	}
+	place := Folder{Path: folder}
+	t.measure(&place)
+	p.Writable = place.Writable
+	return p
+}
+
+// hostNetwork asks the kernel of the calling thread's network namespace.
+func hostNetwork(bridge string) HostNetwork {
+	var n HostNetwork
+	var err error
+	if n.Used, err = hostUses(bridge); err != nil {
+		n.Err = err.Error()
+	}
+	n.Known = err == nil
+	if n.Dropping, err = droppingChains(bridge); err != nil {
+		n.RulesErr = err.Error()
+	}
+	n.RulesKnown = err == nil
+	n.BridgeFamily = bridgeFamily()
+	return n
+}
+
+// bridgeFamily asks whether what pods send can be judged on their bridge.
+func bridgeFamily() Known {
+	senders, err := nft.OpenSenders()
+	if err == nil {
+		defer senders.Close()
+		err = senders.Supported()
+	}
+	switch {
+	case err == nil:
+		return Yes
+	case errors.Is(err, nft.ErrNoBridgeFamily):
+		return No
+	}
+	return Unknown
+}
+
+func hostUses(bridge string) ([]UsedNetwork, error) {
+	h, err := link.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	return usedNetworks(h, bridge)
+}
+
+// usedNetworks are those of addresses, and behind them those of routes that are
+// not of an address.
+func usedNetworks(h *link.Handle, bridge string) ([]UsedNetwork, error) {
+	all, err := h.Links()
+	if err != nil {
+		return nil, err
+	}
+	links := map[int]link.Link{}
+	for _, l := range all {
+		links[l.Index] = l
+	}
+	addresses, err := h.Addresses(0)
+	if err != nil {
+		return nil, err
+	}
+	routes, err := h.Routes(link.RouteFilter{})
+	if err != nil {
+		return nil, err
+	}
+	uplinks := map[int]bool{}
+	for _, r := range routes {
+		uplinks[r.Link] = uplinks[r.Link] || r.Default()
+	}
+	var used []UsedNetwork
+	add := func(network netip.Prefix, index int, address bool) {
+		l := links[index]
+		u := UsedNetwork{Network: network.Masked(), Interface: l.Name, Bridge: l.Kind == "bridge" && !uplinks[index], Address: address}
+		same := func(v UsedNetwork) bool { return v.Network == u.Network && v.Interface == u.Interface }
+		if l.Name != "" && l.Name != bridge && !slices.ContainsFunc(used, same) {
+			used = append(used, u)
+		}
+	}
+	for _, a := range addresses {
+		if a.Global() {
+			add(a.Prefix, a.Index, true)
+		}
+	}
+	for _, r := range routes {
+		if !r.Default() && r.Type == unix.RTN_UNICAST && !r.Dst.Addr().IsLinkLocalUnicast() {
+			add(r.Dst, r.Link, false)
+		}
+	}
+	return used, nil
+}

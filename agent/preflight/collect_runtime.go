@@ -1,0 +1,112 @@
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/tinylet/tinylet/agent/container"
+)
+
+// runtimeTimeout is how long the runtime may take for all its answers.
+const runtimeTimeout = 5 * time.Second
+
+// askRuntime asks the runtime what it is and how it does. sandbox names the image
+// of sandboxes where the runtime does not.
+func askRuntime(ctx context.Context, endpoint string, sandbox func(name, version string) string) Runtime {
+	r := Runtime{Endpoint: endpoint}
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if !strings.HasPrefix(path, "/") {
+		r.Kind, r.Err = Broken, "not the address of a unix socket"
+		return r
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	if r.Kind, r.Err = knock(ctx, path); r.Kind != Answered {
+		return r
+	}
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.Kind, r.Err = Broken, err.Error()
+		return r
+	}
+	defer conn.Close()
+	err = r.ask(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+	if err == nil {
+		r.Sandbox.Name = cmp.Or(r.Info.SandboxImage, sandbox(r.Name, r.Version))
+		err = r.Sandbox.ask(ctx, runtimeapi.NewImageServiceClient(conn))
+	}
+	if err != nil {
+		r.Kind, r.Err = Broken, status.Convert(err).Message()
+		if status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil {
+			r.Kind = Silent
+		}
+	}
+	return r
+}
+
+// knock connects once, which tells the reasons apart that gRPC does not.
+func knock(ctx context.Context, path string) (RuntimeFailure, string) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+		return Answered, ""
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return NoSocket, err.Error()
+	case errors.Is(err, fs.ErrPermission):
+		return NotAllowed, err.Error()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return NobodyListens, err.Error()
+	case ctx.Err() != nil, errors.Is(err, syscall.EAGAIN): // its queue is full
+		return Silent, err.Error()
+	}
+	return Broken, err.Error()
+}
+
+func (r *Runtime) ask(ctx context.Context, c runtimeapi.RuntimeServiceClient) error {
+	v, err := c.Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil {
+		return err
+	}
+	r.Name, r.Version = v.GetRuntimeName(), v.GetRuntimeVersion()
+	s, err := c.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return err
+	}
+	r.Info, _ = container.ParseInfo(s.GetInfo()) // empty: the usual directories
+	for _, condition := range s.GetStatus().GetConditions() {
+		c := &Condition{True: condition.GetStatus(), Reason: condition.GetReason(), Message: condition.GetMessage()}
+		switch condition.GetType() {
+		case runtimeapi.RuntimeReady:
+			r.Ready = c
+		case runtimeapi.NetworkReady:
+			r.NetworkReady = c
+		}
+	}
+	config, err := c.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if status.Code(err) == codes.Unimplemented { // containerd before 2.0
+		r.CgroupDriver = r.Info.CgroupDriver
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if linux := config.GetLinux(); linux != nil {
+		r.CgroupDriver = strings.ToLower(linux.GetCgroupDriver().String())
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package preflight
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Where containerd reads its configuration unless it is told otherwise: the
+// file, and what a file of version 3 or later imports by default.
+const (
+	containerdConfig  = "etc/containerd/config.toml"
+	containerdImports = "etc/containerd/conf.d/*.toml"
+)
+
+// maxImports bounds how many imported files are read.
+const maxImports = 64
+
+// defaultSandboxes are containerd's own images of sandboxes, by the first
+// version that has each (DefaultSandboxImage in internal/cri/config).
+var defaultSandboxes = []struct {
+	major, minor int
+	image        string
+}{
+	{2, 3, "registry.k8s.io/pause:3.10.2"},
+	{2, 2, "registry.k8s.io/pause:3.10.1"},
+	{2, 0, "registry.k8s.io/pause:3.10"},
+	{1, 7, "registry.k8s.io/pause:3.8"},
+}
+
+// sandboxImage is the image of sandboxes that containerd's configuration names,
+// or else its version's own; "" where neither is known. containerd 2 does not
+// say it over CRI.
+func (t tree) sandboxImage(name, version string) string {
+	if name != "containerd" {
+		return ""
+	}
+	imports, _ := filepath.Glob(t.path(containerdImports)) // the pattern is sound
+	slices.Sort(imports)
+	if len(imports) > maxImports {
+		imports = imports[:maxImports]
+	}
+	image := ""
+	for _, file := range append([]string{t.path(containerdConfig)}, imports...) {
+		if set := sandboxSetting(tree("").lines(file)); set != "" {
+			image = set // an import wins over the file that names it
+		}
+	}
+	if image != "" {
+		return image
+	}
+	v, err := containerdVersion(version)
+	if err != nil {
+		return ""
+	}
+	for _, d := range defaultSandboxes {
+		if v[0] > d.major || v[0] == d.major && v[1] >= d.minor {
+			return d.image
+		}
+	}
+	return ""
+}
+
+// sandboxSetting finds the setting in the words of a file's lines: sandbox_image
+// until configuration version 2, sandbox among pinned_images since version 3. It
+// is no parser of TOML: it finds the setting where it has a line of its own, as
+// containerd and all its documents write it.
+func sandboxSetting(lines [][]string) (image string) {
+	for _, words := range lines {
+		key, value, found := strings.Cut(strings.Join(words, ""), "=")
+		if !found || key != "sandbox" && key != "sandbox_image" || len(value) < 2 {
+			continue
+		}
+		quote := value[:1]
+		if quote != `"` && quote != "'" {
+			continue
+		}
+		if text, _, closed := strings.Cut(value[1:], quote); closed {
+			image = text
+		}
+	}
+	return image
+}
+
+// ask asks the runtime for the image.
+func (s *SandboxImage) ask(ctx context.Context, c runtimeapi.ImageServiceClient) error {
+	if s.Name == "" {
+		return nil
+	}
+	r, err := c.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: s.Name}})
+	if err != nil {
+		return err
+	}
+	s.Present, s.Pinned = No, No
+	if image := r.GetImage(); image != nil {
+		s.Present = Yes
+		if image.GetPinned() {
+			s.Pinned = Yes
+		}
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Evaluate judges the facts, most basic matters first. It is pure.
+func Evaluate(f Facts) []Finding {
+	var out []Finding
+	for _, judge := range []func(*Facts) []Finding{
+		judgeCaller,
+		judgeKernel,
+		judgeCgroups,
+		judgeFeatures,
+		judgeSettings,
+		judgeMemory,
+		judgeEviction,
+		judgeFolders,
+		judgeVolumes,
+		judgeRuntime,
+		judgeReleases,
+		judgeNetwork,
+		judgeClock,
+		judgeName,
+		judgeJournal,
+		judgeConfig,
+	} {
+		out = append(out, judge(&f)...)
+	}
+	return out
+}
+
+func ok(id, format string, args ...any) Finding {
+	return Finding{ID: id, Level: OK, What: fmt.Sprintf(format, args...)}
+}
+
+func warn(id, what, remedy string) Finding {
+	return Finding{ID: id, Level: Warn, What: what, Remedy: remedy}
+}
+
+func fail(id, what, remedy string) Finding {
+	return Finding{ID: id, Level: Fail, What: what, Remedy: remedy}
+}
+
+func judgeCaller(f *Facts) []Finding {
+	if f.UID == 0 {
+		return nil
+	}
+	return []Finding{warn("caller",
+		fmt.Sprintf("this check runs as user %d, who cannot see everything; some findings below may be wrong", f.UID),
+		"run tinylet check as root")}
+}
+
+// rebuild is the remedy for a kernel without options.
+func rebuild(options ...string) string {
+	return "build the kernel with " + strings.Join(options, "=y, ") + "=y, or take one from a distribution"
+}
+
+// mib writes bytes as whole MiB.
+func mib(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes/mebibyte) }

@@ -1,0 +1,150 @@
+package preflight
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// release is a version of containerd, runc or crun.
+type release struct {
+	major, minor, patch int
+	build               build
+}
+
+// build says who made a release, as far as its version shows it.
+type build uint8
+
+const (
+	upstream build = iota
+	// preRelease comes before the release of its number.
+	preRelease
+	// packaged has the revision of a distribution, which may repair faults
+	// without raising the number.
+	packaged
+	// custom is a fork or a build of somebody's own.
+	custom
+)
+
+// The patterns are compiled when they are first used: what runs at the start of
+// the agent and of its CNI plugin does not need them.
+var (
+	releasePattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(.*)$`)
+	})
+	preReleasePattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[-~](alpha|beta|rc)[.\d]*$`)
+	})
+	// packagedPattern is Debian's repacked sources, then a revision: +ds1-2+b4,
+	// ~ds1-6+deb13u1, -0ubuntu1~24.04.1, -1.el9.
+	packagedPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([~+](ds|dfsg|git)[.\da-f]*)?-\d[-+~.\w]*$`)
+	})
+	// describedPattern is git describe's: commits after a release.
+	describedPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^-\d+-g[0-9a-f]{4,40}([-.+](m|dirty))?$`)
+	})
+)
+
+// parseRelease reports false where text does not begin with a version.
+func parseRelease(text string) (release, bool) {
+	m := releasePattern().FindStringSubmatch(strings.TrimSpace(text))
+	if m == nil {
+		return release{}, false
+	}
+	var r release
+	for i, number := range []*int{&r.major, &r.minor, &r.patch} {
+		*number, _ = strconv.Atoi(m[i+1]) // at most six digits, or none
+	}
+	switch rest := m[4]; {
+	case rest == "", describedPattern().MatchString(rest):
+		r.build = upstream
+	case preReleasePattern().MatchString(rest):
+		r.build = preRelease
+	case packagedPattern().MatchString(rest):
+		r.build = packaged
+	default:
+		r.build = custom
+	}
+	return r, true
+}
+
+// releaseNumber is a release without who made it.
+type releaseNumber struct{ major, minor, patch int }
+
+func (n releaseNumber) String() string {
+	return strconv.Itoa(n.major) + "." + strconv.Itoa(n.minor) + "." + strconv.Itoa(n.patch)
+}
+
+// before reports whether r is older than n.
+func (r release) before(n releaseNumber) bool {
+	switch {
+	case r.major != n.major:
+		return r.major < n.major
+	case r.minor != n.minor:
+		return r.minor < n.minor
+	case r.patch != n.patch:
+		return r.patch < n.patch
+	}
+	return r.build == preRelease
+}
+
+// hole is a known vulnerability of a runtime.
+type hole struct {
+	cve    string
+	effect string // completes "it lets …"
+	// repaired has the first good release of each branch, the oldest branch
+	// first. A branch that is not in it has no repair, or, after the last one,
+	// had it from its beginning.
+	repaired []releaseNumber
+	// restartMonitor says that only a running restart monitor has it.
+	restartMonitor bool
+}
+
+// As published until November 2026. A new hole is a line here.
+var (
+	containerdHoles = []hole{
+		{
+			cve: "CVE-2024-25621", effect: "users of the node read and change files of containerd",
+			repaired: []releaseNumber{{1, 7, 29}, {2, 0, 7}, {2, 1, 5}, {2, 2, 0}},
+		},
+		{
+			cve: "CVE-2026-53488", effect: "an image run a command as root on the node", restartMonitor: true,
+			repaired: []releaseNumber{{1, 7, 33}, {2, 0, 10}, {2, 1, 9}, {2, 2, 5}, {2, 3, 2}},
+		},
+		{
+			cve: "CVE-2026-53495", effect: "a probe's command take containerd's memory",
+			repaired: []releaseNumber{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}},
+		},
+	}
+	runcHoles = []hole{{
+		cve: "CVE-2025-31133", effect: "a container write to the node's files",
+		repaired: []releaseNumber{{1, 2, 8}, {1, 3, 3}, {1, 4, 0}},
+	}}
+	crunHoles = []hole{{
+		cve: "CVE-2026-30892", effect: "kubectl exec run a command as another user than asked for",
+		repaired: []releaseNumber{{1, 27, 0}},
+	}}
+)
+
+// in reports whether r has the hole, by its number alone.
+func (h *hole) in(r release) bool {
+	for _, good := range h.repaired {
+		if r.major == good.major && r.minor == good.minor {
+			return r.before(good)
+		}
+	}
+	return r.before(h.repaired[len(h.repaired)-1])
+}
+
+// repairFor is the release to change to: of r's branch, or else the first good
+// one of a later branch.
+func (h *hole) repairFor(r release) releaseNumber {
+	for _, good := range h.repaired {
+		if r.before(good) {
+			return good
+		}
+	}
+	return h.repaired[len(h.repaired)-1]
+}
