@@ -1,13 +1,10 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strings"
-
-	"github.com/tinylet/tinylet/agent/container"
 )
 
 // Network is how pods get their network.
@@ -78,20 +75,6 @@ const (
 
 func setNetworkDefaults(n *Network) {
 	fill(&n.Bridge, DefaultBridge)
-}
-
-// Directories returns where the runtime reads network configurations and where,
-// in this order, it looks for plugins: as configured, or else as info says, or
-// else the usual ones.
-func (n *Network) Directories(info container.Info) (configs string, plugins []string) {
-	configs = cmp.Or(n.ConfigFolder, info.ConfigDir, DefaultConfigFolder)
-	switch {
-	case n.PluginFolder != "":
-		return configs, []string{n.PluginFolder}
-	case len(info.PluginDirs) > 0:
-		return configs, info.PluginDirs
-	}
-	return configs, []string{DefaultPluginFolder}
 }
 
 // PodNetworks are the networks of the node's pods as far as they are

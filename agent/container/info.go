@@ -1,10 +1,13 @@
 package container
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
+
+	"github.com/tinylet/tinylet/agent/config"
 )
 
 // Info is what a runtime says of its own configuration in a verbose status, as
@@ -26,6 +29,20 @@ type Info struct {
 	// CgroupDriver is that of the default runtime handler, systemd or cgroupfs;
 	// "" where the runtime does not say.
 	CgroupDriver string
+}
+
+// NetworkDirectories returns where the runtime reads network configurations and
+// where, in this order, it looks for plugins: as n configures, or else as the
+// runtime says, or else the usual ones.
+func (i *Info) NetworkDirectories(n *config.Network) (configs string, plugins []string) {
+	configs = cmp.Or(n.ConfigFolder, i.ConfigDir, config.DefaultConfigFolder)
+	switch {
+	case n.PluginFolder != "":
+		return configs, []string{n.PluginFolder}
+	case len(i.PluginDirs) > 0:
+		return configs, i.PluginDirs
+	}
+	return configs, []string{config.DefaultPluginFolder}
 }
 
 // containerdConfig is what is read of the configuration of containerd's CRI

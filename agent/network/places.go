@@ -18,7 +18,7 @@ type places struct {
 }
 
 func placesOf(s config.Network, info container.Info) places {
-	configs, plugins := s.Directories(info)
+	configs, plugins := info.NetworkDirectories(&s)
 	return places{known: true, configDir: configs, pluginDirs: plugins, loopback: info.CallsLoopback}
 }
 

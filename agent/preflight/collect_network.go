@@ -33,7 +33,7 @@ var configSuffixes = []string{".conf", ".conflist", ".json"}
 func (t tree) network(o *Options, info container.Info) Network {
 	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, Pods: o.PodNetworks}
 	var plugins []string
-	n.ConfigFolder, plugins = o.Network.Directories(info)
+	n.ConfigFolder, plugins = info.NetworkDirectories(&o.Network)
 	own, ours := t.ownConfig(n.ConfigFolder)
 	n.Ours = ours
 	if n.Pods == nil && ours { // the agent, too, goes on with the last ones

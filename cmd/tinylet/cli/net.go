@@ -79,7 +79,7 @@ func (s *system) networkFolder(ctx context.Context) string {
 	if settings.ConfigFolder == "" && s.root == "/" {
 		info = runtimeInfo(ctx, endpoint)
 	}
-	configs, _ := settings.Directories(info)
+	configs, _ := info.NetworkDirectories(&settings)
 	return filepath.Join(s.root, configs)
 }
 
