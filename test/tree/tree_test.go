@@ -58,76 +58,75 @@ func goList(t *testing.T, args ...string) []listed {
 	}
 }
 
-// layers are the import layers, the lowest first: a package imports only
-// packages of lower layers. ARCHITECTURE.md draws them. A path ending in
-// /... stands for all below it, which may import their siblings.
-var layers = [][]string{
-	0: {"cgroups", "net/...", "board/...", "agent/health"},
-	1: {"agent/pod", "agent/config/version", "agent/node/tunables", "agent/config/document", "agent/store/journal", "agent/apiserver/strategicpatch", "agent/metrics/...", "agent/store/tpmkey", "agent/server/remotecommand", "agent/server/connlimit", "agent/store/secretfile"},
-	2: {"agent/container", "agent/pod/event", "agent/container/podlogs", "agent/source/objects", "agent/apiserver/apiclient", "agent/node/clock", "agent/resource/diskusage", "agent/resource/eviction/policy"},
-	3: {"agent/config", "agent/container/criconfig", "agent/podworker/handler", "agent/node/machine", "agent/apiserver/identity", "agent/server/authn/...", "agent/resource/cpumanager/policy", "agent/resource/resize/...", "agent/apiserver/listwatch/..."},
-	4: {
-		"agent/podworker/plan", "agent/podworker/podstatus", "agent/podworker/volume", "agent/container/image", "agent/container/pleg", "agent/source/...",
-		"agent/podworker/admission", "agent/server/local", "agent/podworker", "agent/podworker/probe", "agent/podworker/hook",
-		"agent/container/logrotate", "agent/container/reaper", "agent/resource/oom", "agent/resource/selfprotect", "agent/container/preload", "agent/resource/userns", "agent/node/nodestatus",
-		"agent/apiserver/statusmanager", "agent/source/offline", "agent/node/shutdown", "agent/apiserver/bootstrap", "agent/source/apiobjects", "agent/apiserver/eventsink",
-		"agent/health/sdnotify", "agent/server/stats", "agent/server/authz", "agent/server/streaming", "agent/server/statuspage", "agent/resource/cpumanager", "agent/network", "agent/network/routes", "agent/network/proxy",
-		"agent/container/cri", "agent/container/containerd", "agent/container/fake",
-	},
-	5: {"agent/podworker/podsync", "agent/preflight", "agent/resource/eviction", "agent/podworker/syncloop", "agent/node/registration", "agent/server/...", "agent/container/conformance"},
-	6: {"agent"},
-	7: {"cmd/..."},
+// order lists the directories of agent, each with the packages below it. A
+// package imports packages of its own directory and of those before it.
+// ARCHITECTURE.md describes them in this order.
+var order = []string{
+	"health",    // what a watchdog depends on, sd_notify
+	"store",     // journal, sealed keys, secret files
+	"metrics",   // counters, Prometheus text
+	"pod",       // a pod's identity, QoS, requests; events
+	"config",    // configuration, flags, eviction thresholds, version
+	"apiserver", // client, list and watch, certificates, bootstrap, pod status manager, events
+	"container", // CRI, containerd, configs, PLEG, images, logs
+	"source",    // where pods, ConfigMaps and Secrets come from, the offline copy
+	"node",      // machine, Node object, registration, shutdown, clock, kernel tunables
+	"resource",  // eviction, CPU manager, OOM, resize, disk usage, user namespaces
+	"podworker", // workers, sync, plan, admission, status, probes, hooks, volumes
+	"network",   // pod network, routes, Services
+	"server",    // kubelet API, streaming, statistics, local API, status page
+	"preflight", // tinylet check
 }
 
-func layerOf(path string) int {
-	for i, layer := range layers {
-		for _, pattern := range layer {
-			root, tree := strings.CutSuffix(pattern, "/...")
-			if path == pattern || (tree && (path == root || strings.HasPrefix(path, root+"/"))) {
-				return i
-			}
+// placeOf is the place of a package in the order: packages outside agent import
+// none of its packages, agent imports all, cmd/tinylet imports agent.
+func placeOf(path string) int {
+	top, rest, _ := strings.Cut(path, "/")
+	switch {
+	case slices.Contains([]string{"cgroups", "net", "board"}, top):
+		return 0
+	case path == "agent":
+		return len(order) + 1
+	case top == "agent":
+		directory, _, _ := strings.Cut(rest, "/")
+		if i := slices.Index(order, directory); i >= 0 {
+			return i + 1
 		}
+	case top == "cmd":
+		return len(order) + 2
 	}
 	return -1
 }
 
-// sibling says whether two packages stand under one pattern that ends in
-// /... and may therefore import each other.
-func sibling(a, b string) bool {
-	for _, layer := range layers {
-		for _, pattern := range layer {
-			if root, ok := strings.CutSuffix(pattern, "/..."); ok {
-				if strings.HasPrefix(a+"/", root+"/") && strings.HasPrefix(b+"/", root+"/") {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-func TestImportsGoStrictlyDown(t *testing.T) {
+func TestImportsFollowTheOrder(t *testing.T) {
+	seen := make(map[int]bool)
 	for _, p := range goList(t, "./agent/...", "./cmd/...", "./cgroups/...", "./board/...", "./net/...") {
 		path := strings.TrimPrefix(p.ImportPath, module)
-		from := layerOf(path)
+		from := placeOf(path)
 		if from < 0 {
-			t.Errorf("%s stands in no layer: add it to layers here and in ARCHITECTURE.md", path)
+			t.Errorf("%s is in no directory of the order: move it, or add its directory to order here and in ARCHITECTURE.md", path)
 			continue
 		}
+		seen[from] = true
 		for _, imported := range p.Imports {
 			target, ours := strings.CutPrefix(imported, module)
 			if !ours {
 				if from == 0 && (strings.HasPrefix(imported, "k8s.io/") || strings.HasPrefix(imported, "sigs.k8s.io/")) {
-					t.Errorf("%s imports %s: layer 0 knows no Kubernetes", path, imported)
+					t.Errorf("%s imports %s: it must not depend on Kubernetes", path, imported)
 				}
 				continue
 			}
-			if to := layerOf(target); to >= from && !sibling(path, target) {
-				t.Errorf("%s (layer %d) imports %s (layer %d): imports go strictly down", path, from, target, to)
+			if to := placeOf(target); to > from {
+				t.Errorf("%s imports %s, which comes after it in the order", path, target)
 			}
 			if strings.HasPrefix(target, "test/") || strings.HasSuffix(target, "/fake") && path != "agent/container/conformance" {
 				t.Errorf("%s imports %s: test code stays out of the product", path, target)
 			}
+		}
+	}
+	for i, directory := range order {
+		if !seen[i+1] {
+			t.Errorf("agent/%s is in the order and has no package", directory)
 		}
 	}
 }
@@ -175,7 +174,7 @@ func TestPatternsAreCompiledLate(t *testing.T) {
 	const lint = "agent/metrics/metricstest"
 	for _, p := range goList(t, "./...") {
 		short := strings.TrimPrefix(p.ImportPath, module)
-		if layerOf(short) < 0 || short == lint {
+		if placeOf(short) < 0 || short == lint {
 			continue
 		}
 		for _, name := range p.GoFiles {

@@ -24,36 +24,36 @@ var leaves = map[reflect.Type]bool{
 	reflect.TypeFor[metav1.LabelSelector](): true,
 }
 
-// honoured says in which packages, below agent, each field of a type is
-// acted on; "." is agent itself. Several are listed where each has its part;
+// honoured lists the packages below agent that act on each field of a type, by
+// the last element of their path; "." is agent itself. Several are listed where each has its part;
 // one of them must use the field.
 var honoured = map[reflect.Type]map[string]string{
 	reflect.TypeFor[v1.PodSpec](): {
 		"volumes": "volume", "initContainers": "plan", "containers": "plan", "ephemeralContainers": "plan",
 		"restartPolicy": "plan", "terminationGracePeriodSeconds": "pod", "activeDeadlineSeconds": "plan",
-		"dnsPolicy": "criconfig", "nodeSelector": "admit", "serviceAccountName": "object criconfig", "serviceAccount": "source/manifest",
-		"nodeName": "admit", "hostNetwork": "criconfig", "hostPID": "criconfig", "hostIPC": "criconfig",
+		"dnsPolicy": "criconfig", "nodeSelector": "admission", "serviceAccountName": "objects criconfig", "serviceAccount": "manifest",
+		"nodeName": "admission", "hostNetwork": "criconfig", "hostPID": "criconfig", "hostIPC": "criconfig",
 		"shareProcessNamespace": "criconfig", "securityContext": "criconfig", "imagePullSecrets": "image podsync",
-		"hostname": "criconfig", "subdomain": "criconfig", "affinity": "admit", "tolerations": "admit", "hostAliases": "criconfig",
-		"priority": "pod admit", "priorityClassName": "criconfig", "dnsConfig": "criconfig", "readinessGates": "status", "runtimeClassName": ". podsync",
-		"overhead": "pod criconfig", "setHostnameAsFQDN": "criconfig", "os": "admit", "hostUsers": "userns criconfig",
+		"hostname": "criconfig", "subdomain": "criconfig", "affinity": "admission", "tolerations": "admission", "hostAliases": "criconfig",
+		"priority": "pod admission", "priorityClassName": "criconfig", "dnsConfig": "criconfig", "readinessGates": "podstatus", "runtimeClassName": ". podsync",
+		"overhead": "pod criconfig", "setHostnameAsFQDN": "criconfig", "os": "admission", "hostUsers": "userns criconfig",
 		"resources": "pod criconfig", "hostnameOverride": "criconfig", "enableServiceLinks": "criconfig",
 	},
-	reflect.TypeFor[v1.PodOS]():                   {"name": "admit"},
-	reflect.TypeFor[v1.PodReadinessGate]():        {"conditionType": "status"},
+	reflect.TypeFor[v1.PodOS]():                   {"name": "admission"},
+	reflect.TypeFor[v1.PodReadinessGate]():        {"conditionType": "podstatus"},
 	reflect.TypeFor[v1.LocalObjectReference]():    {"name": "volume criconfig podsync"},
 	reflect.TypeFor[v1.HostAlias]():               {"ip": "criconfig", "hostnames": "criconfig"},
 	reflect.TypeFor[v1.PodDNSConfig]():            {"nameservers": "criconfig", "searches": "criconfig", "options": "criconfig"},
 	reflect.TypeFor[v1.PodDNSConfigOption]():      {"name": "criconfig", "value": "criconfig"},
-	reflect.TypeFor[v1.Affinity]():                {"nodeAffinity": "admit"},
-	reflect.TypeFor[v1.NodeAffinity]():            {"requiredDuringSchedulingIgnoredDuringExecution": "admit"},
-	reflect.TypeFor[v1.NodeSelector]():            {"nodeSelectorTerms": "admit"},
-	reflect.TypeFor[v1.NodeSelectorTerm]():        {"matchExpressions": "admit", "matchFields": "admit"},
-	reflect.TypeFor[v1.NodeSelectorRequirement](): {"key": "admit", "operator": "admit", "values": "admit"},
-	reflect.TypeFor[v1.Toleration]():              {"key": "admit", "operator": "admit", "value": "admit", "effect": "admit"},
+	reflect.TypeFor[v1.Affinity]():                {"nodeAffinity": "admission"},
+	reflect.TypeFor[v1.NodeAffinity]():            {"requiredDuringSchedulingIgnoredDuringExecution": "admission"},
+	reflect.TypeFor[v1.NodeSelector]():            {"nodeSelectorTerms": "admission"},
+	reflect.TypeFor[v1.NodeSelectorTerm]():        {"matchExpressions": "admission", "matchFields": "admission"},
+	reflect.TypeFor[v1.NodeSelectorRequirement](): {"key": "admission", "operator": "admission", "values": "admission"},
+	reflect.TypeFor[v1.Toleration]():              {"key": "admission", "operator": "admission", "value": "admission", "effect": "admission"},
 	reflect.TypeFor[v1.PodSecurityContext](): {
 		"seLinuxOptions": "criconfig", "runAsUser": "criconfig", "runAsGroup": "criconfig", "runAsNonRoot": "criconfig podsync",
-		"supplementalGroups": "criconfig", "supplementalGroupsPolicy": "criconfig", "fsGroup": "volume", "sysctls": "criconfig admit",
+		"supplementalGroups": "criconfig", "supplementalGroupsPolicy": "criconfig", "fsGroup": "volume", "sysctls": "criconfig admission",
 		"fsGroupChangePolicy": "volume", "seccompProfile": "criconfig", "appArmorProfile": "criconfig",
 	},
 	reflect.TypeFor[v1.Sysctl]():               {"name": "criconfig", "value": "criconfig"},
@@ -65,12 +65,12 @@ var honoured = map[reflect.Type]map[string]string{
 		"name": "criconfig", "image": "image podsync", "command": "criconfig", "args": "criconfig", "workingDir": "criconfig",
 		"ports": "criconfig", "envFrom": "criconfig", "env": "criconfig", "resources": "criconfig", "restartPolicy": "plan pod",
 		"restartPolicyRules": "plan pod", "volumeMounts": "criconfig", "livenessProbe": "probe", "readinessProbe": "probe", "startupProbe": "probe",
-		"lifecycle": "lifecycle", "terminationMessagePath": "criconfig", "terminationMessagePolicy": "criconfig status",
+		"lifecycle": "hook", "terminationMessagePath": "criconfig", "terminationMessagePolicy": "criconfig podstatus",
 		"imagePullPolicy": "image podsync", "securityContext": "criconfig", "stdin": "criconfig", "stdinOnce": "criconfig", "tty": "criconfig",
 	},
 	reflect.TypeFor[v1.EphemeralContainer](): {"targetContainerName": "criconfig podsync"},
 	reflect.TypeFor[v1.ContainerPort](): {
-		"name": "action probe lifecycle", "hostPort": "criconfig", "containerPort": "criconfig", "protocol": "criconfig", "hostIP": "criconfig"},
+		"name": "handler probe hook", "hostPort": "criconfig", "containerPort": "criconfig", "protocol": "criconfig", "hostIP": "criconfig"},
 	reflect.TypeFor[v1.EnvFromSource]():        {"prefix": "criconfig", "configMapRef": "criconfig podsync", "secretRef": "criconfig podsync"},
 	reflect.TypeFor[v1.ConfigMapEnvSource]():   {"optional": "criconfig podsync"},
 	reflect.TypeFor[v1.SecretEnvSource]():      {"optional": "criconfig podsync"},
@@ -88,15 +88,15 @@ var honoured = map[reflect.Type]map[string]string{
 	reflect.TypeFor[v1.Probe](): {
 		"initialDelaySeconds": "probe", "timeoutSeconds": "probe", "periodSeconds": "probe",
 		"successThreshold": "probe", "failureThreshold": "probe", "terminationGracePeriodSeconds": "probe podsync plan"},
-	reflect.TypeFor[v1.ProbeHandler]():     {"exec": "action", "httpGet": "action", "tcpSocket": "action", "grpc": "action"},
-	reflect.TypeFor[v1.Lifecycle]():        {"postStart": "lifecycle podsync", "preStop": "lifecycle podsync criconfig", "stopSignal": "criconfig"},
-	reflect.TypeFor[v1.LifecycleHandler](): {"exec": "action lifecycle", "httpGet": "action lifecycle", "sleep": "action lifecycle"},
-	reflect.TypeFor[v1.ExecAction]():       {"command": "action"},
-	reflect.TypeFor[v1.HTTPGetAction]():    {"path": "action", "port": "action", "host": "action", "scheme": "action", "httpHeaders": "action"},
-	reflect.TypeFor[v1.HTTPHeader]():       {"name": "action", "value": "action"},
-	reflect.TypeFor[v1.TCPSocketAction]():  {"port": "action", "host": "action"},
-	reflect.TypeFor[v1.GRPCAction]():       {"port": "action", "service": "action"},
-	reflect.TypeFor[v1.SleepAction]():      {"seconds": "action lifecycle"},
+	reflect.TypeFor[v1.ProbeHandler]():     {"exec": "handler", "httpGet": "handler", "tcpSocket": "handler", "grpc": "handler"},
+	reflect.TypeFor[v1.Lifecycle]():        {"postStart": "hook podsync", "preStop": "hook podsync criconfig", "stopSignal": "criconfig"},
+	reflect.TypeFor[v1.LifecycleHandler](): {"exec": "handler hook", "httpGet": "handler hook", "sleep": "handler hook"},
+	reflect.TypeFor[v1.ExecAction]():       {"command": "handler"},
+	reflect.TypeFor[v1.HTTPGetAction]():    {"path": "handler", "port": "handler", "host": "handler", "scheme": "handler", "httpHeaders": "handler"},
+	reflect.TypeFor[v1.HTTPHeader]():       {"name": "handler", "value": "handler"},
+	reflect.TypeFor[v1.TCPSocketAction]():  {"port": "handler", "host": "handler"},
+	reflect.TypeFor[v1.GRPCAction]():       {"port": "handler", "service": "handler"},
+	reflect.TypeFor[v1.SleepAction]():      {"seconds": "handler hook"},
 	reflect.TypeFor[v1.SecurityContext](): {
 		"capabilities": "criconfig", "privileged": "criconfig", "seLinuxOptions": "criconfig", "runAsUser": "criconfig", "runAsGroup": "criconfig",
 		"runAsNonRoot": "criconfig podsync", "readOnlyRootFilesystem": "criconfig", "allowPrivilegeEscalation": "criconfig", "procMount": "criconfig",
@@ -327,12 +327,33 @@ func element(typ reflect.Type) reflect.Type {
 	return typ
 }
 
-// used says whether the code of one of the packages selects a field.
+// packageDir is the directory of the one package below agent of that name.
+func packageDir(t *testing.T, name string) string {
+	t.Helper()
+	const root = "../.."
+	if name == "." {
+		return root
+	}
+	var dirs []string
+	for _, above := range []string{"", "*", "*/*"} {
+		found, err := filepath.Glob(filepath.Join(root, above, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, found...)
+	}
+	if len(dirs) != 1 {
+		t.Fatalf("package %s: found %q, want one directory", name, dirs)
+	}
+	return dirs[0]
+}
+
+// used reports whether the code of one of the packages selects a field.
 func used(t *testing.T, packages, goName string) bool {
 	t.Helper()
 	selector := regexp.MustCompile(`\.` + goName + `\b`)
 	for name := range strings.FieldsSeq(packages) {
-		files, err := filepath.Glob(filepath.Join("..", name, "*.go"))
+		files, err := filepath.Glob(filepath.Join(packageDir(t, name), "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
