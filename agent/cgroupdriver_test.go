@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -86,7 +86,7 @@ func TestRunningContainersHaveTheirCgroups(t *testing.T) {
 func TestNoSystemdIsAProblem(t *testing.T) {
 	n := &nodeInputs{
 		facts: told(t), shuttingDown: func() bool { return false }, problem: func() string { return "" },
-		under: func() policy.Conditions { return policy.Conditions{} },
+		under: func() evictionapi.Conditions { return evictionapi.Conditions{} },
 	}
 	n.cfg = n.facts.cfg
 	for _, row := range []struct {

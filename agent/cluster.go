@@ -16,13 +16,13 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/node/clock"
 	"github.com/tinylet/tinylet/agent/node/registration"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/source"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
@@ -109,7 +109,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	c.inputs = newNodeInputs(cfg, rt, node)
 	c.inputs.healthy, c.inputs.heard = p.pleg.Healthy, p.pleg.Heard
 	c.inputs.shuttingDown = func() bool { return p.shutdown.InProgress() }
-	c.inputs.under = func() policy.Conditions { return p.evictions.under() }
+	c.inputs.under = func() evictionapi.Conditions { return p.evictions.under() }
 	c.inputs.problem, c.inputs.moved = c.identity.Problem, func() { p.moved(c) }
 	c.registrar = registration.New(registration.Config{
 		API: api, NodeName: cfg.NodeName, Register: cfg.Kubelet.RegisterNode == nil || *cfg.Kubelet.RegisterNode,

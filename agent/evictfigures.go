@@ -7,6 +7,7 @@ import (
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -19,13 +20,13 @@ import (
 
 // observer answers what the thresholds are of, by a few small files and a
 // statfs for each file system; nothing is walked. It is for one goroutine.
-func (e *evictions) observer(l *layout) func(context.Context) policy.Observations {
+func (e *evictions) observer(l *layout) func(context.Context) evictionapi.Observations {
 	var reader *cgroups.Reader
 	if e.view.tree != nil {
 		reader = e.view.tree.NewReader()
 	}
 	warned := false
-	return func(context.Context) (o policy.Observations) {
+	return func(context.Context) (o evictionapi.Observations) {
 		now := time.Now()
 		pods, told := e.allPods()
 		e.signs.watch(pods, e.thresholds)
@@ -37,7 +38,7 @@ func (e *evictions) observer(l *layout) func(context.Context) policy.Observation
 			}
 		}
 		if load.MaxTasks > 0 && load.Tasks > 0 {
-			o[policy.PIDAvailable] = observed(load.MaxTasks-load.Tasks, load.MaxTasks, now)
+			o[evictionapi.PIDAvailable] = observed(load.MaxTasks-load.Tasks, load.MaxTasks, now)
 		}
 		if diskErr := e.observeDisks(&o, l, now); err == nil {
 			err = diskErr
@@ -50,8 +51,8 @@ func (e *evictions) observer(l *layout) func(context.Context) policy.Observation
 	}
 }
 
-func observed(available, capacity int64, now time.Time) policy.Observation {
-	return policy.Observation{Available: max(available, 0), Capacity: capacity, Time: now, Known: true}
+func observed(available, capacity int64, now time.Time) evictionapi.Observation {
+	return evictionapi.Observation{Available: max(available, 0), Capacity: capacity, Time: now, Known: true}
 }
 
 // observeMemory takes what the Summary has, the memory without the working set
@@ -60,7 +61,7 @@ func observed(available, capacity int64, now time.Time) policy.Observation {
 // the Summary alone it would never be met. So where the kernel's own estimate
 // is lower, that counts, without the pages of agent and runtime that it holds
 // for available although their group protects them.
-func (e *evictions) observeMemory(o *policy.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) {
+func (e *evictions) observeMemory(o *evictionapi.Observations, reader *cgroups.Reader, load *machine.Load, now time.Time) {
 	var f cgroups.Figures
 	if reader.Read("/", cgroups.PartMemory, &f) != nil {
 		return
@@ -73,7 +74,7 @@ func (e *evictions) observeMemory(o *policy.Observations, reader *cgroups.Reader
 	if load.AvailableKnown {
 		available = min(available, load.Available-min(e.kept(reader), load.Available))
 	}
-	o[policy.MemoryAvailable] = observed(number(available), number(load.Memory), now)
+	o[evictionapi.MemoryAvailable] = observed(number(available), number(load.Memory), now)
 }
 
 // kept are the pages of files, in bytes, that the kernel does not take back
@@ -97,7 +98,7 @@ func (e *evictions) kept(reader *cgroups.Reader) uint64 {
 }
 
 // observePods takes what pods may have together, where that is limited.
-func observePods(o *policy.Observations, reader *cgroups.Reader, pods string, now time.Time) {
+func observePods(o *evictionapi.Observations, reader *cgroups.Reader, pods string, now time.Time) {
 	var f cgroups.Figures
 	if reader.Read(pods, cgroups.PartMemory|cgroups.PartMemoryMax, &f) != nil {
 		return // there are none yet
@@ -106,12 +107,12 @@ func observePods(o *policy.Observations, reader *cgroups.Reader, pods string, no
 	if !used.Known || !limit.Known || limit.Value == cgroups.NoLimit {
 		return
 	}
-	o[policy.AllocatableMemoryAvailable] = observed(number(limit.Value-min(used.Value, limit.Value)), number(limit.Value), now)
+	o[evictionapi.AllocatableMemoryAvailable] = observed(number(limit.Value-min(used.Value, limit.Value)), number(limit.Value), now)
 }
 
 // observeDisks measures each file system once. One that cannot be measured
 // hides no other.
-func (e *evictions) observeDisks(o *policy.Observations, l *layout, now time.Time) error {
+func (e *evictions) observeDisks(o *evictionapi.Observations, l *layout, now time.Time) error {
 	type measured struct {
 		diskusage.Space
 		err error
@@ -129,11 +130,11 @@ func (e *evictions) observeDisks(o *policy.Observations, l *layout, now time.Tim
 	var failed error
 	for _, of := range [...]struct {
 		*measured
-		bytes, inodes policy.Signal
+		bytes, inodes evictionapi.Signal
 	}{
-		{&nodeFs, policy.NodeFsAvailable, policy.NodeFsInodesFree},
-		{&imageFs, policy.ImageFsAvailable, policy.ImageFsInodesFree},
-		{&containerFs, policy.ContainerFsAvailable, policy.ContainerFsInodesFree},
+		{&nodeFs, evictionapi.NodeFsAvailable, evictionapi.NodeFsInodesFree},
+		{&imageFs, evictionapi.ImageFsAvailable, evictionapi.ImageFsInodesFree},
+		{&containerFs, evictionapi.ContainerFsAvailable, evictionapi.ContainerFsInodesFree},
 	} {
 		if of.err != nil {
 			failed = of.err
@@ -149,7 +150,7 @@ func (e *evictions) observeDisks(o *policy.Observations, l *layout, now time.Tim
 
 // pods are those that may go, with what the rank for a signal goes by. Where
 // there are none, nothing is measured.
-func (e *evictions) pods(ctx context.Context, s policy.Signal) []policy.Pod {
+func (e *evictions) pods(ctx context.Context, s evictionapi.Signal) []policy.Pod {
 	n, ok := e.view.node.peek()
 	if !ok {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/node/machine"
@@ -30,7 +31,7 @@ type evictions struct {
 	*parts
 	view       *view
 	images     container.Images
-	thresholds []policy.Threshold
+	thresholds []evictionapi.Threshold
 	config     *config.Config
 	log        *slog.Logger
 
@@ -104,7 +105,7 @@ func (e *evictions) run(ctx context.Context) error {
 		DryRun:  e.dryRun,
 		Keep:    e.keep,
 		Changed: e.changed,
-		Met: func(s policy.Signal) {
+		Met: func(s evictionapi.Signal) {
 			e.events.Warning(pod.Ref{}, policy.ReasonThresholdMet, policy.MessageThresholdMet+string(s.Resource()))
 		},
 		Log: e.log,
@@ -120,7 +121,7 @@ func (e *evictions) run(ctx context.Context) error {
 
 // tellBeyond warns of thresholds that are met whatever pods do. Those of memory
 // the configuration warns of, since the machine's memory is known to it.
-func (e *evictions) tellBeyond(o policy.Observations) {
+func (e *evictions) tellBeyond(o evictionapi.Observations) {
 	for i := range e.thresholds {
 		t, seen := &e.thresholds[i], &o[e.thresholds[i].Signal]
 		least := t.Value.Of(seen.Capacity)
@@ -149,11 +150,11 @@ func (e *evictions) look() {
 func (p *parts) looked() { p.evictions.look() }
 
 // under are the pressures that the node is under.
-func (e *evictions) under() policy.Conditions {
+func (e *evictions) under() evictionapi.Conditions {
 	if loop := e.loop.Load(); loop != nil {
 		return loop.Under()
 	}
-	return policy.Conditions{}
+	return evictionapi.Conditions{}
 }
 
 // arrived is told of each pod that is wanted.
@@ -164,7 +165,7 @@ func (e *evictions) arrived(p *v1.Pod) {
 }
 
 // changed tells of other conditions than before.
-func (e *evictions) changed(under policy.Conditions) {
+func (e *evictions) changed(under evictionapi.Conditions) {
 	e.log.Warn("the node's conditions have changed", "under", under.String())
 	if e.cluster != nil {
 		e.cluster.registrar.Look()

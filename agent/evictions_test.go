@@ -21,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/node/machine"
@@ -99,7 +100,7 @@ func scarcity(t *testing.T, test func(t *testing.T, s *scarce)) {
 	h.uses("/", 0, 10<<20)
 	bubble(t, func(t *testing.T, l *lab) {
 		s := &scarce{lab: l, cgroups: h, tree: tree, use: map[string]int64{}}
-		l.cfg.Kubelet.EvictionHard = policy.DefaultHard(boardMemory << 20)
+		l.cfg.Kubelet.EvictionHard = evictionapi.DefaultHard(boardMemory << 20)
 		l.prepare = func(p *parts) {
 			p.evictions.load, p.evictions.space, p.evictions.view.tree = s.load, s.space, tree
 			p.evictions.signs.machine = func(told func()) error { s.sign = told; return s.refuse }
@@ -190,7 +191,7 @@ func TestEvictionByMemory(t *testing.T) {
 		s.run(kept, leaker, hog)
 		s.uses(map[string]int64{kept.Name: 100, leaker.Name: 60, hog.Name: 30})
 		s.settle(time.Minute)
-		if got := s.alive(); len(got) != 3 || s.agent.evictions.under() != (policy.Conditions{}) {
+		if got := s.alive(); len(got) != 3 || s.agent.evictions.under() != (evictionapi.Conditions{}) {
 			t.Fatalf("with enough memory: %v run", got)
 		}
 		s.uses(map[string]int64{leaker.Name: 75, hog.Name: 70})
@@ -452,7 +453,7 @@ func TestEvictionByTasks(t *testing.T) {
 		if got := s.alive(); !slices.Equal(got, []string{hog.Name, kept.Name}) {
 			t.Errorf("%v run", got)
 		}
-		if got := s.agent.evictions.under(); got != (policy.Conditions{PID: true}) {
+		if got := s.agent.evictions.under(); got != (evictionapi.Conditions{PID: true}) {
 			t.Errorf("under %v", got)
 		}
 		if st := s.status(leaker.UID); !strings.Contains(st.Message, "The node was low on resource: pids. Threshold quantity: 100, available: 99. ") {
@@ -770,11 +771,11 @@ func TestEvictedStaticPodGivesItsDiskBack(t *testing.T) {
 func TestOneDiskIsNotKnown(t *testing.T) {
 	for _, tc := range []struct {
 		lost  string
-		known []policy.Signal
+		known []evictionapi.Signal
 	}{
-		{"/node", []policy.Signal{policy.ImageFsAvailable, policy.ContainerFsAvailable}},
-		{"/images", []policy.Signal{policy.NodeFsAvailable, policy.ContainerFsAvailable}},
-		{"/layers", []policy.Signal{policy.NodeFsAvailable, policy.ImageFsAvailable}},
+		{"/node", []evictionapi.Signal{evictionapi.ImageFsAvailable, evictionapi.ContainerFsAvailable}},
+		{"/images", []evictionapi.Signal{evictionapi.NodeFsAvailable, evictionapi.ContainerFsAvailable}},
+		{"/layers", []evictionapi.Signal{evictionapi.NodeFsAvailable, evictionapi.ImageFsAvailable}},
 	} {
 		lost := errors.New("it is not there")
 		e := &evictions{config: &config.Config{Paths: config.Paths{Root: "/node"}}, space: func(path string) (diskusage.Space, error) {
@@ -783,14 +784,14 @@ func TestOneDiskIsNotKnown(t *testing.T) {
 			}
 			return diskusage.Space{Available: 1, Capacity: 2}, nil
 		}}
-		var o policy.Observations
+		var o evictionapi.Observations
 		if err := e.observeDisks(&o, &layout{kind: policy.SplitFs, images: "/images", containers: "/layers"}, time.Now()); !errors.Is(err, lost) {
 			t.Errorf("%s: %v", tc.lost, err)
 		}
-		var known []policy.Signal
+		var known []evictionapi.Signal
 		for s, seen := range o {
 			if seen.Known {
-				known = append(known, policy.Signal(s))
+				known = append(known, evictionapi.Signal(s))
 			}
 		}
 		if !slices.Equal(known, tc.known) {
@@ -811,7 +812,7 @@ func TestSignsThatComeLater(t *testing.T) {
 		tasks:   func(string, func(error)) (func(), error) { return func() {}, ask("tasks") },
 		look:    func() {}, log: slog.New(slog.DiscardHandler),
 	}
-	thresholds := []policy.Threshold{{Signal: policy.MemoryAvailable}, {Signal: policy.PIDAvailable}}
+	thresholds := []evictionapi.Threshold{{Signal: evictionapi.MemoryAvailable}, {Signal: evictionapi.PIDAvailable}}
 	s.watch("kubepods", thresholds)
 	clear(fails)
 	for range 3 {
@@ -916,20 +917,20 @@ func TestWithoutPressure(t *testing.T) {
 func TestPressuresInTheNode(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lab) {
 		l.start()
-		under := policy.Conditions{}
+		under := evictionapi.Conditions{}
 		n := &nodeInputs{
 			cfg: l.cfg, facts: l.agent.view().node, healthy: func(time.Time) error { return nil },
 			problem: func() string { return "" }, shuttingDown: func() bool { return false },
-			under: func() policy.Conditions { return under },
+			under: func() evictionapi.Conditions { return under },
 		}
 		var had *v1.NodeStatus
 		for _, want := range []struct {
-			under policy.Conditions
+			under evictionapi.Conditions
 			said  string
 		}{
-			{policy.Conditions{}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
-			{policy.Conditions{Memory: true, PID: true}, "MemoryPressure=True KubeletHasInsufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=True KubeletHasInsufficientPID"},
-			{policy.Conditions{Disk: true}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=True KubeletHasDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+			{evictionapi.Conditions{}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
+			{evictionapi.Conditions{Memory: true, PID: true}, "MemoryPressure=True KubeletHasInsufficientMemory, DiskPressure=False KubeletHasNoDiskPressure, PIDPressure=True KubeletHasInsufficientPID"},
+			{evictionapi.Conditions{Disk: true}, "MemoryPressure=False KubeletHasSufficientMemory, DiskPressure=True KubeletHasDiskPressure, PIDPressure=False KubeletHasSufficientPID"},
 		} {
 			under = want.under
 			status, _ := nodestatus.Status(had, n.get(t.Context())) // no addresses: the machine may have none
@@ -972,7 +973,7 @@ func BenchmarkEvictionLook(b *testing.B) {
 	look := e.observer(&layout{})
 	b.ReportAllocs()
 	for b.Loop() {
-		if o := look(b.Context()); !o[policy.MemoryAvailable].Known || !o[policy.NodeFsAvailable].Known {
+		if o := look(b.Context()); !o[evictionapi.MemoryAvailable].Known || !o[evictionapi.NodeFsAvailable].Known {
 			b.Fatalf("%+v", o)
 		}
 	}
@@ -1118,7 +1119,7 @@ func TestQuietNodeHasNoTimer(t *testing.T) {
 	}()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, dir)
-		l.cfg.Kubelet.EvictionHard = policy.DefaultHard(boardMemory << 20)
+		l.cfg.Kubelet.EvictionHard = evictionapi.DefaultHard(boardMemory << 20)
 		s := &scarce{lab: l, cgroups: h, tree: tree, use: map[string]int64{}}
 		agent, err := assemble(l.cfg, l.runtime, nil, nil, nil, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -1138,7 +1139,7 @@ func TestQuietNodeHasNoTimer(t *testing.T) {
 			go agent.supervisor.run(l.t.Context(), &t)
 		}
 		synctest.Wait()
-		if e.loop.Load() == nil || e.under() != (policy.Conditions{}) {
+		if e.loop.Load() == nil || e.under() != (evictionapi.Conditions{}) {
 			t.Errorf("the loop has not begun, or is under %v", e.under())
 		}
 		<-again

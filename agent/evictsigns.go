@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -80,7 +80,7 @@ func (s *signs) hear(p *cgroups.Poller, tree *cgroups.Tree) {
 // there is one, for what the thresholds are of. One that took its place is
 // watched in its place: the kernel does not tell that a group is gone, and
 // systemd takes away the slice that no pod is in.
-func (s *signs) watch(pods string, thresholds []policy.Threshold) {
+func (s *signs) watch(pods string, thresholds []evictionapi.Threshold) {
 	if s.machine == nil {
 		return
 	}
@@ -184,12 +184,12 @@ func (s *signs) close() {
 }
 
 // concerns says what the thresholds are of that the kernel tells of.
-func concerns(thresholds []policy.Threshold) (memory, tasks bool) {
+func concerns(thresholds []evictionapi.Threshold) (memory, tasks bool) {
 	for i := range thresholds {
 		switch thresholds[i].Signal {
-		case policy.MemoryAvailable, policy.AllocatableMemoryAvailable:
+		case evictionapi.MemoryAvailable, evictionapi.AllocatableMemoryAvailable:
 			memory = true
-		case policy.PIDAvailable:
+		case evictionapi.PIDAvailable:
 			tasks = true
 		default:
 		}

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -32,7 +32,7 @@ func TestSignsOfAGroupThatWasMadeAnew(t *testing.T) {
 		open, watched = open+1, watched+1
 		return func() { open-- }, nil
 	}
-	thresholds := []policy.Threshold{{Signal: policy.MemoryAvailable}}
+	thresholds := []evictionapi.Threshold{{Signal: evictionapi.MemoryAvailable}}
 	for _, step := range []struct {
 		group      uint64
 		open, made int
@@ -49,14 +49,14 @@ func TestSignsOfAGroupThatWasMadeAnew(t *testing.T) {
 // are of.
 func TestOneTriggerOfPressure(t *testing.T) {
 	for _, tc := range []struct {
-		signal        policy.Signal
+		signal        evictionapi.Signal
 		wantsKilled   bool
 		looks, killed int
 	}{
-		{policy.MemoryAvailable, true, 1, 1},
-		{policy.MemoryAvailable, false, 1, 0},
-		{policy.PIDAvailable, true, 0, 1},
-		{policy.PIDAvailable, false, 0, 0},
+		{evictionapi.MemoryAvailable, true, 1, 1},
+		{evictionapi.MemoryAvailable, false, 1, 0},
+		{evictionapi.PIDAvailable, true, 0, 1},
+		{evictionapi.PIDAvailable, false, 0, 0},
 	} {
 		looks, killed, armed := 0, 0, 0
 		var told func()
@@ -69,7 +69,7 @@ func TestOneTriggerOfPressure(t *testing.T) {
 			s.killed = func() { killed++ }
 		}
 		for range 3 {
-			s.watch("", []policy.Threshold{{Signal: tc.signal}})
+			s.watch("", []evictionapi.Threshold{{Signal: tc.signal}})
 		}
 		if wanted := tc.looks + tc.killed; armed > 1 || (armed == 1) != (wanted > 0) {
 			t.Errorf("%+v: armed %d times", tc, armed)

@@ -12,10 +12,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 // Periods of asking the runtime how it is. The one for a runtime that is not
@@ -45,7 +45,7 @@ type nodeInputs struct {
 	moved   func() // the node's addresses have changed
 	problem func() string
 	// under is which pressures the node is under.
-	under func() policy.Conditions
+	under func() evictionapi.Conditions
 	// shuttingDown says that the pods are being ended.
 	shuttingDown func() bool
 

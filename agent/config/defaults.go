@@ -8,7 +8,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
 // Default is the configuration of a standalone node on which nothing is set, and
@@ -165,7 +165,7 @@ func setEvictionDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	if kc.EvictionHard != nil && !*kc.MergeDefaultEvictionSettings {
 		return
 	}
-	merged := policy.DefaultHard(memory)
+	merged := evictionapi.DefaultHard(memory)
 	maps.Copy(merged, kc.EvictionHard)
 	kc.EvictionHard = merged
 }

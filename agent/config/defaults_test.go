@@ -12,7 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -70,7 +70,7 @@ func TestSetDefaultsKeepsWhatIsSet(t *testing.T) {
 			want.EvictionHard = nil
 			decode(t, tc.want, &want)
 			if want.EvictionHard == nil {
-				want.EvictionHard = policy.DefaultHard(0)
+				want.EvictionHard = evictionapi.DefaultHard(0)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -6,13 +6,13 @@ import (
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
 // Thresholds are those that the configuration sets for eviction. The error
 // tells of everything that is wrong with them.
-func Thresholds(kc *kubelet.KubeletConfiguration) ([]policy.Threshold, error) {
-	return policy.Parse(policy.Config{
+func Thresholds(kc *kubelet.KubeletConfiguration) ([]evictionapi.Threshold, error) {
+	return evictionapi.Parse(evictionapi.Config{
 		Hard: kc.EvictionHard, Soft: kc.EvictionSoft, SoftGrace: kc.EvictionSoftGracePeriod,
 		MinReclaim: kc.EvictionMinimumReclaim, EnforcePods: slices.Contains(kc.EnforceNodeAllocatable, "pods"),
 	})
@@ -36,7 +36,7 @@ func memoryNotices(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
 	var out []Warning
 	var hard int64
 	for _, t := range thresholds {
-		if t.Signal != policy.MemoryAvailable {
+		if t.Signal != evictionapi.MemoryAvailable {
 			continue
 		}
 		least, field := t.Value.Of(memory), "evictionHard[memory.available]"

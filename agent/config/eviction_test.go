@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
 // The default threshold of memory goes by the machine's memory, in the
@@ -33,7 +33,7 @@ func TestThresholdOfTheMachine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := cfg.Kubelet.EvictionHard[policy.MemoryAvailable.String()]; got != tc.want {
+			if got := cfg.Kubelet.EvictionHard[evictionapi.MemoryAvailable.String()]; got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 			if err := Validate(cfg); err != nil {

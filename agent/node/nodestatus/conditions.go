@@ -6,13 +6,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
 // pressure is a condition that is false on a node that does well.
 type pressure struct {
 	kind  v1.NodeConditionType
-	under func(policy.Conditions) bool
+	under func(evictionapi.Conditions) bool
 	// What is said while it is true, and while it is false.
 	yes, no words
 }
@@ -27,17 +27,17 @@ type words struct {
 // pkg/kubelet/nodestatus/setters.go).
 var pressures = []pressure{
 	{
-		v1.NodeMemoryPressure, func(p policy.Conditions) bool { return p.Memory },
+		v1.NodeMemoryPressure, func(p evictionapi.Conditions) bool { return p.Memory },
 		words{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"},
 		words{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
 	},
 	{
-		v1.NodeDiskPressure, func(p policy.Conditions) bool { return p.Disk },
+		v1.NodeDiskPressure, func(p evictionapi.Conditions) bool { return p.Disk },
 		words{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"},
 		words{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"},
 	},
 	{
-		v1.NodePIDPressure, func(p policy.Conditions) bool { return p.PID },
+		v1.NodePIDPressure, func(p evictionapi.Conditions) bool { return p.PID },
 		words{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"},
 		words{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"},
 	},
@@ -74,7 +74,7 @@ func conditions(s *v1.NodeStatus, in *Inputs) {
 
 // apply sets the condition. Reason and message are those of its last
 // transition, so they stay while its status does.
-func (p *pressure) apply(s *v1.NodeStatus, under policy.Conditions, now metav1.Time) {
+func (p *pressure) apply(s *v1.NodeStatus, under evictionapi.Conditions, now metav1.Time) {
 	at := find(s.Conditions, p.kind)
 	if at < 0 {
 		at = len(s.Conditions)
@@ -93,7 +93,7 @@ func (p *pressure) apply(s *v1.NodeStatus, under policy.Conditions, now metav1.T
 
 // PressureConditions are those of pressure, without times, for a node that no
 // API server knows.
-func PressureConditions(under policy.Conditions) []v1.NodeCondition {
+func PressureConditions(under evictionapi.Conditions) []v1.NodeCondition {
 	var s v1.NodeStatus
 	for i := range pressures {
 		pressures[i].apply(&s, under, metav1.Time{})

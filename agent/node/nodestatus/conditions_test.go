@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 var (
@@ -19,12 +19,12 @@ var (
 )
 
 func TestPressures(t *testing.T) {
-	memory := func(u *policy.Conditions) { u.Memory = true }
-	disk := func(u *policy.Conditions) { u.Disk = true }
-	pid := func(u *policy.Conditions) { u.PID = true }
+	memory := func(u *evictionapi.Conditions) { u.Memory = true }
+	disk := func(u *evictionapi.Conditions) { u.Disk = true }
+	pid := func(u *evictionapi.Conditions) { u.PID = true }
 	for _, row := range []struct {
 		kind   v1.NodeConditionType
-		under  func(*policy.Conditions)
+		under  func(*evictionapi.Conditions)
 		status v1.ConditionStatus
 		reason string
 		text   string

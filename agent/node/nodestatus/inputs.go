@@ -8,8 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/node/machine"
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 // Inputs is all that a node is made from. Nothing changes it.
@@ -46,7 +46,7 @@ type Inputs struct {
 	DeclaredFeatures []string
 
 	// Under says under which pressures the node is.
-	Under policy.Conditions
+	Under evictionapi.Conditions
 	// Problems are why the node is not ready, in the order in which the
 	// kubelet names them: of the runtime, of the network, of storage, of a
 	// shutdown. See RuntimeProblems.

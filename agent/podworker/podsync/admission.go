@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker/admission"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
@@ -25,7 +26,7 @@ type admitter struct {
 	// must not block.
 	reserved func(*v1.Pod) *v1.Pod
 	// under is which pressures the node is under; nil is never any.
-	under func() policy.Conditions
+	under func() evictionapi.Conditions
 }
 
 // judged is one pod and what was found of it.

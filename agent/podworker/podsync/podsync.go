@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/image"
@@ -32,7 +33,6 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/probe"
 	"github.com/tinylet/tinylet/agent/podworker/volume"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager"
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 	"github.com/tinylet/tinylet/agent/resource/oom"
 	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
@@ -101,7 +101,7 @@ type Config struct {
 	ShuttingDown func() bool
 	// Under is which pressures the node is under, which keep some pods from
 	// coming; it must not block. nil is that it never is.
-	Under func() policy.Conditions
+	Under func() evictionapi.Conditions
 	// Arrived is told of each pod, and each new version of one, that a source
 	// wants, and of one that begins; it must not block. nil is nobody.
 	Arrived func(*v1.Pod)

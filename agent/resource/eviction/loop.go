@@ -20,6 +20,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
@@ -43,7 +44,7 @@ const pace = 200 * time.Millisecond
 // is called by Run, one call after another.
 type Config struct {
 	// Thresholds are those of the Layout.
-	Thresholds []policy.Threshold
+	Thresholds []evictionapi.Threshold
 	Layout     policy.Layout
 	// Transition is how long a condition stays, MaxGrace the longest grace for
 	// a soft threshold.
@@ -51,10 +52,10 @@ type Config struct {
 
 	// Observe measures what the thresholds are of. What could not be measured
 	// is not known.
-	Observe func(context.Context) policy.Observations
+	Observe func(context.Context) evictionapi.Observations
 	// Pods are those that something runs of, also where they end already, with
 	// the figures that ranking by the signal needs.
-	Pods func(context.Context, policy.Signal) []policy.Pod
+	Pods func(context.Context, evictionapi.Signal) []policy.Pod
 	// Reclaim gives back what the node can spare.
 	Reclaim func(context.Context, policy.Reclaim) error
 	// Evict has a pod end, or end sooner, and tells of it; gone is closed when
@@ -70,8 +71,8 @@ type Config struct {
 	Keep   func(rehearse func())
 	// Changed is told the conditions when they are others than before, and Met
 	// the signal that something is done about.
-	Changed func(policy.Conditions)
-	Met     func(policy.Signal)
+	Changed func(evictionapi.Conditions)
+	Met     func(evictionapi.Signal)
 
 	Log *slog.Logger
 }
@@ -81,13 +82,13 @@ type Loop struct {
 	Config
 	tracker *policy.Tracker
 	sign    chan struct{}
-	under   atomic.Pointer[policy.Conditions]
+	under   atomic.Pointer[evictionapi.Conditions]
 	made    time.Time
 	asked   atomic.Int64 // since made, of the first Look that was not heeded; 0 is none
 
 	// What follows is Run's own.
 	looked time.Time
-	told   policy.Signal // what the node is short of, as it was told
+	told   evictionapi.Signal // what the node is short of, as it was told
 	// idle is until when nothing is done about it: nothing could be.
 	idle      time.Time
 	rehearsed bool
@@ -96,7 +97,7 @@ type Loop struct {
 // New makes a loop that has not looked yet.
 func New(c Config) *Loop {
 	l := &Loop{Config: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), sign: make(chan struct{}, 1), made: time.Now()}
-	l.under.Store(&policy.Conditions{})
+	l.under.Store(&evictionapi.Conditions{})
 	return l
 }
 
@@ -115,7 +116,7 @@ func (l *Loop) Sign() chan<- struct{} { return l.sign }
 
 // Under are the conditions that the node is under, for those who decide which
 // pods may come.
-func (l *Loop) Under() policy.Conditions { return *l.under.Load() }
+func (l *Loop) Under() evictionapi.Conditions { return *l.under.Load() }
 
 // Run looks once, and then at each sign and when a grace or a condition ends,
 // until the context does, with its cause.
@@ -208,14 +209,14 @@ func (l *Loop) rehearse(ctx context.Context) {
 	if l.rehearsed || ctx.Err() != nil || l.told != 0 {
 		return
 	}
-	i := slices.IndexFunc(l.Thresholds, func(t policy.Threshold) bool { return t.Signal == policy.MemoryAvailable })
-	if i < 0 || len(l.Pods(ctx, policy.MemoryAvailable)) == 0 {
+	i := slices.IndexFunc(l.Thresholds, func(t evictionapi.Threshold) bool { return t.Signal == evictionapi.MemoryAvailable })
+	if i < 0 || len(l.Pods(ctx, evictionapi.MemoryAvailable)) == 0 {
 		return
 	}
 	l.rehearsed = true
 	decide := func() {
 		now := l.Observe(ctx)
-		ranked := policy.Rank(l.Pods(ctx, policy.MemoryAvailable), policy.MemoryAvailable, l.Layout)
+		ranked := policy.Rank(l.Pods(ctx, evictionapi.MemoryAvailable), evictionapi.MemoryAvailable, l.Layout)
 		if len(ranked) == 0 {
 			return
 		}
@@ -251,7 +252,7 @@ func (l *Loop) begin() time.Time {
 
 // tell tells of what the node is short of, once until it is short of something
 // else or has enough.
-func (l *Loop) tell(t *policy.Threshold, seen *policy.Observations) {
+func (l *Loop) tell(t *evictionapi.Threshold, seen *evictionapi.Observations) {
 	l.Met(t.Signal)
 	level := slog.LevelDebug
 	if l.told != t.Signal {
@@ -271,7 +272,7 @@ type victim struct {
 }
 
 // end has the first pod end that can be ended; nil is that none can.
-func (l *Loop) end(ctx context.Context, v *policy.Verdict, seen *policy.Observations, begun time.Time) *victim {
+func (l *Loop) end(ctx context.Context, v *policy.Verdict, seen *evictionapi.Observations, begun time.Time) *victim {
 	first := v.Act[0].Signal
 	for _, p := range policy.Rank(l.Pods(ctx, first), first, l.Layout) {
 		ended := &victim{Eviction: policy.Describe(p, v.Act, seen, l.MaxGrace), pod: p.Pod}
@@ -296,7 +297,7 @@ func (l *Loop) report(v *victim) {
 
 // nobody has nothing more done for a while where no pod can be ended: those that
 // run are critical, or end already.
-func (l *Loop) nobody(s policy.Signal) {
+func (l *Loop) nobody(s evictionapi.Signal) {
 	if l.idle.IsZero() {
 		l.Log.Error("the node runs short and no pod can be evicted: all that run are critical, or end already", "signal", s.String())
 	}
@@ -304,7 +305,7 @@ func (l *Loop) nobody(s policy.Signal) {
 }
 
 // spare gives back what the node itself can, and says whether that is enough.
-func (l *Loop) spare(ctx context.Context, s policy.Signal) bool {
+func (l *Loop) spare(ctx context.Context, s evictionapi.Signal) bool {
 	for _, r := range policy.Reclaims(s, l.Layout) {
 		if err := l.Reclaim(ctx, r); err != nil && ctx.Err() == nil {
 			l.Log.Warn("what the node could spare could not be given back", "what", r.String(), "signal", s.String(), "error", err)
@@ -321,7 +322,7 @@ func (l *Loop) spare(ctx context.Context, s policy.Signal) bool {
 // wait waits until a pod that goes for a threshold is gone or has had its time:
 // others would go for what it gives back. A soft threshold lets it have minutes,
 // in which a hard one may be met that goes before; then it waits no longer.
-func (l *Loop) wait(ctx context.Context, v *victim, t *policy.Threshold) {
+func (l *Loop) wait(ctx context.Context, v *victim, t *evictionapi.Threshold) {
 	limit := time.NewTimer(v.Grace + overdue)
 	defer limit.Stop()
 	killed := false

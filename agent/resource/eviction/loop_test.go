@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
@@ -79,17 +80,17 @@ func (n *node) looked() int {
 	return n.looks
 }
 
-func (n *node) observe(context.Context) (o policy.Observations) {
+func (n *node) observe(context.Context) (o evictionapi.Observations) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.looks++
 	memory, disk := n.used()
-	o[policy.MemoryAvailable] = policy.Observation{Available: (n.memory - memory) * mi, Capacity: n.memory * mi, Time: time.Now(), Known: true}
-	o[policy.NodeFsAvailable] = policy.Observation{Available: (n.disk - disk) * mi, Capacity: n.disk * mi, Time: time.Now(), Known: true}
+	o[evictionapi.MemoryAvailable] = evictionapi.Observation{Available: (n.memory - memory) * mi, Capacity: n.memory * mi, Time: time.Now(), Known: true}
+	o[evictionapi.NodeFsAvailable] = evictionapi.Observation{Available: (n.disk - disk) * mi, Capacity: n.disk * mi, Time: time.Now(), Known: true}
 	return o
 }
 
-func (n *node) list(context.Context, policy.Signal) (out []policy.Pod) {
+func (n *node) list(context.Context, evictionapi.Signal) (out []policy.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lists++
@@ -168,9 +169,9 @@ func (n *node) reclaim(_ context.Context, r policy.Reclaim) error {
 }
 
 // run runs the loop beside play until play is over.
-func (n *node) run(t *testing.T, config policy.Config, play func()) {
+func (n *node) run(t *testing.T, config evictionapi.Config, play func()) {
 	t.Helper()
-	thresholds, err := policy.Parse(config)
+	thresholds, err := evictionapi.Parse(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +181,8 @@ func (n *node) run(t *testing.T, config policy.Config, play func()) {
 		c := Config{
 			Thresholds: thresholds, Layout: policy.OneFs, Transition: 5 * time.Minute, MaxGrace: time.Minute,
 			Observe: n.observe, Pods: n.list, Reclaim: n.reclaim, Evict: n.evict, Kill: n.kill,
-			Changed: func(c policy.Conditions) { n.note("under %s", c) },
-			Met:     func(s policy.Signal) { n.note("short of %s", s.Resource()) },
+			Changed: func(c evictionapi.Conditions) { n.note("under %s", c) },
+			Met:     func(s evictionapi.Signal) { n.note("short of %s", s.Resource()) },
 			Log:     slog.New(slog.NewTextHandler(&n.log, nil)),
 		}
 		if n.configure != nil {
@@ -202,7 +203,7 @@ func (n *node) run(t *testing.T, config policy.Config, play func()) {
 	})
 }
 
-var hard = policy.Config{Hard: map[string]string{"memory.available": "16Mi", "nodefs.available": "10%"}}
+var hard = evictionapi.Config{Hard: map[string]string{"memory.available": "16Mi", "nodefs.available": "10%"}}
 
 // A node that has enough is looked at once, and at each sign; never else.
 func TestQuiet(t *testing.T) {
@@ -319,7 +320,7 @@ func TestOneAfterTheOther(t *testing.T) {
 func TestRuntimeIsLate(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		config policy.Config
+		config evictionapi.Config
 		ends   time.Duration
 		want   []string
 	}{
@@ -327,7 +328,7 @@ func TestRuntimeIsLate(t *testing.T) {
 		{"never", hard, time.Hour, []string{"evict a in 1s", "kill a"}},
 		{"in time", hard, 5 * time.Second, []string{"evict a in 1s"}},
 		{
-			"soft", policy.Config{Soft: map[string]string{"memory.available": "16Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}},
+			"soft", evictionapi.Config{Soft: map[string]string{"memory.available": "16Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}},
 			62 * time.Second, []string{"evict a in 1m0s"},
 		},
 	} {
@@ -378,7 +379,7 @@ func TestDisk(t *testing.T) {
 // A soft threshold is acted on when its grace is over, without a sign.
 func TestSoft(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
-	config := policy.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
+	config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
 	n.run(t, config, func() {
 		n.loop.Look()
 		time.Sleep(89 * time.Second)
@@ -407,7 +408,7 @@ func TestSoftLeavesTime(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := &node{memory: 256, disk: 1000, ends: 55 * time.Second, pods: []*user{{name: "a", memory: 150}, {name: "b", memory: 60}}}
-			config := policy.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}, Hard: hard.Hard}
+			config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "10s"}, Hard: hard.Hard}
 			n.run(t, config, func() {
 				time.Sleep(40 * time.Second)
 				n.mu.Lock()

@@ -14,10 +14,10 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/tinylet/tinylet/agent/config"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/config/version"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/preflight"
-	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
 // CheckDocument is what check -o json prints.
@@ -140,12 +140,12 @@ func kept(kc *kubelet.KubeletConfiguration, total int64) preflight.Eviction {
 	}
 	thresholds, _ := config.Thresholds(kc) // it is valid
 	for _, t := range thresholds {
-		if t.Signal == policy.MemoryAvailable && t.Grace == 0 {
+		if t.Signal == evictionapi.MemoryAvailable && t.Grace == 0 {
 			e.Hard = max(e.Hard, uint64(t.Value.Of(total)))
 		}
 	}
-	name := policy.MemoryAvailable.String()
-	e.Default = kc.EvictionHard[name] == policy.DefaultHard(total)[name]
+	name := evictionapi.MemoryAvailable.String()
+	e.Default = kc.EvictionHard[name] == evictionapi.DefaultHard(total)[name]
 	return e
 }
 

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 import (
 	"fmt"
 
@@ -13,11 +15,11 @@ import (
 // pkg/kubelet/eviction/eviction_manager.go). Critical pods always may. Under
 // pressure of memory alone, all may but those of class BestEffort that do not
 // tolerate its taint; under any other, none.
-func Admit(p *v1.Pod, under Conditions) (message string, ok bool) {
+func Admit(p *v1.Pod, under evictionapi.Conditions) (message string, ok bool) {
 	switch {
-	case under == Conditions{}, pod.IsCritical(p):
+	case under == evictionapi.Conditions{}, pod.IsCritical(p):
 		return "", true
-	case under == Conditions{Memory: true} && (pod.QoS(p) != v1.PodQOSBestEffort || toleratesMemoryPressure(p)):
+	case under == evictionapi.Conditions{Memory: true} && (pod.QoS(p) != v1.PodQOSBestEffort || toleratesMemoryPressure(p)):
 		return "", true
 	}
 	return fmt.Sprintf("The node had condition: %s. ", under), false

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 import (
 	"testing"
 
@@ -14,8 +16,8 @@ func TestAdmit(t *testing.T) {
 		return func(p *Pod) { p.Pod.Spec.Tolerations = tolerations }
 	}
 	asks := container("a", "cpu", "1m")
-	mem, disk, pids := Conditions{Memory: true}, Conditions{Disk: true}, Conditions{PID: true}
-	all := Conditions{true, true, true}
+	mem, disk, pids := evictionapi.Conditions{Memory: true}, evictionapi.Conditions{Disk: true}, evictionapi.Conditions{PID: true}
+	all := evictionapi.Conditions{Memory: true, Disk: true, PID: true}
 	const (
 		onlyMem = "The node had condition: [MemoryPressure]. "
 		onlyDsk = "The node had condition: [DiskPressure]. "
@@ -25,10 +27,10 @@ func TestAdmit(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		pod   Pod
-		under Conditions
+		under evictionapi.Conditions
 		want  string // "" admits
 	}{
-		{"no pressure", running("p"), Conditions{}, ""},
+		{"no pressure", running("p"), evictionapi.Conditions{}, ""},
 		{"static under all", running("p", annotated(pod.AnnotationSource)), all, ""},
 		{"mirror under all", running("p", annotated(pod.AnnotationMirror)), all, ""},
 		{"critical under all", running("p", priority(pod.SystemCriticalPriority)), all, ""},
@@ -36,7 +38,7 @@ func TestAdmit(t *testing.T) {
 		{"burstable", running("p", asks), mem, ""},
 		{"burstable, disk", running("p", asks), disk, onlyDsk},
 		{"burstable, process IDs", running("p", asks), pids, onlyPID},
-		{"burstable, memory and disk", running("p", asks), Conditions{Memory: true, Disk: true}, "The node had condition: [MemoryPressure DiskPressure]. "},
+		{"burstable, memory and disk", running("p", asks), evictionapi.Conditions{Memory: true, Disk: true}, "The node had condition: [MemoryPressure DiskPressure]. "},
 		{"best effort", running("p", container("a")), mem, onlyMem},
 		{"best effort that tolerates", running("p", tolerating(v1.Toleration{Key: "x"}, v1.Toleration{Key: key, Operator: "Exists", Effect: "NoSchedule"})), mem, ""},
 		{"tolerates all there is", running("p", tolerating(v1.Toleration{Operator: "Exists"})), mem, ""},

@@ -1,6 +1,5 @@
 // Package policy decides which pod is ended when the node runs out of memory,
-// disk or process IDs. It owns the signals and their thresholds, how long a
-// threshold has been met, the order of the pods, what is told of an eviction,
+// disk or process IDs. It owns how long a threshold has been met, the order of the pods, what is told of an eviction,
 // the limits that pods have on local storage, and which pods may come while
 // the node is short. It is pure: figures and times are passed in, and nothing
 // is read, kept on disk or started.
@@ -10,13 +9,9 @@
 //
 //   - What upstream leaves to the order of a map has one order here: that of
 //     thresholds, of node conditions, and of pods that rank the same.
-//   - The default threshold of memory is a share of a small board's memory
-//     (DefaultHard).
 //   - A condition that is met is true without a transition period, too.
 //   - A static pod is held to the limits of its own manifest, unless its
 //     priority is a system's (OverLimit). For pressure none is evicted.
-//   - A share that is not a number is refused, and so is a minimum reclaim of
-//     more than the whole.
 //
 // A turn of the caller is: Tracker.Step with what was observed; if thresholds
 // are to be acted on, the Reclaims of the first; if Tracker.Reclaimed says that

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 import (
 	"fmt"
 	"strings"
@@ -53,7 +55,7 @@ type Eviction struct {
 // on, of which there must be one. The observations are those that the Verdict
 // was made from. MaxGrace is evictionMaxPodGracePeriod: the longest grace for a
 // soft threshold.
-func Describe(p *Pod, act []Threshold, o *Observations, maxGrace time.Duration) Eviction {
+func Describe(p *Pod, act []evictionapi.Threshold, o *evictionapi.Observations, maxGrace time.Duration) Eviction {
 	t := act[0]
 	e := Eviction{
 		Signal: t.Signal.String(), Grace: grace(p.Pod, t, maxGrace),
@@ -63,8 +65,8 @@ func Describe(p *Pod, act []Threshold, o *Observations, maxGrace time.Duration) 
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %s. ", starved)
 	if seen := o[t.Signal]; seen.Known {
-		fmt.Fprintf(&b, "Threshold quantity: %s, available: %s. ", t.Value.text(seen.Capacity),
-			resource.NewQuantity(seen.Available, t.Signal.format()))
+		fmt.Fprintf(&b, "Threshold quantity: %s, available: %s. ", t.Value.Format(seen.Capacity),
+			resource.NewQuantity(seen.Available, t.Signal.Format()))
 	}
 	if p.Known {
 		blamePod(p, starved, &b, e.Annotations)
@@ -82,7 +84,7 @@ func Describe(p *Pod, act []Threshold, o *Observations, maxGrace time.Duration) 
 // grace is how long the pod's containers get to stop: a second for a hard
 // threshold; for a soft one the pod's grace period up to the longest. Workers
 // of upstream raise anything less to a second, too.
-func grace(p *v1.Pod, t Threshold, longest time.Duration) time.Duration {
+func grace(p *v1.Pod, t evictionapi.Threshold, longest time.Duration) time.Duration {
 	if t.Hard() {
 		return immediate
 	}

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 import (
 	"testing"
 	"time"
@@ -10,16 +12,16 @@ import (
 
 func TestDescribe(t *testing.T) {
 	none := Disk{}
-	var o Observations
-	o[MemoryAvailable] = Observation{Available: 20 * mi, Capacity: 512 * mi, Known: true}
-	o[NodeFsAvailable] = Observation{Available: 1000, Capacity: 10240, Known: true}
-	o[NodeFsInodesFree] = Observation{Available: 1024, Capacity: 20480, Known: true}
-	o[PIDAvailable] = Observation{Available: 2048, Capacity: 32768, Known: true}
-	memory := Threshold{Signal: MemoryAvailable, Value: quantity(32*mi, "32Mi")}
+	var o evictionapi.Observations
+	o[evictionapi.MemoryAvailable] = evictionapi.Observation{Available: 20 * mi, Capacity: 512 * mi, Known: true}
+	o[evictionapi.NodeFsAvailable] = evictionapi.Observation{Available: 1000, Capacity: 10240, Known: true}
+	o[evictionapi.NodeFsInodesFree] = evictionapi.Observation{Available: 1024, Capacity: 20480, Known: true}
+	o[evictionapi.PIDAvailable] = evictionapi.Observation{Available: 2048, Capacity: 32768, Known: true}
+	memory := evictionapi.Threshold{Signal: evictionapi.MemoryAvailable, Value: quantity(32*mi, "32Mi")}
 	for _, tc := range []struct {
 		name        string
 		pod         Pod
-		act         []Threshold
+		act         []evictionapi.Threshold
 		message     string
 		annotations texts
 	}{
@@ -28,7 +30,7 @@ func TestDescribe(t *testing.T) {
 			pod: running("p", initial("i"), container("a", "memory", "10Mi"), container("b", "memory", "10Mi"), container("c"),
 				figures("c", Measured(5), none, none), figures("b", Measured(10*mi), none, none), figures("gone", Measured(1), none, none),
 				figures("a", Measured(11*mi), none, none), figures("i", Measured(3<<10), none, none), figures("a2", Figure{}, none, none)),
-			act: []Threshold{memory, {Signal: NodeFsAvailable, Value: quantity(1, "1")}},
+			act: []evictionapi.Threshold{memory, {Signal: evictionapi.NodeFsAvailable, Value: quantity(1, "1")}},
 			message: "The node was low on resource: memory. Threshold quantity: 32Mi, available: 20Mi. " +
 				"Container c was using 5, request is 0, has larger consumption of memory. " +
 				"Container a was using 11Mi, request is 10Mi, has larger consumption of memory. " +
@@ -36,13 +38,13 @@ func TestDescribe(t *testing.T) {
 			annotations: texts{"offending_containers": "c,a,i", "offending_containers_usage": "5,11Mi,3Ki", "starved_resource": "memory"},
 		},
 		{
-			name: "a pod with resources as a whole is told, be it above them or not", act: []Threshold{memory},
+			name: "a pod with resources as a whole is told, be it above them or not", act: []evictionapi.Threshold{memory},
 			pod:         running("p", asAWhole("memory", "10Mi"), uses(9*mi), container("a")),
 			message:     "The node was low on resource: memory. Threshold quantity: 32Mi, available: 20Mi. Pod p was using 9Mi, request is 10Mi, has larger consumption of memory. ",
 			annotations: texts{"offending_pod": "p", "offending_pod_usage": "9Mi", "offending_containers": "", "offending_containers_usage": "", "starved_resource": "memory"},
 		},
 		{
-			name: "disk, a share, layers and logs", act: []Threshold{{Signal: NodeFsAvailable, Value: Value{Share: .2}}},
+			name: "disk, a share, layers and logs", act: []evictionapi.Threshold{{Signal: evictionapi.NodeFsAvailable, Value: evictionapi.Value{Share: .2}}},
 			pod: running("p", container("a", "ephemeral-storage", "100"), container("b"), asAWhole("memory", "10Mi"), uses(9*mi),
 				figures("a", Figure{}, takes(60, 1), takes(41, 1)), figures("b", Figure{}, takes(60, 1), none)),
 			message: "The node was low on resource: ephemeral-storage. Threshold quantity: 2Ki, available: 1k. " +
@@ -50,17 +52,17 @@ func TestDescribe(t *testing.T) {
 			annotations: texts{"offending_containers": "a", "offending_containers_usage": "101", "starved_resource": "ephemeral-storage"},
 		},
 		{
-			name: "inodes have upstream's suffixes", act: []Threshold{{Signal: NodeFsInodesFree, Value: Value{Share: .1}}},
+			name: "inodes have upstream's suffixes", act: []evictionapi.Threshold{{Signal: evictionapi.NodeFsInodesFree, Value: evictionapi.Value{Share: .1}}},
 			pod:         running("p", container("a"), figures("a", Measured(1), takes(1, 1), takes(1, 1))),
 			message:     "The node was low on resource: inodes. Threshold quantity: 2Ki, available: 1024. ",
 			annotations: texts{"offending_containers": "", "offending_containers_usage": "", "starved_resource": "inodes"},
 		},
 		{
-			name: "process IDs, no figures", act: []Threshold{{Signal: PIDAvailable, Value: quantity(3000, "3k")}}, pod: running("p", unknown),
+			name: "process IDs, no figures", act: []evictionapi.Threshold{{Signal: evictionapi.PIDAvailable, Value: quantity(3000, "3k")}}, pod: running("p", unknown),
 			message: "The node was low on resource: pids. Threshold quantity: 3k, available: 2048. ", annotations: texts{},
 		},
 		{
-			name: "nothing observed", act: []Threshold{{Signal: ImageFsAvailable}}, pod: running("p", unknown),
+			name: "nothing observed", act: []evictionapi.Threshold{{Signal: evictionapi.ImageFsAvailable}}, pod: running("p", unknown),
 			message: "The node was low on resource: ephemeral-storage. ", annotations: texts{},
 		},
 	} {
@@ -77,11 +79,11 @@ func TestDescribe(t *testing.T) {
 }
 
 func TestGrace(t *testing.T) {
-	hard, soft := Threshold{}, Threshold{Grace: time.Minute}
+	hard, soft := evictionapi.Threshold{}, evictionapi.Threshold{Grace: time.Minute}
 	for _, tc := range []struct {
 		name string
 		pod  Pod
-		t    Threshold
+		t    evictionapi.Threshold
 		most time.Duration
 		want time.Duration
 	}{

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 // Layout is which of the node's file systems are one.
 type Layout uint8
 
@@ -33,13 +35,13 @@ func LayoutOf(imageFs, split bool) Layout {
 // those of nodefs or imagefs, wherever writable layers are
 // (UpdateContainerFsThresholds in pkg/kubelet/eviction/helpers.go). Ignored
 // are signals of containerfs that were configured, for a warning.
-func (l Layout) Thresholds(configured []Threshold) (out []Threshold, ignored []Signal) {
-	as := map[Signal]Signal{NodeFsAvailable: ContainerFsAvailable, NodeFsInodesFree: ContainerFsInodesFree}
+func (l Layout) Thresholds(configured []evictionapi.Threshold) (out []evictionapi.Threshold, ignored []evictionapi.Signal) {
+	as := map[evictionapi.Signal]evictionapi.Signal{evictionapi.NodeFsAvailable: evictionapi.ContainerFsAvailable, evictionapi.NodeFsInodesFree: evictionapi.ContainerFsInodesFree}
 	if l == ImageFs {
-		as = map[Signal]Signal{ImageFsAvailable: ContainerFsAvailable, ImageFsInodesFree: ContainerFsInodesFree}
+		as = map[evictionapi.Signal]evictionapi.Signal{evictionapi.ImageFsAvailable: evictionapi.ContainerFsAvailable, evictionapi.ImageFsInodesFree: evictionapi.ContainerFsInodesFree}
 	}
 	for _, t := range configured {
-		if t.Signal == ContainerFsAvailable || t.Signal == ContainerFsInodesFree {
+		if t.Signal == evictionapi.ContainerFsAvailable || t.Signal == evictionapi.ContainerFsInodesFree {
 			ignored = append(ignored, t.Signal)
 			continue
 		}

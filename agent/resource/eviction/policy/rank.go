@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 import (
 	"cmp"
 	"slices"
@@ -21,7 +23,7 @@ import (
 // Pods that are the same by all that go by their age, the youngest first, and
 // by UID. The pods must have something that runs; what is answered points at
 // them.
-func Rank(pods []Pod, s Signal, l Layout) []*Pod {
+func Rank(pods []Pod, s evictionapi.Signal, l Layout) []*Pod {
 	keys := make([]key, 0, len(pods))
 	for i := range pods {
 		if p := &pods[i]; p.Pod != nil && !pod.IsCritical(p.Pod) {
@@ -48,14 +50,14 @@ type key struct {
 	excess int64
 }
 
-func keyOf(p *Pod, s Signal, l Layout) key {
+func keyOf(p *Pod, s evictionapi.Signal, l Layout) key {
 	k := key{pod: p}
 	if p.Pod.Spec.Priority != nil {
 		k.priority = *p.Pod.Spec.Priority
 	}
 	var used, asked, spared int64
 	switch r := s.Resource(); r {
-	case resourcePIDs:
+	case evictionapi.ResourcePIDs:
 		k.excess = p.Processes.value()
 		return k
 	case v1.ResourceMemory:
@@ -64,7 +66,7 @@ func keyOf(p *Pod, s Signal, l Layout) key {
 	default:
 		// No inodes can be requested, so that any are above the request; but
 		// upstream takes the request of bytes off them, too.
-		inodes := r == resourceInodes
+		inodes := r == evictionapi.ResourceInodes
 		used, spared = diskUsage(p, l.places(s), inodes), request(p.Pod, v1.ResourceEphemeralStorage)
 		if !inodes {
 			asked = spared

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 import (
 	"fmt"
 	"math/rand/v2"
@@ -30,60 +32,60 @@ func TestRank(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name    string
-		signal  Signal
+		signal  evictionapi.Signal
 		layouts []Layout // nil is all
 		pods    []Pod
 		want    []string
 	}{
-		{name: "none", signal: MemoryAvailable},
-		{name: "over its request goes before a lower priority", signal: MemoryAvailable, pods: []Pod{
+		{name: "none", signal: evictionapi.MemoryAvailable},
+		{name: "over its request goes before a lower priority", signal: evictionapi.MemoryAvailable, pods: []Pod{
 			running("low", priority(-5), container("c", "memory", "1Mi"), uses(mi)),
 			running("over", priority(10), container("c", "memory", "1Mi"), uses(mi+1)),
 		}, want: []string{"over", "low"}},
-		{name: "of those over it the lower priority", signal: AllocatableMemoryAvailable, pods: []Pod{
+		{name: "of those over it the lower priority", signal: evictionapi.AllocatableMemoryAvailable, pods: []Pod{
 			running("most", uses(1000)), running("low", priority(-1), uses(1)), running("less", uses(999)),
 		}, want: []string{"low", "most", "less"}},
-		{name: "then by what is above the request, not by all", signal: MemoryAvailable, pods: []Pod{
+		{name: "then by what is above the request, not by all", signal: evictionapi.MemoryAvailable, pods: []Pod{
 			running("large", container("c", "memory", "900"), uses(1000)), running("small", container("c", "memory", "100"), uses(300)),
 		}, want: []string{"small", "large"}},
-		{name: "also below the request", signal: MemoryAvailable, pods: []Pod{
+		{name: "also below the request", signal: evictionapi.MemoryAvailable, pods: []Pod{
 			running("far", container("c", "memory", "900"), uses(100)), running("near", container("c", "memory", "200"), uses(100)),
 		}, want: []string{"near", "far"}},
-		{name: "no figures go first, by priority", signal: MemoryAvailable, pods: []Pod{
+		{name: "no figures go first, by priority", signal: evictionapi.MemoryAvailable, pods: []Pod{
 			running("over", priority(-9), uses(1)), running("b", unknown, priority(2)), running("a", unknown, priority(1)),
 		}, want: []string{"a", "b", "over"}},
-		{name: "a figure that is missing is none", signal: MemoryAvailable, pods: []Pod{running("none"), running("some", uses(1))}, want: []string{"some", "none"}},
-		{name: "critical, static and mirror pods stay", signal: MemoryAvailable, pods: []Pod{
+		{name: "a figure that is missing is none", signal: evictionapi.MemoryAvailable, pods: []Pod{running("none"), running("some", uses(1))}, want: []string{"some", "none"}},
+		{name: "critical, static and mirror pods stay", signal: evictionapi.MemoryAvailable, pods: []Pod{
 			running("critical", priority(pod.SystemCriticalPriority), uses(1)), running("static", annotated(pod.AnnotationSource), uses(1)),
 			running("mirror", annotated(pod.AnnotationMirror), uses(1)), running("nearly", priority(pod.SystemCriticalPriority-1), uses(1)), {},
 		}, want: []string{"nearly"}},
-		{name: "the same go youngest first, then by UID", signal: MemoryAvailable, pods: []Pod{
+		{name: "the same go youngest first, then by UID", signal: evictionapi.MemoryAvailable, pods: []Pod{
 			running("b"), running("a"), running("young", later(9)),
 		}, want: []string{"young", "a", "b"}},
-		{name: "process IDs: priority, then tasks, whatever is requested", signal: PIDAvailable, pods: []Pod{
+		{name: "process IDs: priority, then tasks, whatever is requested", signal: evictionapi.PIDAvailable, pods: []Pod{
 			running("few", tasks(2), container("c", "memory", "1")), running("none"), running("many", tasks(1<<40)), running("high", priority(1), tasks(1<<50)),
 		}, want: []string{"many", "few", "none", "high"}},
-		{name: "process IDs: no figures among equals", signal: PIDAvailable, pods: []Pod{
+		{name: "process IDs: no figures among equals", signal: evictionapi.PIDAvailable, pods: []Pod{
 			running("many", tasks(9)), running("high", unknown, priority(1)), running("unknown", unknown),
 		}, want: []string{"unknown", "many", "high"}},
-		{name: "disk: over the request, priority, usage", signal: NodeFsAvailable, pods: []Pod{
+		{name: "disk: over the request, priority, usage", signal: evictionapi.NodeFsAvailable, pods: []Pod{
 			running("within", priority(-1), container("c", "ephemeral-storage", "50"), figures("c", Figure{}, none, takes(50, 0))),
 			running("high", priority(1), figures("c", Figure{}, none, takes(900, 0))),
 			running("less", figures("c", Figure{}, none, takes(10, 0))),
 			running("more", container("c", "ephemeral-storage", "50"), figures("c", Figure{}, none, takes(61, 0))),
 		}, want: []string{"more", "less", "high", "within"}},
-		{name: "inodes: none can be requested, but the request of bytes spares", signal: NodeFsInodesFree, pods: []Pod{
+		{name: "inodes: none can be requested, but the request of bytes spares", signal: evictionapi.NodeFsInodesFree, pods: []Pod{
 			running("asked", container("c", "ephemeral-storage", "1Mi"), figures("c", Figure{}, none, takes(0, 900))),
 			running("some", figures("c", Figure{}, none, takes(0, 3))),
 			running("none", priority(-1), figures("c", Figure{}, none, takes(9, 0))),
 		}, want: []string{"some", "asked", "none"}},
-		{name: "no writable layers on nodefs", signal: NodeFsAvailable, layouts: []Layout{ImageFs}, pods: []Pod{
+		{name: "no writable layers on nodefs", signal: evictionapi.NodeFsAvailable, layouts: []Layout{ImageFs}, pods: []Pod{
 			running("layer", figures("c", Figure{}, takes(900, 0), none)), running("log", figures("c", Figure{}, none, takes(1, 0))),
 		}, want: []string{"log", "layer"}},
-		{name: "writable layers on nodefs", signal: NodeFsAvailable, layouts: []Layout{OneFs, SplitFs}, pods: []Pod{
+		{name: "writable layers on nodefs", signal: evictionapi.NodeFsAvailable, layouts: []Layout{OneFs, SplitFs}, pods: []Pod{
 			running("layer", figures("c", Figure{}, takes(900, 0), none)), running("log", figures("c", Figure{}, none, takes(1, 0))),
 		}, want: []string{"layer", "log"}},
-		{name: "images alone", signal: ImageFsAvailable, layouts: []Layout{SplitFs}, pods: []Pod{
+		{name: "images alone", signal: evictionapi.ImageFsAvailable, layouts: []Layout{SplitFs}, pods: []Pod{
 			running("b", figures("c", Figure{}, takes(900, 0), takes(900, 0))), running("a"),
 		}, want: []string{"a", "b"}},
 	} {
@@ -106,12 +108,12 @@ func TestRank(t *testing.T) {
 	// What counts where, by the digits of the sum.
 	p := running("all", all...)
 	for _, tc := range []struct {
-		signals [2]Signal
+		signals [2]evictionapi.Signal
 		want    [3][2]int64 // bytes and inodes by layout
 	}{
-		{[2]Signal{NodeFsAvailable, NodeFsInodesFree}, [3][2]int64{{611, 305}, {610, 205}, {611, 305}}},
-		{[2]Signal{ImageFsAvailable, ImageFsInodesFree}, [3][2]int64{{611, 305}, {1, 100}, {}}},
-		{[2]Signal{ContainerFsAvailable, ContainerFsInodesFree}, [3][2]int64{{611, 305}, {1, 100}, {611, 305}}},
+		{[2]evictionapi.Signal{evictionapi.NodeFsAvailable, evictionapi.NodeFsInodesFree}, [3][2]int64{{611, 305}, {610, 205}, {611, 305}}},
+		{[2]evictionapi.Signal{evictionapi.ImageFsAvailable, evictionapi.ImageFsInodesFree}, [3][2]int64{{611, 305}, {1, 100}, {}}},
+		{[2]evictionapi.Signal{evictionapi.ContainerFsAvailable, evictionapi.ContainerFsInodesFree}, [3][2]int64{{611, 305}, {1, 100}, {611, 305}}},
 	} {
 		for l, want := range tc.want {
 			for i, s := range tc.signals {
@@ -164,7 +166,7 @@ func many(n int) []Pod {
 // it is done when memory is short.
 func TestRankAllocates(t *testing.T) {
 	pods := many(30)
-	for _, s := range []Signal{MemoryAvailable, NodeFsInodesFree, PIDAvailable} {
+	for _, s := range []evictionapi.Signal{evictionapi.MemoryAvailable, evictionapi.NodeFsInodesFree, evictionapi.PIDAvailable} {
 		if n := testing.AllocsPerRun(10, func() { Rank(pods, s, OneFs) }); n > 2 {
 			t.Errorf("%v: %v allocations", s, n)
 		}
@@ -173,7 +175,7 @@ func TestRankAllocates(t *testing.T) {
 
 func BenchmarkRank(b *testing.B) {
 	pods := many(30)
-	for _, s := range []Signal{MemoryAvailable, NodeFsAvailable, PIDAvailable} {
+	for _, s := range []evictionapi.Signal{evictionapi.MemoryAvailable, evictionapi.NodeFsAvailable, evictionapi.PIDAvailable} {
 		b.Run(s.String(), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 // Reclaim is what the node can give back before a pod has to go.
 type Reclaim uint8
 
@@ -27,12 +29,12 @@ func (r Reclaim) String() string {
 // is on the file system that is full. All of it is done before the node is
 // observed again; one that fails does not keep the next. The list must not be
 // changed.
-func Reclaims(s Signal, l Layout) []Reclaim {
-	if !s.conditions().Disk {
+func Reclaims(s evictionapi.Signal, l Layout) []Reclaim {
+	if !s.Conditions().Disk {
 		return nil
 	}
-	node := s == NodeFsAvailable || s == NodeFsInodesFree
-	images := s == ImageFsAvailable || s == ImageFsInodesFree
+	node := s == evictionapi.NodeFsAvailable || s == evictionapi.NodeFsInodesFree
+	images := s == evictionapi.ImageFsAvailable || s == evictionapi.ImageFsInodesFree
 	switch {
 	case l == ImageFs && node:
 		return nil

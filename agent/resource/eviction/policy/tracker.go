@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 import (
 	"cmp"
 	"slices"
@@ -16,7 +18,7 @@ const Recheck = 10 * time.Second
 type Tracker struct {
 	transition time.Duration
 	thresholds []tracked
-	last       Observations
+	last       evictionapi.Observations
 	lastMet    [3]time.Time // of memory, disk and process IDs
 }
 
@@ -24,7 +26,7 @@ type Tracker struct {
 // set), or met for its grace (held), from where it goes back only once its
 // minimum reclaim is there.
 type tracked struct {
-	Threshold
+	evictionapi.Threshold
 	since time.Time
 	held  bool
 }
@@ -34,11 +36,11 @@ type Verdict struct {
 	// Act are the thresholds that have been met for their grace and of which
 	// something new was observed, the first to be acted on first: memory, then
 	// the other signals, hard before soft. It is the caller's.
-	Act []Threshold
+	Act []evictionapi.Threshold
 	// Short says that a threshold is met, be it within its grace.
 	Short bool
 	// Under are the node conditions.
-	Under Conditions
+	Under evictionapi.Conditions
 	// Next is when Step is to be called with new observations although
 	// nothing happened; zero is never.
 	Next time.Time
@@ -46,44 +48,44 @@ type Verdict struct {
 
 // NewTracker makes a Tracker of the thresholds of a Layout. Transition is how
 // long a node condition stays after its thresholds were last met.
-func NewTracker(thresholds []Threshold, transition time.Duration) *Tracker {
+func NewTracker(thresholds []evictionapi.Threshold, transition time.Duration) *Tracker {
 	t := &Tracker{transition: transition, thresholds: make([]tracked, 0, len(thresholds))}
 	for _, threshold := range thresholds {
 		t.thresholds = append(t.thresholds, tracked{Threshold: threshold})
 	}
-	slices.SortStableFunc(t.thresholds, func(a, b tracked) int { return a.order(&b.Threshold) })
+	slices.SortStableFunc(t.thresholds, func(a, b tracked) int { return order(&a.Threshold, &b.Threshold) })
 	return t
 }
 
-// order is that in which thresholds are acted on.
-func (t *Threshold) order(o *Threshold) int {
-	return cmp.Or(cmp.Compare(t.Signal, o.Signal), cmp.Compare(t.Grace, o.Grace))
+// order compares thresholds by the order in which they are acted on.
+func order(a, b *evictionapi.Threshold) int {
+	return cmp.Or(cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Grace, b.Grace))
 }
 
 // Step takes what was observed until now (synchronize in
 // pkg/kubelet/eviction/eviction_manager.go). A threshold whose signal was not
 // observed is not met and begins anew.
-func (t *Tracker) Step(o *Observations, now time.Time) Verdict {
+func (t *Tracker) Step(o *evictionapi.Observations, now time.Time) Verdict {
 	var v Verdict
-	var met Conditions
+	var met evictionapi.Conditions
 	for i := range t.thresholds {
 		k := &t.thresholds[i]
-		if !k.Signal.known() {
+		if !k.Signal.Known() {
 			continue
 		}
 		seen := o[k.Signal]
-		if !k.met(seen, k.held) {
+		if !k.Met(seen, k.held) {
 			k.since, k.held = time.Time{}, false
 			continue
 		}
-		v.Short, met = true, met.or(k.Signal.conditions())
+		v.Short, met = true, met.Or(k.Signal.Conditions())
 		if k.since.IsZero() || now.Before(k.since) {
 			k.since = now // a clock that is set back does not hold up an eviction
 		}
 		k.held = now.Sub(k.since) >= k.Grace
 		if !k.held {
 			v.Next = sooner(v.Next, k.since.Add(k.Grace))
-		} else if seen.newer(t.last[k.Signal]) {
+		} else if seen.Newer(t.last[k.Signal]) {
 			v.Act = append(v.Act, k.Threshold)
 		}
 		v.Next = sooner(v.Next, now.Add(Recheck))
@@ -125,9 +127,9 @@ func (t *Tracker) holds(i int, met bool, now time.Time, next *time.Time) bool {
 // pod has to go: no threshold at all, not even a soft one, is met, each with
 // its minimum reclaim (reclaimNodeLevelResources in eviction_manager.go). It
 // changes nothing.
-func (t *Tracker) Reclaimed(o *Observations) bool {
+func (t *Tracker) Reclaimed(o *evictionapi.Observations) bool {
 	for i := range t.thresholds {
-		if k := &t.thresholds[i]; k.Signal.known() && k.met(o[k.Signal], true) {
+		if k := &t.thresholds[i]; k.Signal.Known() && k.Met(o[k.Signal], true) {
 			return false
 		}
 	}
@@ -136,13 +138,13 @@ func (t *Tracker) Reclaimed(o *Observations) bool {
 
 // Overtaken says whether a hard threshold is met that is acted on before this
 // one. It changes nothing.
-func (t *Tracker) Overtaken(acted *Threshold, o *Observations) bool {
+func (t *Tracker) Overtaken(acted *evictionapi.Threshold, o *evictionapi.Observations) bool {
 	for i := range t.thresholds {
 		k := &t.thresholds[i]
-		if k.order(acted) >= 0 {
+		if order(&k.Threshold, acted) >= 0 {
 			return false
 		}
-		if k.Signal.known() && k.Hard() && k.met(o[k.Signal], k.held) {
+		if k.Signal.Known() && k.Hard() && k.Met(o[k.Signal], k.held) {
 			return true
 		}
 	}

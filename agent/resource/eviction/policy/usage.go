@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/tinylet/tinylet/agent/config/evictionapi"
+
 import v1 "k8s.io/api/core/v1"
 
 // places are what of a pod counts for a file system.
@@ -10,14 +12,14 @@ type places struct {
 // places are what pods have on the file system of a signal
 // (buildSignalToRankFunc in pkg/kubelet/eviction/helpers.go). Of image layers
 // nothing is a pod's own, so that for images alone all pods rank the same.
-func (l Layout) places(s Signal) places {
+func (l Layout) places(s evictionapi.Signal) places {
 	if l == OneFs {
 		return places{rootfs: true, logs: true, volumes: true}
 	}
 	switch s {
-	case NodeFsAvailable, NodeFsInodesFree:
+	case evictionapi.NodeFsAvailable, evictionapi.NodeFsInodesFree:
 		return places{rootfs: l == SplitFs, logs: true, volumes: true}
-	case ContainerFsAvailable, ContainerFsInodesFree:
+	case evictionapi.ContainerFsAvailable, evictionapi.ContainerFsInodesFree:
 		return places{rootfs: true, logs: l == SplitFs, volumes: l == SplitFs}
 	default:
 		return places{rootfs: l == ImageFs}

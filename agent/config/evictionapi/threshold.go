@@ -1,4 +1,4 @@
-package policy
+package evictionapi
 
 import (
 	"math"
@@ -30,9 +30,9 @@ func (v Value) Of(capacity int64) int64 {
 	return int64(amount)
 }
 
-// text is the amount as messages have it. Upstream writes a share of anything
+// Format is the amount as messages have it. Upstream writes a share of anything
 // with binary suffixes, of inodes too.
-func (v Value) text(capacity int64) string {
+func (v Value) Format(capacity int64) string {
 	if v.Text != "" {
 		return v.Text
 	}
@@ -55,17 +55,17 @@ type Threshold struct {
 // grace is zero, as in upstream.
 func (t Threshold) Hard() bool { return t.Grace == 0 }
 
-// met says whether the observation is below the threshold, with held below
+// Met says whether the observation is below the threshold, with held below
 // the threshold and its minimum reclaim. What was not observed is not.
-func (t Threshold) met(o Observation, held bool) bool {
+func (t Threshold) Met(o Observation, held bool) bool {
 	if !o.Known {
 		return false
 	}
-	least := t.Value.Of(o.Capacity)
+	available := max(o.Available, 0)
 	if held {
-		least = plus(least, t.MinReclaim.Of(o.Capacity))
+		available -= t.MinReclaim.Of(o.Capacity) // it is not negative: nothing overflows
 	}
-	return o.Available < least
+	return available < t.Value.Of(o.Capacity)
 }
 
 // whole is a quantity rounded up, up to the largest number, where
@@ -75,12 +75,4 @@ func whole(q resource.Quantity) int64 {
 		return math.MaxInt64
 	}
 	return q.Value()
-}
-
-// plus adds amounts of which the second is not negative, up to the largest.
-func plus(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }

@@ -1,4 +1,4 @@
-package policy
+package evictionapi
 
 import "time"
 
@@ -15,10 +15,10 @@ type Observation struct {
 	Known bool
 }
 
-// newer says whether an observation tells something that an earlier one of
+// Newer says whether an observation tells something that an earlier one of
 // the same signal did not (thresholdsUpdatedStats in
 // pkg/kubelet/eviction/helpers.go).
-func (o Observation) newer(last Observation) bool {
+func (o Observation) Newer(last Observation) bool {
 	return o.Known && (!last.Known || o.Time.IsZero() || o.Time.After(last.Time))
 }
 

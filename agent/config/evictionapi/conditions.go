@@ -1,4 +1,4 @@
-package policy
+package evictionapi
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ type Conditions struct {
 	Memory, Disk, PID bool
 }
 
-func (c Conditions) or(d Conditions) Conditions {
+func (c Conditions) Or(d Conditions) Conditions {
 	return Conditions{c.Memory || d.Memory, c.Disk || d.Disk, c.PID || d.PID}
 }
 

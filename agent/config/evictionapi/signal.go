@@ -1,4 +1,4 @@
-package policy
+package evictionapi
 
 import (
 	v1 "k8s.io/api/core/v1"
@@ -38,8 +38,8 @@ const (
 // What can be starved, beside memory and ephemeral storage
 // (pkg/kubelet/eviction/helpers.go).
 const (
-	resourceInodes v1.ResourceName = "inodes"
-	resourcePIDs   v1.ResourceName = "pids"
+	ResourceInodes v1.ResourceName = "inodes"
+	ResourcePIDs   v1.ResourceName = "pids"
 )
 
 var signals = [Signals]struct {
@@ -50,12 +50,12 @@ var signals = [Signals]struct {
 	MemoryAvailable:            {"memory.available", v1.ResourceMemory, Conditions{Memory: true}},
 	AllocatableMemoryAvailable: {"allocatableMemory.available", v1.ResourceMemory, Conditions{Memory: true}},
 	NodeFsAvailable:            {"nodefs.available", v1.ResourceEphemeralStorage, Conditions{Disk: true}},
-	NodeFsInodesFree:           {"nodefs.inodesFree", resourceInodes, Conditions{Disk: true}},
+	NodeFsInodesFree:           {"nodefs.inodesFree", ResourceInodes, Conditions{Disk: true}},
 	ImageFsAvailable:           {"imagefs.available", v1.ResourceEphemeralStorage, Conditions{Disk: true}},
-	ImageFsInodesFree:          {"imagefs.inodesFree", resourceInodes, Conditions{Disk: true}},
+	ImageFsInodesFree:          {"imagefs.inodesFree", ResourceInodes, Conditions{Disk: true}},
 	ContainerFsAvailable:       {"containerfs.available", v1.ResourceEphemeralStorage, Conditions{Disk: true}},
-	ContainerFsInodesFree:      {"containerfs.inodesFree", resourceInodes, Conditions{Disk: true}},
-	PIDAvailable:               {"pid.available", resourcePIDs, Conditions{PID: true}},
+	ContainerFsInodesFree:      {"containerfs.inodesFree", ResourceInodes, Conditions{Disk: true}},
+	PIDAvailable:               {"pid.available", ResourcePIDs, Conditions{PID: true}},
 }
 
 // SignalOf is the signal of that name; false if there is none.
@@ -68,11 +68,11 @@ func SignalOf(name string) (Signal, bool) {
 	return 0, false
 }
 
-func (s Signal) known() bool { return s > 0 && s < Signals }
+func (s Signal) Known() bool { return s > 0 && s < Signals }
 
 // String is the name in the configuration and in metrics.
 func (s Signal) String() string {
-	if !s.known() {
+	if !s.Known() {
 		return "unknown"
 	}
 	return signals[s].name
@@ -81,24 +81,24 @@ func (s Signal) String() string {
 // Resource is what the node is short of by this signal, as events and
 // annotations name it; empty for what is no signal.
 func (s Signal) Resource() v1.ResourceName {
-	if !s.known() {
+	if !s.Known() {
 		return ""
 	}
 	return signals[s].resource
 }
 
-// conditions is the node condition that the signal belongs to.
-func (s Signal) conditions() Conditions {
-	if !s.known() {
+// Conditions is the node condition that the signal belongs to.
+func (s Signal) Conditions() Conditions {
+	if !s.Known() {
 		return Conditions{}
 	}
 	return signals[s].under
 }
 
-// format is how amounts of the signal are written.
-func (s Signal) format() resource.Format {
+// Format is how amounts of the signal are written.
+func (s Signal) Format() resource.Format {
 	switch s.Resource() {
-	case resourceInodes, resourcePIDs:
+	case ResourceInodes, ResourcePIDs:
 		return resource.DecimalSI
 	default:
 		return resource.BinarySI

@@ -1,4 +1,4 @@
-package policy
+package evictionapi
 
 import (
 	"math"
@@ -131,7 +131,7 @@ func FuzzParse(f *testing.F) {
 					t.Errorf("%q became %+v", value, v)
 				}
 			}
-			if th.Value.Of(math.MaxInt64) == 0 || th.Grace < 0 || !th.Signal.known() {
+			if th.Value.Of(math.MaxInt64) == 0 || th.Grace < 0 || !th.Signal.Known() {
 				t.Errorf("%q became %+v", value, th)
 			}
 			if v := th.Value; v.Text != "" {
@@ -139,7 +139,7 @@ func FuzzParse(f *testing.F) {
 					t.Errorf("%+v is read again as %+v, %v", v, again, err)
 				}
 			}
-			if !th.met(Observation{Capacity: math.MaxInt64, Available: -1, Known: true}, true) {
+			if !th.Met(Observation{Capacity: math.MaxInt64, Available: -1, Known: true}, true) {
 				t.Errorf("%+v is not met by less than nothing", th)
 			}
 		}
