@@ -32,7 +32,7 @@ func accountingOf(tree *cgroups.Tree) accounting {
 // root has none that limits, as with a kubelet (IsSwapControllerAvailable in
 // pkg/kubelet/util/swap).
 func ownHas(file string) bool {
-	path, ok := ownCgroup()
+	path, ok := cgroups.Own()
 	if !ok {
 		return false
 	}

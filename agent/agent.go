@@ -26,6 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/health/sdnotify"
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/node/shutdown"
+	"github.com/tinylet/tinylet/agent/node/tunables"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
@@ -99,7 +100,7 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, bel
 	if err := a.assembleNetwork(cfg, runtime, log); err != nil {
 		return err
 	}
-	if err := prepareMachine(cfg, "/proc", log); err != nil {
+	if err := tunables.Prepare(cfg, "/proc", log); err != nil {
 		return err
 	}
 	a.forgetFlag(log)

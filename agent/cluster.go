@@ -91,7 +91,7 @@ func (p *parts) assembleCluster(cfg *config.Config, rt container.Runtime, node *
 	if err != nil {
 		return err
 	}
-	api := lateAPI{client: c.identity.Client}
+	api := apiclient.Deferred{Client: c.identity.Client}
 	if c.objects, err = apiobjects.New(apiobjects.Config{API: api, Log: log, Changed: p.objectChanged, Recovered: c.recovered}); err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ import (
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 	"github.com/tinylet/tinylet/agent/node/machine"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/pod"
@@ -222,7 +224,7 @@ func TestEvictionByMemory(t *testing.T) {
 		if message, _ := s.event("EvictionThresholdMet"); message != "Attempting to reclaim memory" {
 			t.Errorf("event of the node %q", message)
 		}
-		wantText(t, tell(t, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"memory.available\"} 1\n")
+		metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"memory.available\"} 1\n")
 
 		s.uses(map[string]int64{leaker.Name: 150}) // less than nothing is left
 		s.sign()
@@ -311,7 +313,7 @@ func TestEvictionByAllocatable(t *testing.T) {
 		if got := s.alive(); !slices.Equal(got, []string{leaker.Name}) {
 			t.Errorf("%v run", got)
 		}
-		wantText(t, tell(t, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 1\n")
+		metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, s.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 1\n")
 	})
 }
 
@@ -679,7 +681,7 @@ spec:
 		if condition(s, v1.DisruptionTarget) != "absent" {
 			t.Errorf("a pod that is to blame itself has %+v", s.Conditions)
 		}
-		wantText(t, tell(t, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1\n")
+		metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1\n")
 	})
 }
 

@@ -70,7 +70,7 @@ func (f *figures) system() []stats.Group {
 	if n, ok := f.view.node.peek(); ok {
 		groups = append(groups, stats.Group{Name: statsapi.SystemContainerPods, Cgroup: criconfig.QoSCgroup(v1.PodQOSGuaranteed, n)})
 	}
-	if own, ok := ownCgroup(); ok && own != "/" && !strings.HasPrefix(own, "/..") { // that is out of sight
+	if own, ok := cgroups.Own(); ok && own != "/" && !strings.HasPrefix(own, "/..") { // that is out of sight
 		groups = append(groups, stats.Group{Name: statsapi.SystemContainerKubelet, Cgroup: own})
 	}
 	return groups
@@ -199,7 +199,7 @@ func netDevOf(from string, pid int, group string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path, _ := cgroupOf(string(in)); path != group && !strings.HasPrefix(path, group+"/") {
+	if path, _ := cgroups.ParseOwn(string(in)); path != group && !strings.HasPrefix(path, group+"/") {
 		return nil, fs.ErrNotExist
 	}
 	return readProc(proc, "net/dev")

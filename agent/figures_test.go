@@ -156,7 +156,7 @@ func TestSystemGroups(t *testing.T) {
 			case statsapi.SystemContainerPods:
 				got = g.Cgroup
 			case statsapi.SystemContainerKubelet:
-				if own, _ := ownCgroup(); g.Cgroup != own || own == "/" {
+				if own, _ := cgroups.Own(); g.Cgroup != own || own == "/" {
 					t.Errorf("the agent is in %q, not %q", own, g.Cgroup)
 				}
 			default:
@@ -170,7 +170,7 @@ func TestSystemGroups(t *testing.T) {
 }
 
 func TestNetworkOfAPod(t *testing.T) {
-	own, ok := ownCgroup()
+	own, ok := cgroups.Own()
 	if !ok {
 		t.Skip("this machine tells no cgroup of v2")
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/podworker"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
+	"github.com/tinylet/tinylet/agent/server/local"
 )
 
 const (
@@ -30,6 +32,11 @@ const (
 	// is stopped because the machine goes down.
 	flagName = "shutdown"
 )
+
+// runFolder is the directory of files that a reboot may remove.
+func runFolder(cfg *config.Config) string {
+	return filepath.Dir(cmp.Or(cfg.Tinylet.SocketPath, local.DefaultSocketPath))
+}
 
 // assembleShutdown builds what ends the pods when the machine goes down.
 func (p *parts) assembleShutdown(cfg *config.Config, log *slog.Logger) {

@@ -33,7 +33,7 @@ func (p *parts) assembleJobs(cfg *config.Config, rt container.Runtime, below *be
 	if err != nil {
 		return err
 	}
-	saved, save := probeState(cfg, log)
+	saved, save := probe.OpenState(runFolder(cfg), log)
 	p.probes = probe.New(probe.Config{
 		Actions: handler.New(handler.Config{Exec: rt}), Changed: p.wake, HostIPs: node.hostIPs, Events: p.events, Log: log,
 		Saved: saved, Save: save, BootID: bootID(),

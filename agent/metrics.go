@@ -41,8 +41,8 @@ func (p *parts) writeMetrics(ctx context.Context, w io.Writer) error {
 		writeCertificates(out, p.cluster.identity.Stats(), time.Now())
 		p.cluster.meter.WriteMetrics(out)
 	}
-	writeBuild(out)
-	process{proc: "/proc"}.writeMetrics(out)
+	stats.WriteBuild(out)
+	stats.WriteProcess(out)
 	return out.Flush()
 }
 

@@ -35,7 +35,7 @@ import (
 // resource.
 func scraped(t *testing.T, c *cluster) map[string]uint64 {
 	t.Helper()
-	text := tell(t, c.meter.WriteMetrics)
+	text := metricstest.Text(t, metrics.NewStream, c.meter.WriteMetrics)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
@@ -138,7 +138,7 @@ func TestMetricsOfABoardAlone(t *testing.T) {
 		l.start()
 		l.settle(time.Minute)
 		text := whole(t, l.agent)
-		wantText(t, text,
+		metricstest.WantLines(t, text,
 			"kubelet_node_name{node=\"board\"} 1\n",
 			"kubelet_running_pods 2\n",
 			"kubelet_running_containers{container_state=\"exited\"} 3\n",
@@ -169,13 +169,13 @@ func TestMetricsOfABoardAlone(t *testing.T) {
 		l.runtime.Inject("RunPodSandbox", fake.Fault{Err: errors.New("no network"), Times: 1})
 		l.want(web, job, lost, shell(t, "late", "Always", "sleep infinity"))
 		l.settle(time.Minute)
-		wantText(t, whole(t, l.agent), "kubelet_started_pods_total 5\n", "kubelet_started_pods_errors_total 1\n")
+		metricstest.WantLines(t, whole(t, l.agent), "kubelet_started_pods_total 5\n", "kubelet_started_pods_errors_total 1\n")
 
 		// What ran is not said to be started again by the next agent.
 		l.kill()
 		l.start()
 		l.settle(time.Minute)
-		wantText(t, whole(t, l.agent), "kubelet_pod_start_duration_seconds_count 0\n", "kubelet_started_pods_total 0\n", "kubelet_running_pods 3\n")
+		metricstest.WantLines(t, whole(t, l.agent), "kubelet_pod_start_duration_seconds_count 0\n", "kubelet_started_pods_total 0\n", "kubelet_running_pods 3\n")
 	})
 }
 
@@ -185,7 +185,7 @@ func TestRuntimeIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantText(t, whole(t, p), "kubelet_runtime_operations_total 7\n")
+		metricstest.WantLines(t, whole(t, p), "kubelet_runtime_operations_total 7\n")
 	})
 }
 
@@ -200,7 +200,7 @@ func TestMetricsWithACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.cluster = &cluster{identity: id}
-		wantText(t, whole(t, p, upstreams[1:]...), "kubelet_mirror_pods 0\n", "kubelet_certificate_manager_client_ttl_seconds +Inf\n",
+		metricstest.WantLines(t, whole(t, p, upstreams[1:]...), "kubelet_mirror_pods 0\n", "kubelet_certificate_manager_client_ttl_seconds +Inf\n",
 			"tinylet_api_bytes_total{direction=\"sent\",verb=\"connection\",resource=\"connection\"} 0\n")
 	})
 }
@@ -208,7 +208,7 @@ func TestMetricsWithACluster(t *testing.T) {
 func TestCertificatesAreTold(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	stats := identity.Stats{ClientExpiry: now.Add(90*time.Minute + time.Second/2), ServingExpiry: now.Add(-time.Hour), ClientFailures: 3, ServingFailures: 4}
-	wantText(t, tell(t, func(out *metrics.Stream) { writeCertificates(out, stats, now) }, upstreams[1:]...),
+	metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, func(out *metrics.Stream) { writeCertificates(out, stats, now) }, upstreams[1:]...),
 		"kubelet_certificate_manager_client_ttl_seconds 5400\n", "kubelet_certificate_manager_client_expiration_renew_errors 3\n",
 		"kubelet_certificate_manager_server_ttl_seconds -3600\n", "kubelet_server_expiration_renew_errors 4\n")
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/network"
@@ -97,7 +98,7 @@ func (p *parts) assembleRoutes(cfg *config.Config, c *network.Config, log *slog.
 		return nil
 	}
 	router, err := routes.New(routes.Config{
-		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
+		API: apiclient.Deferred{Client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge, Open: open,
 		Direct:    func(networks []netip.Prefix) { p.network.Direct(networks) },
 		Server:    p.cluster.serverAddresses,
 		File:      filepath.Join(cfg.Paths.State, "nodes.json"),
@@ -130,7 +131,7 @@ func (p *parts) assembleServices(cfg *config.Config, c *network.Config, log *slo
 		return nil
 	}
 	serviceProxy, err := proxy.New(proxy.Config{
-		API: lateAPI{client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
+		API: apiclient.Deferred{Client: p.cluster.identity.Client}, NodeName: cfg.NodeName, Bridge: cfg.Tinylet.Network.Bridge,
 		Server: p.cluster.serverAddresses, Host: hostAddresses, Ports: cfg.OwnPorts(),
 		Open:      func() (proxy.Table, error) { return nft.Open() },
 		Recovered: p.cluster.recovered, Events: p.events, Log: log,

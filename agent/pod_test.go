@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/tinylet/tinylet/agent/container/fake"
+	"github.com/tinylet/tinylet/agent/metrics"
+	"github.com/tinylet/tinylet/agent/metrics/metricstest"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/source"
 )
@@ -328,7 +330,7 @@ spec:
 		if len(l.running()) != 0 {
 			t.Errorf("running: %v", l.running())
 		}
-		wantText(t, tell(t, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1\n")
+		metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, l.agent.syncer.WriteMetrics, upstreams[0]), "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1\n")
 	})
 }
 

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"errors"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,9 +11,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/fake"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/podworker/probe"
 )
 
 // inMemory is a folder of a tmpfs, which goes with the test.
@@ -155,7 +153,7 @@ func TestAgentRestartKeepsReadiness(t *testing.T) {
 						}
 					}
 				}
-				info, err := os.Stat(filepath.Join(memory, "run", probeStateName))
+				info, err := os.Stat(filepath.Join(memory, "run", probe.StateFile))
 				if err != nil || info.Mode() != 0o600 {
 					t.Errorf("saved state: %v, %v", info, err)
 				}
@@ -189,38 +187,4 @@ func TestRebootForgetsReadiness(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestProbeStateFile checks what is read and where nothing is kept.
-func TestProbeStateFile(t *testing.T) {
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	memory := inMemory(t)
-	cfg := &config.Config{}
-	cfg.Tinylet.SocketPath = filepath.Join(memory, "missing", "socket")
-	saved, save := probeState(cfg, log)
-	if saved != nil || save == nil {
-		t.Fatalf("first start: %q, saves: %v", saved, save != nil)
-	}
-	for _, text := range []string{"one", "two"} {
-		if err := save([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	path := filepath.Join(memory, "missing", probeStateName)
-	if saved, _ = probeState(cfg, log); string(saved) != "two" {
-		t.Errorf("read %q", saved)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/zero", path); err != nil {
-		t.Fatal(err)
-	}
-	if saved, save = probeState(cfg, log); len(saved) != 0 || save == nil {
-		t.Errorf("by a symbolic link: %q, saves: %v", saved, save != nil)
-	}
-	cfg.Tinylet.SocketPath = "/proc/socket" // stands for a disk
-	if saved, save = probeState(cfg, log); saved != nil || save != nil {
-		t.Error("state is kept outside memory")
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/oom"
 	"github.com/tinylet/tinylet/agent/resource/resize"
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
+	"github.com/tinylet/tinylet/agent/resource/userns"
 	"github.com/tinylet/tinylet/agent/source/apiobjects"
 	"github.com/tinylet/tinylet/cgroups"
 )
@@ -35,7 +36,7 @@ func (p *parts) assembleSyncer(cfg *config.Config, runtime container.Runtime, be
 		Objects:     p.reader(),
 		Probes:      p.probes,
 		Hooks:       hook.New(hook.Config{Hooks: handler.New(handler.Config{Exec: runtime}), Events: p.events}),
-		Users:       &podUsers{cfg: cfg},
+		Users:       &userns.Lazy{Config: cfg},
 		Allocations: checkpoint.Open(filepath.Join(cfg.Paths.Root, "tinylet", "allocations"), log),
 		Ready:       func() bool { return p.mux.Ready() },
 		Resizable: resize.Features{

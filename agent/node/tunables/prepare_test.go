@@ -1,4 +1,4 @@
-package agent
+package tunables
 
 import (
 	"log/slog"
@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-func TestPrepareMachine(t *testing.T) {
+func TestPrepare(t *testing.T) {
 	proc := t.TempDir()
 	for name, text := range map[string]string{
 		"sys/vm/overcommit_memory": "0", "sys/vm/panic_on_oom": "0", "sys/kernel/panic": "10", "sys/kernel/panic_on_oops": "1",
@@ -37,13 +37,13 @@ func TestPrepareMachine(t *testing.T) {
 	cfg := &config.Config{Kubelet: kubelet, Tinylet: tinylet}
 	var out strings.Builder
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	if err := prepareMachine(cfg, proc, log); err == nil || !strings.HasPrefix(err.Error(), "protectKernelDefaults: kernel parameter vm.overcommit_memory is 0") || value() != "0" {
+	if err := Prepare(cfg, proc, log); err == nil || !strings.HasPrefix(err.Error(), "protectKernelDefaults: kernel parameter vm.overcommit_memory is 0") || value() != "0" {
 		t.Errorf("protected: %v, the kernel has %s", err, value())
 	}
 
 	cfg.Kubelet.ProtectKernelDefaults, cfg.Kubelet.VolumePluginDir = false, proc+"/flex"
 	out.Reset()
-	if err := prepareMachine(cfg, proc, log); err != nil || value() != "1" {
+	if err := Prepare(cfg, proc, log); err != nil || value() != "1" {
 		t.Errorf("not protected: %v, the kernel has %s", err, value())
 	}
 	for _, want := range []string{"field=failSwapOn", "field=volumePluginDir", "name=vm.overcommit_memory value=1 before=0"} {
@@ -55,7 +55,7 @@ func TestPrepareMachine(t *testing.T) {
 	no := false
 	cfg.Kubelet.FailSwapOn, cfg.Kubelet.VolumePluginDir, cfg.Kubelet.ProtectKernelDefaults = &no, proc+"/none", true
 	out.Reset()
-	if err := prepareMachine(cfg, proc, log); err != nil || out.Len() > 0 {
+	if err := Prepare(cfg, proc, log); err != nil || out.Len() > 0 {
 		t.Errorf("all is as wanted: %v\n%s", err, out.String())
 	}
 	// What cannot be set is a warning.
@@ -63,7 +63,7 @@ func TestPrepareMachine(t *testing.T) {
 	if err := os.RemoveAll(proc + "/sys/kernel/keys"); err != nil {
 		t.Fatal(err)
 	}
-	if err := prepareMachine(cfg, proc, log); err != nil || strings.Count(out.String(), "level=WARN") != 1 {
+	if err := Prepare(cfg, proc, log); err != nil || strings.Count(out.String(), "level=WARN") != 1 {
 		t.Errorf("no keys: %v\n%s", err, out.String())
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package stats
 
 import (
 	"bytes"
@@ -137,8 +137,10 @@ func ticks(n uint64) time.Duration {
 	return time.Duration(min(n, uint64(1<<63-1)/uint64(each))) * each
 }
 
-// writeMetrics writes what Prometheus' client libraries tell of a process. What
-// the kernel does not tell is left out.
+// WriteProcess writes the metrics that Prometheus' client libraries write of their
+// own process. Figures that the kernel does not provide are left out.
+func WriteProcess(out *metrics.Stream) { process{proc: "/proc"}.writeMetrics(out) }
+
 func (p process) writeMetrics(out *metrics.Stream) {
 	out.Family(metrics.KindGauge, "go_goroutines", "Goroutines of the agent.")
 	out.Sample(float64(runtime.NumGoroutine()))
@@ -165,9 +167,9 @@ func (p process) writeMetrics(out *metrics.Stream) {
 	}
 }
 
-// writeBuild writes which release this is, as Kubernetes' programs do. From
-// what it was built is not known.
-func writeBuild(out *metrics.Stream) {
+// WriteBuild writes kubernetes_build_info, as Kubernetes' programs do. The commit
+// is not known to the binary, so git_commit and git_tree_state are empty.
+func WriteBuild(out *metrics.Stream) {
 	major, minor := version.Numbers()
 	built := ""
 	if at := version.Built(); !at.IsZero() {

@@ -1,7 +1,6 @@
-package agent
+package stats
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,31 +56,6 @@ func FuzzParseStat(f *testing.F) {
 	})
 }
 
-// tell is what a part writes, held against the rules.
-func tell(t *testing.T, write func(*metrics.Stream), known ...string) string {
-	t.Helper()
-	var text bytes.Buffer
-	out := metrics.NewStream(&text)
-	write(out)
-	if err := out.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if problems := metricstest.Problems(text.Bytes(), known...); len(problems) > 0 {
-		t.Errorf("%q in\n%s", problems, text.Bytes())
-	}
-	return text.String()
-}
-
-// wantText fails for each line that is not there.
-func wantText(t *testing.T, text string, lines ...string) {
-	t.Helper()
-	for _, line := range lines {
-		if !strings.Contains("\n"+text, "\n"+line) {
-			t.Errorf("no %q in\n%s", line, text)
-		}
-	}
-}
-
 func TestProcess(t *testing.T) {
 	proc := t.TempDir()
 	files := map[string]string{"self/stat": sampleStat, "stat": "cpu 1\n" + "intr " + strings.Repeat("0 ", 9000) + "\nbtime 1700000000\n", "self/fd/0": "", "self/fd/1": "", "self/fd/7": ""}
@@ -94,8 +68,8 @@ func TestProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	text := tell(t, process{proc: proc}.writeMetrics)
-	wantText(t, text, "process_cpu_seconds_total 2\n", "process_virtual_memory_bytes 1300000000\n", "process_open_fds 2\n",
+	text := metricstest.Text(t, metrics.NewStream, process{proc: proc}.writeMetrics)
+	metricstest.WantLines(t, text, "process_cpu_seconds_total 2\n", "process_virtual_memory_bytes 1300000000\n", "process_open_fds 2\n",
 		"process_start_time_seconds 1.70000012345e+09\n", "process_resident_memory_bytes ", "process_max_fds ", "go_goroutines ", "go_info{version=\"go1")
 	for name := range files {
 		if name == "self/fd/0" || name == "self/fd/1" || name == "self/fd/7" {
@@ -105,8 +79,8 @@ func TestProcess(t *testing.T) {
 			if err := os.Truncate(filepath.Join(proc, name), 0); err != nil {
 				t.Fatal(err)
 			}
-			text := tell(t, process{proc: proc}.writeMetrics)
-			if wantText(t, text, "go_goroutines "); strings.Contains(text, "process_") {
+			text := metricstest.Text(t, metrics.NewStream, process{proc: proc}.writeMetrics)
+			if metricstest.WantLines(t, text, "go_goroutines "); strings.Contains(text, "process_") {
 				t.Errorf("told without %s:\n%s", name, text)
 			}
 			if err := os.WriteFile(filepath.Join(proc, name), []byte(files[name]), 0o644); err != nil {
@@ -131,5 +105,5 @@ func TestOwnProcess(t *testing.T) {
 }
 
 func TestBuild(t *testing.T) {
-	wantText(t, tell(t, writeBuild), "kubernetes_build_info{build_date=\"\",compiler=\"gc\",git_commit=\"\",git_tree_state=\"\",git_version=\"v1.36.0+tinylet.")
+	metricstest.WantLines(t, metricstest.Text(t, metrics.NewStream, WriteBuild), "kubernetes_build_info{build_date=\"\",compiler=\"gc\",git_commit=\"\",git_tree_state=\"\",git_version=\"v1.36.0+tinylet.")
 }

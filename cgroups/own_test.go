@@ -1,8 +1,8 @@
-package agent
+package cgroups
 
 import "testing"
 
-func TestCgroupOf(t *testing.T) {
+func TestParseOwn(t *testing.T) {
 	for text, want := range map[string]string{
 		"0::/system/tinylet\n": "/system/tinylet",
 		"0::/\n":               "/",
@@ -14,7 +14,7 @@ func TestCgroupOf(t *testing.T) {
 		"":                             "",
 		"10::/no\n":                    "",
 	} {
-		if got, ok := cgroupOf(text); got != want || ok != (want != "") {
+		if got, ok := ParseOwn(text); got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", text, got, ok, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package tunables
 
 import (
 	"errors"
@@ -8,25 +8,26 @@ import (
 	"os"
 
 	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/node/tunables"
 )
 
-// prepareMachine has the machine be as the configuration wants it: the kernel's
-// parameters and the limit of open files; and warns of what it does not honour
-// for what is on the machine. proc is where proc(5) is mounted.
-func prepareMachine(cfg *config.Config, proc string, log *slog.Logger) error {
+// Prepare applies the settings of the machine: the kernel parameters, which
+// protectKernelDefaults only checks, and the limit of open files. It warns of
+// settings that are not honoured because of what the machine has, such as swap.
+// proc is the mount point of proc(5). It fails if protectKernelDefaults is set and
+// a kernel parameter has another value.
+func Prepare(cfg *config.Config, proc string, log *slog.Logger) error {
 	kubelet := &cfg.Kubelet
 	if kubelet.ProtectKernelDefaults {
-		if err := tunables.Check(proc); err != nil {
+		if err := Check(proc); err != nil {
 			return fmt.Errorf("protectKernelDefaults: %w", err)
 		}
-	} else if err := tunables.Set(proc, log); err != nil {
+	} else if err := Set(proc, log); err != nil {
 		log.Warn("kernel parameters are not as wanted", "error", err, "remedy", "set them with sysctl -w and in /etc/sysctl.d")
 	}
-	if err := tunables.OpenFiles(uint64(max(kubelet.MaxOpenFiles, 0))); err != nil {
+	if err := OpenFiles(uint64(max(kubelet.MaxOpenFiles, 0))); err != nil {
 		log.Warn("fewer files can be open than wanted", "error", err, "remedy", "raise fs.nr_open, or lower maxOpenFiles")
 	}
-	swap, err := tunables.SwapOn(proc)
+	swap, err := SwapOn(proc)
 	switch {
 	case err != nil:
 		log.Warn("swap is not known", "error", err)

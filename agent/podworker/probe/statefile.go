@@ -1,4 +1,4 @@
-package agent
+package probe
 
 import (
 	"errors"
@@ -10,30 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
-	"github.com/tinylet/tinylet/agent/config"
-	"github.com/tinylet/tinylet/agent/podworker/probe"
-	"github.com/tinylet/tinylet/agent/server/local"
 )
 
-// probeStateName is beside the socket: what the probes know of the containers
-// that run.
-const probeStateName = "probes.json"
+// StateFile is the name of the file with the probe state of running containers.
+const StateFile = "probes.json"
 
-// runFolder is where the agent keeps what a reboot may lose.
-func runFolder(cfg *config.Config) string {
-	socket := cfg.Tinylet.SocketPath
-	if socket == "" {
-		socket = local.DefaultSocketPath
-	}
-	return filepath.Dir(socket)
-}
-
-// probeState reads the state that the probes of an earlier run of the agent
-// saved, and saves theirs in its place: in memory only, since readiness may
-// change every few seconds and would wear out flash. save is nil where the
-// folder is on a disk.
-func probeState(cfg *config.Config, log *slog.Logger) (saved []byte, save func([]byte) error) {
-	path := filepath.Join(runFolder(cfg), probeStateName)
+// OpenState reads the probe state that an earlier process of the agent saved in
+// dir, and returns the function that replaces it. The state is kept on a file
+// system in memory only: readiness may change every few seconds, and writes wear
+// flash out. save is nil where dir is on a disk. Errors are logged: without the
+// state a restart of the agent starts all probes again.
+func OpenState(dir string, log *slog.Logger) (saved []byte, save func([]byte) error) {
+	path := filepath.Join(dir, StateFile)
 	switch inMemory, err := onMemory(filepath.Dir(path)); {
 	case err != nil:
 		log.Warn("probe state is not kept", "path", path, "error", err)
@@ -43,7 +31,7 @@ func probeState(cfg *config.Config, log *slog.Logger) (saved []byte, save func([
 			"remedy", "set socketPath to a folder of a tmpfs, so that pods stay ready over a restart of the agent")
 		return nil, nil
 	}
-	saved, err := readBounded(path, probe.MaxSaved+1)
+	saved, err := readBounded(path, MaxSaved+1)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("saved probe state cannot be read", "path", path, "error", err)
 	}
