@@ -36,6 +36,8 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/volume"
 	"github.com/tinylet/tinylet/agent/resource/cpumanager"
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
+	"github.com/tinylet/tinylet/agent/resource/podcgroup"
+	"github.com/tinylet/tinylet/agent/resource/selfprotect"
 	"github.com/tinylet/tinylet/agent/server/local"
 	"github.com/tinylet/tinylet/agent/server/streaming"
 	"github.com/tinylet/tinylet/agent/source"
@@ -71,7 +73,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
-	guard := newProtection(cfg, tree, log)
+	guard := newGuard(cfg, tree, log)
 	return errors.Join(run(ctx, cfg, driver, below, driver.Calls, tree, guard, log), below.Close(), driver.Close())
 }
 
@@ -90,9 +92,19 @@ func newBelow(endpoint string, log *slog.Logger) (*below, error) {
 	return &below{Store: store, Tasks: tasks}, err
 }
 
+// newGuard protects this process and, once it connects, the container runtime; nil
+// where the configuration wants neither.
+func newGuard(cfg *config.Config, tree *cgroups.Tree, log *slog.Logger) *selfprotect.Guard {
+	if !*cfg.Tinylet.OwnCgroup {
+		return nil
+	}
+	socket, _ := cri.SocketPath(cfg.Kubelet.ContainerRuntimeEndpoint) // cri.New has checked it
+	return selfprotect.NewGuard(tree, socket, int(*cfg.Kubelet.OOMScoreAdj), log)
+}
+
 // run is Run on any runtime and any cgroup tree; below, calls, tree and guard
 // may be nil.
-func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *protection, log *slog.Logger) error {
+func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *selfprotect.Guard, log *slog.Logger) error {
 	a, err := assemble(cfg, runtime, below, calls, tree, guard, log)
 	if err != nil {
 		return err
@@ -110,8 +122,8 @@ func run(ctx context.Context, cfg *config.Config, runtime container.Runtime, bel
 	defer cancel()
 	if a.cgroups != nil {
 		// Workers that wait for systemd do so no longer.
-		defer context.AfterFunc(ctx, a.cgroups.slices.Close)()
-		defer a.cgroups.slices.Close()
+		defer context.AfterFunc(ctx, a.cgroups.Close)()
+		defer a.cgroups.Close()
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { a.whenTold(told, ctx, cancel, log) })
@@ -168,7 +180,7 @@ type parts struct {
 	lost    *reaper.Finder      // nil without cgroups
 	poller  *cgroups.Poller     // nil without cgroups
 	cpus    *cpumanager.Manager // nil where nobody has CPUs alone
-	cgroups *cgroupDriver       // nil without cgroups
+	cgroups *podcgroup.Driver   // nil without cgroups
 	network *network.Network    // nil where the host's is not touched
 	// networkTasks keep, or take away, what belongs to the pods' network.
 	networkTasks []task
@@ -182,7 +194,7 @@ type parts struct {
 
 // assemble builds everything and runs no task. The node is claimed: daemons'
 // groups get their limits, and the journal is opened.
-func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *protection, log *slog.Logger) (*parts, error) {
+func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls func() uint64, tree *cgroups.Tree, guard *selfprotect.Guard, log *slog.Logger) (*parts, error) {
 	p := &parts{
 		statuses: podstatus.NewStore(),
 		events:   event.NewRecorder(log),
@@ -209,12 +221,12 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		return nil, err
 	}
 	p.assembleShutdown(cfg, log)
-	p.enforceReserved(cfg, tree, node.node(criconfig.DriverCgroupfs), log)
+	podcgroup.EnforceReserved(cfg, tree, node.node(criconfig.DriverCgroupfs), p.events, log)
 	if tree != nil {
 		if p.poller, err = tree.NewPoller(); err != nil {
 			return nil, err
 		}
-		p.cgroups = newCgroupDriver(tree, node)
+		p.cgroups = podcgroup.New(tree, node.slices)
 	}
 	view := &view{statuses: p.statuses, tree: tree, node: node}
 	if err := p.assembleJobs(cfg, runtime, below, node, view, log); err != nil {
@@ -227,7 +239,7 @@ func assemble(cfg *config.Config, runtime container.Runtime, below *below, calls
 		return nil, err
 	}
 	if guard != nil {
-		p.evictions.protected, p.evictions.keep = guard.group, guard.keep
+		p.evictions.protected, p.evictions.keep = guard.Cgroup(), guard.Keep
 	}
 	p.syncer = p.assembleSyncer(cfg, runtime, below, tree, node, log)
 	if p.syncer.OOM != nil {

@@ -1,9 +1,6 @@
 package agent
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +10,6 @@ import (
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
-	"github.com/tinylet/tinylet/cgroups"
 )
 
 func told(t *testing.T) *nodeFacts {
@@ -24,38 +20,6 @@ func told(t *testing.T) *nodeFacts {
 		t.Fatal(err)
 	}
 	return facts
-}
-
-// Without systemd, a runtime that leaves cgroups to it gives pods that say so.
-func TestCgroupDriver(t *testing.T) {
-	root := t.TempDir()
-	for _, name := range []string{"cgroup.controllers", "cgroup.subtree_control"} {
-		if err := os.WriteFile(filepath.Join(root, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	tree, err := cgroups.Open(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	facts := &nodeFacts{}
-	d := newCgroupDriver(tree, facts)
-	d.slices = tree.NewSlices(t.TempDir())
-	t.Cleanup(d.slices.Close)
-	const path = "/kubepods.slice"
-	for _, driver := range []string{criconfig.DriverSystemd, criconfig.DriverCgroupfs} {
-		facts.told.Store(&runtimeFacts{cgroupDriver: driver})
-		err := d.Ensure(path, cgroups.Resources{})
-		if bySystemd := driver == criconfig.DriverSystemd; bySystemd != errors.Is(err, cgroups.ErrNoSystemd) || bySystemd == d.Exists(path) {
-			t.Errorf("%s: %v, exists %t", driver, err, d.Exists(path))
-		}
-	}
-	if names, err := d.List("/"); err != nil || len(names) != 1 {
-		t.Errorf("listed %q, %v", names, err)
-	}
-	if err := errors.Join(d.Kill("/gone"), d.Delete(path)); err != nil || d.Exists(path) {
-		t.Errorf("taken down: %v", err)
-	}
 }
 
 // Lost containers are looked for where the runtime puts them.

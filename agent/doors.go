@@ -63,8 +63,10 @@ func (p *parts) assembleDoors(cfg *config.Config, rt container.Runtime, calls fu
 	if err != nil {
 		return err
 	}
-	warnOfExposed(cfg, log)
-	p.local.TellProblem(problems(plainURL(cfg), exposedFiles(cfg)))
+	if problem := cfg.ExposedCredentials(); problem != "" {
+		log.Warn("credentials are readable by other users", "remedy", problem)
+	}
+	p.local.TellProblem(problems(plainURL(cfg), cfg.ExposedCredentials))
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/network"
 	"github.com/tinylet/tinylet/agent/network/proxy"
 	"github.com/tinylet/tinylet/agent/network/routes"
+	"github.com/tinylet/tinylet/agent/resource/selfprotect"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/cni/plugin"
 	"github.com/tinylet/tinylet/net/link"
@@ -60,7 +61,7 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 		return err
 	}
 	if p.cluster == nil {
-		p.local.TellProblem(problems(problems(plainURL(cfg), exposedFiles(cfg)), p.network.Problem))
+		p.local.TellProblem(problems(problems(plainURL(cfg), cfg.ExposedCredentials), p.network.Problem))
 		return nil
 	}
 	p.cluster.inputs.problem = problems(p.cluster.inputs.problem, p.network.Problem)
@@ -69,9 +70,9 @@ func (p *parts) assembleNetwork(cfg *config.Config, rt container.Runtime, log *s
 
 // connected is called each time the runtime's events begin: the runtime may be
 // another process, version or configuration than before.
-func (p *parts) connected(guard *protection) {
+func (p *parts) connected(guard *selfprotect.Guard) {
 	if guard != nil {
-		guard.runtime()
+		guard.RuntimeConnected()
 	}
 	p.node.runtimeConnected()
 	if p.network != nil {

@@ -1,4 +1,4 @@
-package agent
+package podcgroup
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container/criconfig"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -26,10 +27,11 @@ type reservedGroup struct {
 	amounts           map[string]string
 }
 
-// enforceReserved holds the daemons' groups to what is reserved for them,
-// where the configuration wants it. They have to be there: who makes them is
-// their init. What fails is told, and the node goes on.
-func (p *parts) enforceReserved(cfg *config.Config, tree *cgroups.Tree, n *criconfig.Node, log *slog.Logger) {
+// EnforceReserved limits the cgroups of daemons to what the configuration reserves
+// for them, where enforceNodeAllocatable has system-reserved or kube-reserved, or
+// their -compressible variants, which set the CPU weight alone. The cgroups must
+// exist. Failures are logged and recorded as events. tree may be nil.
+func EnforceReserved(cfg *config.Config, tree *cgroups.Tree, n *criconfig.Node, events *event.Recorder, log *slog.Logger) {
 	k := &cfg.Kubelet
 	for _, g := range []reservedGroup{
 		{"system reserved", "system-reserved", k.SystemReservedCgroup, k.SystemReserved},
@@ -41,10 +43,10 @@ func (p *parts) enforceReserved(cfg *config.Config, tree *cgroups.Tree, n *crico
 		}
 		if err := g.enforce(tree, !whole, n); err != nil {
 			log.Error("daemons are not held to what is reserved for them", "group", g.path, "error", err)
-			p.events.Warning(pod.Ref{}, reasonNotEnforced, fmt.Sprintf("Failed to enforce %s Cgroup Limits on %q: %v", g.what, g.path, err))
+			events.Warning(pod.Ref{}, reasonNotEnforced, fmt.Sprintf("Failed to enforce %s Cgroup Limits on %q: %v", g.what, g.path, err))
 			continue
 		}
-		p.events.Normal(pod.Ref{}, reasonEnforced, fmt.Sprintf("Updated limits on %s cgroup %s", g.what, g.path))
+		events.Normal(pod.Ref{}, reasonEnforced, fmt.Sprintf("Updated limits on %s cgroup %s", g.what, g.path))
 	}
 }
 

@@ -1,19 +1,17 @@
-package agent
+package config
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/tinylet/tinylet/agent/config"
 )
 
-func TestExposedFiles(t *testing.T) {
+func TestExposedCredentials(t *testing.T) {
 	dir := t.TempDir()
-	cfg := &config.Config{Kubeconfig: filepath.Join(dir, "kubelet.conf")}
+	cfg := &Config{Kubeconfig: filepath.Join(dir, "kubelet.conf")}
 	cfg.Tinylet.EnrolKubeconfig, cfg.Paths.Root = filepath.Join(dir, "enrol.conf"), dir
-	problem := exposedFiles(cfg)
+	problem := cfg.ExposedCredentials
 	if got := problem(); got != "" {
 		t.Errorf("no files: %q", got)
 	}

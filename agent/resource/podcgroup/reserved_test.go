@@ -1,4 +1,4 @@
-package agent
+package podcgroup
 
 import (
 	"log/slog"
@@ -49,10 +49,10 @@ func TestEnforceReserved(t *testing.T) {
 		cfg.Kubelet.EnforceNodeAllocatable = tc.enforce
 		cfg.Kubelet.SystemReservedCgroup = tc.group
 		cfg.Kubelet.SystemReserved = map[string]string{"cpu": "500m", "memory": tc.memory, "pid": "50"}
-		p := &parts{events: event.NewRecorder(log)}
-		p.enforceReserved(cfg, tree, &criconfig.Node{MemoryQoS: true}, log)
+		events := event.NewRecorder(log)
+		EnforceReserved(cfg, tree, &criconfig.Node{MemoryQoS: true}, events, log)
 		var reasons []string
-		for _, e := range p.events.Recent() {
+		for _, e := range events.Recent() {
 			reasons = append(reasons, e.Reason)
 		}
 		if got := strings.Join(reasons, " "); got != tc.event {

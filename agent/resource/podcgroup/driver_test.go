@@ -1,0 +1,41 @@
+package podcgroup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tinylet/tinylet/cgroups"
+)
+
+// Without systemd, a runtime that leaves cgroups to it gives pods that say so.
+func TestDriver(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"cgroup.controllers", "cgroup.subtree_control"} {
+		if err := os.WriteFile(filepath.Join(root, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := cgroups.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	systemd := false
+	d := New(tree, func() bool { return systemd })
+	d.slices = tree.NewSlices(t.TempDir())
+	t.Cleanup(d.Close)
+	const path = "/kubepods.slice"
+	for _, systemd = range []bool{true, false} {
+		err := d.Ensure(path, cgroups.Resources{})
+		if systemd != errors.Is(err, cgroups.ErrNoSystemd) || systemd == d.Exists(path) {
+			t.Errorf("by systemd %t: %v, exists %t", systemd, err, d.Exists(path))
+		}
+	}
+	if names, err := d.List("/"); err != nil || len(names) != 1 {
+		t.Errorf("listed %q, %v", names, err)
+	}
+	if err := errors.Join(d.Kill("/gone"), d.Delete(path)); err != nil || d.Exists(path) {
+		t.Errorf("taken down: %v", err)
+	}
+}
