@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// checker collects what is wrong. Each error names the field's path, the
-// flag that sets it too, the value, and what is allowed.
+// checker collects errors. Each error names the field's path, the flag that sets
+// the field, the value, and the allowed values.
 type checker struct{ errs []error }
 
 func (c *checker) err() error { return errors.Join(c.errs...) }
 
-// invalid adds an error. allowed completes "it must be".
+// invalid adds an error. allowed completes the phrase "it must be".
 func (c *checker) invalid(path string, value any, allowed string) {
 	c.errs = append(c.errs, fmt.Errorf("%s is %s: it must be %s", withFlag(path), quoted(value), allowed))
 }
@@ -28,7 +28,7 @@ func quoted(value any) string {
 	return fmt.Sprint(value)
 }
 
-// withFlag adds the flag's name to a field's path.
+// withFlag appends the name of the field's flag, if there is one, to its path.
 func withFlag(path string) string {
 	for i := range boundFlags {
 		if boundFlags[i].field == path {

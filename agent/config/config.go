@@ -1,26 +1,25 @@
-// Package config owns everything that a user can set: the kubelet's
-// configuration document and flags, and tinylet's own document. It reads
-// them in the kubelet's order of precedence (flags over drop-ins over the
-// file over defaults) into one Config, and checks it.
+// Package config defines all settings: the kubelet's configuration document and
+// flags, and tinylet's own document. It reads them in the kubelet's order of
+// precedence (flags over drop-ins over the file over defaults) into one Config,
+// and validates it.
 //
-// The facts (fields, defaults, limits, precedence) are those of Kubernetes
-// v1.36: pkg/kubelet/apis/config/{v1beta1,validation} and
-// cmd/kubelet/app. What differs:
+// Fields, defaults, limits and precedence are those of Kubernetes v1.36:
+// pkg/kubelet/apis/config/{v1beta1,validation} and cmd/kubelet/app. Differences:
 //
-//   - Without --config, the kubelet falls back to the defaults of its flags
-//     of old: anonymous requests, no authorization, read-only port 10255.
-//     Here the file's defaults hold in either case.
-//   - An unknown field in a drop-in gives a warning.
-//   - Relative paths in a drop-in start at its folder, as those in the file
-//     do.
-//   - Few feature gates switch anything. One that is set to what does not
-//     happen here gives a warning, as does a name that Kubernetes v1.36 does
-//     not know, where the kubelet would not start, so that one configuration
-//     serves nodes of several versions.
-//   - Fields that are not honoured give a warning when they are set
-//     (Differences); docs/reference/compatibility.md lists them.
+//   - Without --config, the kubelet falls back to the former defaults of its
+//     flags: anonymous requests, no authorization, read-only port 10255. Here the
+//     defaults of the document apply in either case.
+//   - An unknown field in a drop-in causes a warning.
+//   - Relative paths in a drop-in are relative to its directory, as those in the
+//     file are.
+//   - Few feature gates have an effect. A gate that is set to a value without
+//     effect causes a warning. So does a gate that Kubernetes v1.36 does not have,
+//     for which the kubelet would not start. One configuration can therefore serve
+//     nodes of several versions.
+//   - Fields that are not honoured cause a warning when they are set
+//     (Differences). docs/reference/compatibility.md lists them.
 //   - A containerLogMaxSize of 0 is an error: the kubelet would rotate every
-//     log every time it looks.
+//     log at each check.
 package config
 
 import (
@@ -31,7 +30,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Config is what the agent is given. Nothing changes it after Load.
+// Config is the agent's configuration. It must not be changed after Load.
 type Config struct {
 	// Kubelet is the effective KubeletConfiguration. Every field that has a
 	// default is set, pointers included.
@@ -39,28 +38,29 @@ type Config struct {
 	// Tinylet is the effective TinyletConfiguration, every field set.
 	Tinylet TinyletConfiguration
 
-	// Kubeconfig says how to reach the API server; "" is standalone mode.
+	// Kubeconfig is the path of the kubeconfig of the API server. It is empty
+	// in standalone mode.
 	Kubeconfig string
-	// BootstrapKubeconfig is used to get Kubeconfig where that is absent.
+	// BootstrapKubeconfig is the path of the kubeconfig for TLS bootstrap, which
+	// creates Kubeconfig if that does not exist.
 	BootstrapKubeconfig string
 	// NodeName is the node's name: --hostname-override or else the host's
 	// name, in lower case.
 	NodeName string
-	// NodeIPs are from --node-ip: none, one, or one of each family. An
-	// unspecified address (:: or 0.0.0.0) only prefers its family.
+	// NodeIPs are the addresses of --node-ip: none, one, or one of each family.
+	// An unspecified address (:: or 0.0.0.0) only prefers its family.
 	NodeIPs []netip.Addr
 	// NodeLabels are added when the node registers.
 	NodeLabels map[string]string
-	// CloudProvider is "" or external.
+	// CloudProvider is "" or "external".
 	CloudProvider string
 
-	// Paths are where the agent keeps its files.
+	// Paths are the paths of the agent's files.
 	Paths Paths
 }
 
-// LogMaxBytes is containerLogMaxSize: the size in bytes from which a
-// container's log is rotated, or a negative number, for never. cfg must be
-// valid.
+// LogMaxBytes returns containerLogMaxSize in bytes: a container's log is rotated
+// from this size on. A negative value means never. cfg must be valid.
 func (cfg *Config) LogMaxBytes() int64 {
 	q, err := resource.ParseQuantity(cfg.Kubelet.ContainerLogMaxSize)
 	if err != nil {
@@ -69,23 +69,24 @@ func (cfg *Config) LogMaxBytes() int64 {
 	return q.Value()
 }
 
-// Paths are absolute, cleaned and derived once. The folders need not exist.
+// Paths are the absolute, clean paths of the agent's directories. The directories
+// need not exist.
 type Paths struct {
 	Root            string // --root-dir
-	Pods            string // one folder for each pod UID
+	Pods            string // one directory for each pod UID
 	Plugins         string
 	PluginsRegistry string
 	DevicePlugins   string
 	PodResources    string
 	Checkpoints     string
 	Seccomp         string // profiles of type Localhost
-	State           string // tinylet's own journal and facts
+	State           string // tinylet's own state, such as the journal
 	PKI             string // --cert-dir
 	PodLogs         string // podLogsDir
-	ContainerLogs   string // links into PodLogs, for log collectors
+	ContainerLogs   string // symlinks into PodLogs, for log collectors
 }
 
-// The kubelet's places (pkg/kubelet/config/defaults.go and
+// The kubelet's default paths (pkg/kubelet/config/defaults.go and
 // cmd/kubelet/app/options/options.go).
 const (
 	defaultRootDir       = "/var/lib/kubelet"

@@ -9,9 +9,9 @@ import (
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
-// credentialFiles are the files with credentials that the agent uses even if other
-// users may read them, as the kubelet does: without them the node would leave its
-// cluster. Files of tinylet's own settings are refused instead (secretfile).
+// credentialFiles returns the files with credentials that the agent uses even if
+// other users may read them, as the kubelet does: without them the node would lose
+// its cluster. Files of tinylet's own settings are rejected instead (secretfile).
 func (cfg *Config) credentialFiles() []string {
 	return []string{
 		cfg.Kubeconfig, cfg.BootstrapKubeconfig, cfg.Tinylet.EnrolKubeconfig, cfg.Kubelet.TLSPrivateKeyFile,
@@ -19,8 +19,8 @@ func (cfg *Config) credentialFiles() []string {
 	}
 }
 
-// ExposedCredentials returns the remedy for credentials that other users may read,
-// or "". It reads the files' modes with each call.
+// ExposedCredentials returns the problem and its remedy if other users may use
+// files with credentials, else "". It reads the files' modes on each call.
 func (cfg *Config) ExposedCredentials() string {
 	var problems []string
 	for _, path := range cfg.credentialFiles() {
@@ -31,7 +31,7 @@ func (cfg *Config) ExposedCredentials() string {
 		if err != nil || !info.Mode().IsRegular() || !secretfile.Exposed(info.Mode()) {
 			continue
 		}
-		problems = append(problems, fmt.Sprintf("users other than its owner may use %s, which has credentials: chmod 600 it", path))
+		problems = append(problems, fmt.Sprintf("users other than its owner may use the credentials file %s: run chmod 600", path))
 	}
 	return strings.Join(problems, "; ")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
-// Default is the configuration of a standalone node on which nothing is set, and
-// of whose memory nothing is known.
+// Default returns the default configuration of a standalone node whose memory size
+// is not known.
 func Default() (kubelet.KubeletConfiguration, TinyletConfiguration) {
 	var (
 		kc kubelet.KubeletConfiguration
@@ -23,8 +23,8 @@ func Default() (kubelet.KubeletConfiguration, TinyletConfiguration) {
 	return kc, tc
 }
 
-// setTinyletDefaults fills what is unset; joined reports whether the node is one
-// of a cluster.
+// setTinyletDefaults sets the defaults of unset fields. joined means that the node
+// is joined to a cluster. kc must have its defaults.
 func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfiguration, joined bool) {
 	tc.APIVersion, tc.Kind = tinyletAPIVersion, tinyletKind
 	fill(&tc.LogFormat, kc.Logging.Format)
@@ -38,13 +38,13 @@ func setTinyletDefaults(tc *TinyletConfiguration, kc *kubelet.KubeletConfigurati
 	setNetworkDefaults(&tc.Network)
 }
 
-// setDefaults fills what is unset with the values of
-// pkg/kubelet/apis/config/v1beta1/defaults.go, but memoryReservationPolicy,
-// which is None there, imagePullCredentialsVerificationPolicy, which is
-// NeverVerifyPreloadedImages there and not built here, and userNamespaces with
-// the one that its comment names.
-// The hard thresholds of eviction go by the machine's memory, in bytes, where
-// upstream has one for all. It may be called again after more was merged in.
+// setDefaults sets the defaults of unset fields, to the values of
+// pkg/kubelet/apis/config/v1beta1/defaults.go, with four exceptions.
+// memoryReservationPolicy is None there. imagePullCredentialsVerificationPolicy is
+// NeverVerifyPreloadedImages there, which is not implemented here. userNamespaces
+// gets the default that its comment names. The hard eviction threshold of memory
+// depends on the machine's memory, in bytes, 0 if not known; upstream's is a
+// constant. setDefaults may be called again after a merge.
 func setDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	kc.APIVersion, kc.Kind = kubeletAPIVersion, kubeletKind
 	setSourceDefaults(kc)
@@ -87,7 +87,7 @@ func setServerDefaults(kc *kubelet.KubeletConfiguration) {
 }
 
 func setNodeDefaults(kc *kubelet.KubeletConfiguration) {
-	// A report frequency follows an update frequency that is set alone.
+	// If only the update frequency is set, the report frequency equals it.
 	if kc.NodeStatusReportFrequency.Duration == 0 && kc.NodeStatusUpdateFrequency.Duration != 0 {
 		kc.NodeStatusReportFrequency = kc.NodeStatusUpdateFrequency
 	}
@@ -156,8 +156,8 @@ func setImageDefaults(kc *kubelet.KubeletConfiguration) {
 	point(&kc.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 300 * time.Second})
 }
 
-// setEvictionDefaults fills in all hard thresholds where none are set, and with
-// mergeDefaultEvictionSettings each that is not (loadConfigFile in
+// setEvictionDefaults sets all hard thresholds if evictionHard is unset. With
+// mergeDefaultEvictionSettings it sets each missing one (loadConfigFile in
 // cmd/kubelet/app/server.go).
 func setEvictionDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	every(&kc.EvictionPressureTransitionPeriod, 5*time.Minute)
@@ -170,8 +170,7 @@ func setEvictionDefaults(kc *kubelet.KubeletConfiguration, memory int64) {
 	kc.EvictionHard = merged
 }
 
-// idsUnit is what the number of user ids of a pod must be a multiple of
-// (KEP-127).
+// idsUnit is the unit of the number of user IDs of a pod (KEP-127).
 const idsUnit = 65536
 
 func fill[T comparable](field *T, value T) {

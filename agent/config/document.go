@@ -19,26 +19,27 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Warning is what a user should know and what does not stop the agent. It is
-// for the log, which the configuration itself sets up.
+// Warning is a problem of the configuration that does not prevent the start. The
+// caller logs it, once the log is set up by the configuration.
 type Warning struct {
 	Message string // constant
 	Attrs   []slog.Attr
 }
 
-// file is one configuration file that has been read.
+// file is the content of a configuration file.
 type file struct {
-	name string // as the user wrote it
+	name string // absolute path
 	data []byte
 }
 
-// layer is what one file sets, by kind; nil where it has no such document.
+// layer holds the settings of one file, by kind. A map is nil if the file has no
+// such document.
 type layer struct {
 	kubelet, tinylet map[string]any
 }
 
-// parse reads a file's documents and checks each by itself. An error names
-// the file and the document, counted from 1 without empty ones.
+// parse decodes a file's documents and checks each separately. An error names the
+// file and the document, counted from 1 without empty ones.
 func (f file) parse() (layer, []Warning, error) {
 	var (
 		out      layer
@@ -64,14 +65,14 @@ func (f file) parse() (layer, []Warning, error) {
 			return out, warnings, f.fault(number, err)
 		}
 		if len(doc.strict) > 0 {
-			warnings = append(warnings, Warning{"configuration has fields that are ignored", []slog.Attr{
+			warnings = append(warnings, Warning{"ignore invalid fields of configuration", []slog.Attr{
 				slog.String("file", f.name), slog.Int("document", number), slog.String("error", oneLine(errors.Join(doc.strict...))),
 			}})
 		}
 		number++
 	}
 	if out.kubelet == nil && out.tinylet == nil {
-		return out, warnings, fmt.Errorf("%s: holds no configuration: expected a document with kind %s or %s", f.name, kubeletKind, tinyletKind)
+		return out, warnings, fmt.Errorf("%s: no configuration: expected a document of kind %s or %s", f.name, kubeletKind, tinyletKind)
 	}
 	return out, warnings, nil
 }
@@ -80,18 +81,18 @@ func (f file) fault(number int, err error) error {
 	return fmt.Errorf("%s: document %d: %w", f.name, number, err)
 }
 
-// document is one YAML or JSON document: as fields and as JSON.
+// document is one YAML or JSON document, as fields and as JSON.
 type document struct {
 	fields map[string]any // nil if empty
 	json   []byte
-	strict []error // what only strict decoding rejects
+	strict []error // errors of strict decoding only
 }
 
 func toDocument(data []byte) (document, error) {
 	var doc document
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		// Duplicate keys are what strict reading rejects beyond plain.
+		// Only strict decoding rejects duplicate keys.
 		doc.strict = append(doc.strict, err)
 		if asJSON, err = yaml.YAMLToJSON(data); err != nil {
 			return doc, err
@@ -109,11 +110,11 @@ func toDocument(data []byte) (document, error) {
 		doc.fields = value
 		return doc, nil
 	}
-	return doc, errors.New("is not a mapping of fields: expected apiVersion, kind and settings")
+	return doc, errors.New("not a mapping of fields: expected apiVersion, kind and settings")
 }
 
-// storeIn checks the document by its kind and keeps its fields. dir is where
-// relative paths start.
+// storeIn checks the document by its kind and stores its fields in out. Relative
+// paths are relative to dir.
 func (d *document) storeIn(out *layer, dir string) error {
 	apiVersion, _ := d.fields["apiVersion"].(string)
 	kind, _ := d.fields["kind"].(string)
@@ -135,17 +136,17 @@ func (d *document) storeIn(out *layer, dir string) error {
 	return d.storeTinylet(out)
 }
 
-// storeKubelet tolerates what is unknown, with a warning, as the kubelet
+// storeKubelet accepts unknown and duplicate fields with a warning, as the kubelet
 // does (pkg/kubelet/kubeletconfig/util/codec/codec.go).
 func (d *document) storeKubelet(out *layer, dir string) error {
 	if out.kubelet != nil {
-		return fmt.Errorf("is a second %s: a file may have one", kubeletKind)
+		return fmt.Errorf("second %s: a file may have only one", kubeletKind)
 	}
 	unknown, err := kjson.UnmarshalStrict(d.json, &kubelet.KubeletConfiguration{})
 	if err != nil {
 		return nameField(d.fields, &kubelet.KubeletConfiguration{}, err)
 	}
-	if len(d.strict) == 0 { // duplicates are in both lists
+	if len(d.strict) == 0 { // duplicate keys are in both lists
 		d.strict = unknown
 	}
 	makeAbsolute(d.fields, dir)
@@ -155,7 +156,7 @@ func (d *document) storeKubelet(out *layer, dir string) error {
 
 func (d *document) storeTinylet(out *layer) error {
 	if out.tinylet != nil {
-		return fmt.Errorf("is a second %s: a file may have one", tinyletKind)
+		return fmt.Errorf("second %s: a file may have only one", tinyletKind)
 	}
 	unknown, err := kjson.UnmarshalStrict(d.json, &TinyletConfiguration{})
 	if err != nil {
@@ -168,8 +169,9 @@ func (d *document) storeTinylet(out *layer) error {
 	return nil
 }
 
-// nameField adds the field to a decoding error, since some (durations,
-// quantities) do not tell it. into is scratch of the document's type.
+// nameField adds the field to a decoding error, since the errors of some types
+// (durations, quantities) do not name it. into is a scratch value of the
+// document's type.
 func nameField(fields map[string]any, into any, err error) error {
 	for name, value := range sorted(fields) {
 		data, marshalErr := json.Marshal(map[string]any{name: value})
@@ -190,7 +192,7 @@ var pathFields = [][]string{
 	{"volumePluginDir"}, {"podLogsDir"}, {"authentication", "x509", "clientCAFile"},
 }
 
-// makeAbsolute lets relative paths start at dir.
+// makeAbsolute makes relative paths absolute, relative to dir.
 func makeAbsolute(fields map[string]any, dir string) {
 	for _, path := range pathFields {
 		parent, last := fields, len(path)-1
@@ -204,7 +206,7 @@ func makeAbsolute(fields map[string]any, dir string) {
 	}
 }
 
-// decodeAny reads JSON without losing digits of numbers.
+// decodeAny decodes JSON without loss of precision of numbers.
 func decodeAny(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -215,7 +217,7 @@ func decodeAny(data []byte) (any, error) {
 	return value, nil
 }
 
-// sorted ranges over a map in the order of its keys.
+// sorted yields a map's entries in the order of their keys.
 func sorted[V any](m map[string]V) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		for _, name := range slices.Sorted(maps.Keys(m)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
-// Thresholds are those that the configuration sets for eviction. The error
-// tells of everything that is wrong with them.
+// Thresholds returns the eviction thresholds of the configuration. The error joins
+// all errors in them.
 func Thresholds(kc *kubelet.KubeletConfiguration) ([]evictionapi.Threshold, error) {
 	return evictionapi.Parse(evictionapi.Config{
 		Hard: kc.EvictionHard, Soft: kc.EvictionSoft, SoftGrace: kc.EvictionSoftGracePeriod,
@@ -25,13 +25,13 @@ func (c *checker) eviction(kc *kubelet.KubeletConfiguration) {
 	}
 }
 
-// memoryNotices are about thresholds of memory that are valid on another
-// machine, or to no effect. A file may be shared by a fleet of boards, so they
-// keep no board from starting.
+// memoryNotices returns warnings about memory thresholds that are unsuitable for
+// this machine, or have no effect. They are not errors, because several nodes may
+// share a file.
 func memoryNotices(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
 	thresholds, err := Thresholds(kc)
 	if err != nil || memory <= 0 {
-		return nil // Validate tells of the error
+		return nil // Validate reports the error
 	}
 	var out []Warning
 	var hard int64
@@ -47,12 +47,13 @@ func memoryNotices(kc *kubelet.KubeletConfiguration, memory int64) []Warning {
 		}
 		switch {
 		case least >= memory:
-			out = append(out, Warning{"eviction threshold is not less than the machine's memory: all pods that may be evicted will be", []slog.Attr{
-				slog.String("field", field), slog.Int64("threshold", least), slog.Int64("memory", memory), slog.String("remedy", "set it to what must stay free"),
+			out = append(out, Warning{"eviction threshold is not below machine memory", []slog.Attr{
+				slog.String("field", field), slog.Int64("threshold", least), slog.Int64("memory", memory),
+				slog.String("effect", "all evictable pods will be evicted"), slog.String("remedy", "set the amount that must stay free"),
 			}})
 		case t.Grace > 0 && least <= hard:
-			out = append(out, Warning{"soft eviction threshold has no effect: the hard one is met before it", []slog.Attr{
-				slog.String("field", field), slog.Int64("threshold", least), slog.Int64("hard", hard), slog.String("remedy", "set it above the hard one"),
+			out = append(out, Warning{"soft eviction threshold has no effect", []slog.Attr{
+				slog.String("field", field), slog.Int64("threshold", least), slog.Int64("hard", hard), slog.String("remedy", "set it above the hard threshold"),
 			}})
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
-// The default threshold of memory goes by the machine's memory, in the
-// effective configuration, so that everything that reads that agrees.
+// The default memory threshold depends on the machine's memory. It is part of the
+// effective configuration, so that all its readers agree.
 func TestThresholdOfTheMachine(t *testing.T) {
 	for _, tc := range []struct {
 		name, base string
@@ -47,7 +47,7 @@ func TestThresholdOfTheMachine(t *testing.T) {
 func TestThresholdsOfAnotherMachine(t *testing.T) {
 	for _, tc := range []struct{ name, base, want string }{
 		{"none", "", ""},
-		{"more than there is", "evictionHard: {memory.available: 300Mi}", "not less than the machine's memory"},
+		{"more than there is", "evictionHard: {memory.available: 300Mi}", "not below machine memory"},
 		{"soft below hard", "evictionHard: {memory.available: 30Mi}\nevictionSoft: {memory.available: 20Mi}\nevictionSoftGracePeriod: {memory.available: 1m}", "has no effect"},
 		{"soft above hard", "evictionHard: {memory.available: 30Mi}\nevictionSoft: {memory.available: 40Mi}\nevictionSoftGracePeriod: {memory.available: 1m}", ""},
 	} {

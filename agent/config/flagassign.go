@@ -17,9 +17,9 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// assign sets a field from a flag's text. Lists and maps replace what the
-// field held at the first text of a flag and grow with the next, as the
-// kubelet's do; taints are replaced each time.
+// assign sets a field from the text of a flag. The first text of a flag replaces
+// lists and maps, the next ones add to them, as in the kubelet. Each text replaces
+// taints.
 func assign(dst reflect.Value, text string, form form, first bool) error {
 	switch p := dst.Addr().Interface().(type) {
 	case *metav1.Duration:
@@ -99,7 +99,7 @@ func assignList(dst *[]string, text string, first bool) error {
 	if text != "" {
 		var err error
 		if items, err = csv.NewReader(strings.NewReader(text)).Read(); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("expected a list with commas: %w", err)
+			return fmt.Errorf("expected a comma-separated list: %w", err)
 		}
 	}
 	if first {
@@ -110,7 +110,7 @@ func assignList(dst *[]string, text string, first bool) error {
 	return nil
 }
 
-// pairs yields the parts of a comma-separated list, cut at sep.
+// pairs returns the parts of a comma-separated list, each split at sep.
 func pairs(text, sep string) ([][2]string, error) {
 	var out [][2]string
 	for part := range strings.SplitSeq(text, ",") {
@@ -153,8 +153,8 @@ func assignPairs(dst *map[string]string, text string, form form, first bool) err
 	return nil
 }
 
-// assignSwitches keeps what the field holds and the flag does not name:
-// feature gates of file and flag add up.
+// assignSwitches adds to a map, and never clears it: the feature gates of file and
+// flag are merged.
 func assignSwitches(dst *map[string]bool, text string, _ bool) error {
 	list, err := pairs(text, "=")
 	if err != nil {

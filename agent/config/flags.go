@@ -13,8 +13,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Flags is the agent's command line: every flag of the kubelet. Make it with
-// NewFlags, add it to a flag set, and Load once that has parsed.
+// Flags is the agent's command line: every flag of the kubelet. Create it with
+// NewFlags, Add it to a flag set, and Load it after the flag set has parsed.
 type Flags struct {
 	configFile       string
 	configDir        string
@@ -27,15 +27,15 @@ type Flags struct {
 	rootDir          string
 	cloudProvider    string
 
-	set   *pflag.FlagSet // where Add put them
+	set   *pflag.FlagSet // of Add
 	bound []*fieldValue
 }
 
-// NewFlags is a command line on which nothing is set.
+// NewFlags returns Flags of which none is set.
 func NewFlags() *Flags { return &Flags{} }
 
-// Add defines the flags in set, once. It also lets underscores stand for
-// dashes in their names, as in the kubelet.
+// Add defines the flags in set. It must be called once. It also accepts
+// underscores for dashes in the names of flags, as the kubelet does.
 func (f *Flags) Add(set *pflag.FlagSet) {
 	f.set = set
 	set.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -48,18 +48,18 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	}
 }
 
-// addOwn adds the flags that no document stands for.
+// addOwn adds the flags without a field in a document.
 func (f *Flags) addOwn(set *pflag.FlagSet) {
 	set.StringVar(&f.configFile, "config", "", "`file` with KubeletConfiguration and TinyletConfiguration documents")
-	set.StringVar(&f.configDir, "config-dir", "", "`folder` of *.conf files that are merged over --config, in order of their names")
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server; without it the node stands alone")
-	set.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "`file` that is used to get the one of --kubeconfig where that does not exist")
+	set.StringVar(&f.configDir, "config-dir", "", "`directory` of *.conf files that are merged over --config, in order of their names")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the API server; without it the node runs standalone")
+	set.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig `file` for TLS bootstrap, used if the file of --kubeconfig does not exist")
 	set.StringVar(&f.hostnameOverride, "hostname-override", "", "`name` of the node, instead of the host's")
-	set.StringVar(&f.nodeIP, "node-ip", "", "`address` of the node, or one of each family with a comma; :: or 0.0.0.0 prefers a family")
+	set.StringVar(&f.nodeIP, "node-ip", "", "`address` of the node, or one of each family, comma-separated; :: or 0.0.0.0 prefers a family")
 	set.Var(&f.nodeLabels, "node-labels", "labels to register the node with, `key=value,...`")
-	set.StringVar(&f.certDir, "cert-dir", defaultCertDir, "`folder` of the node's certificates")
-	set.StringVar(&f.rootDir, "root-dir", defaultRootDir, "`folder` of the pods' files and the agent's state")
-	set.StringVar(&f.cloudProvider, "cloud-provider", "", "external, where a cloud controller completes the node; else empty")
+	set.StringVar(&f.certDir, "cert-dir", defaultCertDir, "`directory` of the node's certificates")
+	set.StringVar(&f.rootDir, "root-dir", defaultRootDir, "`directory` of the pods' files and the agent's state")
+	set.StringVar(&f.cloudProvider, "cloud-provider", "", "external if a cloud controller manager initializes the node, else empty")
 }
 
 func (f *Flags) addBound(set *pflag.FlagSet) {
@@ -74,7 +74,7 @@ func (f *Flags) addBound(set *pflag.FlagSet) {
 			usage = "sets " + flag.field + " of " + kubeletKind
 		}
 		if here := insteadOf(flag.field); here != "" {
-			usage = "is not honoured: " + here
+			usage = "not honoured: " + here
 		}
 		shorthand := ""
 		if len(flag.name) == 1 {
@@ -88,7 +88,7 @@ func (f *Flags) addBound(set *pflag.FlagSet) {
 	}
 }
 
-// show is a default for the help, "" where it is not one plain value.
+// show returns a default as text for the help, "" if it is not a scalar.
 func show(v reflect.Value) string {
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
@@ -106,7 +106,7 @@ func show(v reflect.Value) string {
 }
 
 func addInert(set *pflag.FlagSet, flag inertFlag) {
-	usage := "has no effect: " + flag.why
+	usage := "no effect: " + flag.why
 	switch kind := flag.kind.(type) {
 	case bool:
 		set.Bool(flag.name, kind, usage)
@@ -121,7 +121,7 @@ func addInert(set *pflag.FlagSet, flag inertFlag) {
 	}
 }
 
-// apply lets the flags that were given win over kc.
+// apply sets the fields of kc to the values of the given flags.
 func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
 	for _, value := range f.bound {
 		if err := value.apply(kc); err != nil {
@@ -131,8 +131,8 @@ func (f *Flags) apply(kc *kubelet.KubeletConfiguration) error {
 	return nil
 }
 
-// inert warns of each given flag that does nothing. Those that stand for a
-// field are warned of as that.
+// inert returns a warning for each given flag without effect. For flags that set a
+// field, unhonouredSettings warns about the field.
 func (f *Flags) inert() []Warning {
 	var warnings []Warning
 	add := func(name, why string) {
@@ -150,8 +150,8 @@ func (f *Flags) inert() []Warning {
 
 func (f *Flags) changed(name string) bool { return f.set != nil && f.set.Changed(name) }
 
-// labels is the pflag.Value of --node-labels. A key may stand alone, for an
-// empty value.
+// labels is the pflag.Value of --node-labels. A key without "=" has an empty
+// value.
 type labels map[string]string
 
 func (l *labels) Set(text string) error {

@@ -136,7 +136,7 @@ func TestInertFlagsWarnOnce(t *testing.T) {
 
 func TestFeatureGates(t *testing.T) {
 	_, warnings := mustBuild(t, []string{"--pod-manifest-path=/m", "--feature-gates=AllAlpha=false,ImageVolume=true,imageVolume=true,WinDSR=true,WatchListClient=true"}, nil)
-	if len(warnings) != 1 || warnings[0].Message != "feature gate is unknown" || warnings[0].Attrs[0].Value.String() != "imageVolume" {
+	if len(warnings) != 1 || warnings[0].Message != "unknown feature gate" || warnings[0].Attrs[0].Value.String() != "imageVolume" {
 		t.Errorf("warnings: %v", warnings)
 	}
 }

@@ -5,17 +5,16 @@ type boundFlag struct {
 	name  string
 	field string // its JSON path
 	form  form
-	usage string // help, where the field's name does not tell enough
+	usage string // help, if the field's name is not enough
 }
 
-// form is how a flag's text holds several values, where the field's type
-// does not say.
+// form is the syntax of a flag's text, for field types that have several.
 type form uint8
 
 const (
 	plain    form = iota
 	lessThan      // signal<quantity,signal<quantity
-	onePair       // key=value, with commas in the value
+	onePair       // key=value; the value may contain commas
 )
 
 // boundFlags is cmd/kubelet/app/options/options.go, AddKubeletConfigFlags,
@@ -92,7 +91,7 @@ var boundFlags = []boundFlag{
 	{name: "node-status-update-frequency", field: "nodeStatusUpdateFrequency"},
 	{name: "oom-score-adj", field: "oomScoreAdj"},
 	{name: "pod-cidr", field: "podCIDR"},
-	{name: "pod-manifest-path", field: "staticPodPath", usage: "`path` of the folder or file of pod manifests to run"},
+	{name: "pod-manifest-path", field: "staticPodPath", usage: "`path` of a directory or file of static pod manifests"},
 	{name: "pod-max-pids", field: "podPidsLimit"},
 	{name: "pods-per-core", field: "podsPerCore"},
 	{name: "port", field: "port"},
@@ -125,14 +124,14 @@ var boundFlags = []boundFlag{
 	{name: "topology-manager-policy", field: "topologyManagerPolicy"},
 	{name: "topology-manager-policy-options", field: "topologyManagerPolicyOptions"},
 	{name: "topology-manager-scope", field: "topologyManagerScope"},
-	{name: "v", field: "logging.verbosity", usage: "`level` of detail of the log; from 4 on it is for debugging"},
+	{name: "v", field: "logging.verbosity", usage: "log verbosity `level`; 4 and above log debug messages"},
 	{name: "vmodule", field: "logging.vmodule"},
 	{name: "volume-plugin-dir", field: "volumePluginDir"},
 	{name: "volume-stats-agg-period", field: "volumeStatsAggPeriod"},
 }
 
-// inertFlag is a kubelet flag that no field stands for and that does nothing
-// here. Its text must still be of its kind.
+// inertFlag is a kubelet flag without a field and without effect. Its text must
+// still be valid for its type.
 type inertFlag struct {
 	name string
 	kind any // a value of the flag's type
@@ -141,8 +140,8 @@ type inertFlag struct {
 
 const (
 	noCadvisor   = "statistics come from cgroup files"
-	noDeadLimits = "of each container the last ended one is kept"
-	notBuilt     = "not built yet"
+	noDeadLimits = "the last terminated attempt of each container is kept"
+	notBuilt     = "not implemented"
 )
 
 // inertFlags is cmd/kubelet/app/options/{options,globalflags_linux}.go.
@@ -156,7 +155,7 @@ var inertFlags = []inertFlag{
 	{"event-storage-age-limit", "", noCadvisor},
 	{"event-storage-event-limit", "", noCadvisor},
 	{"exit-on-lock-contention", false, "there is no lock file"},
-	{"experimental-allocatable-ignore-eviction", false, "thresholds always count"},
+	{"experimental-allocatable-ignore-eviction", false, "eviction thresholds are always subtracted from allocatable"},
 	{"experimental-mounter-path", "", "volumes are mounted by system calls"},
 	{"global-housekeeping-interval", duration, noCadvisor},
 	{"housekeeping-interval", duration, noCadvisor},
@@ -168,7 +167,7 @@ var inertFlags = []inertFlag{
 	{"maximum-dead-containers", int32(0), noDeadLimits},
 	{"maximum-dead-containers-per-container", int32(0), noDeadLimits},
 	{"minimum-container-ttl-duration", duration, noDeadLimits},
-	{"runtime-cgroups", "", "the runtime's cgroup is its own"},
+	{"runtime-cgroups", "", "the runtime stays in its own cgroup"},
 	{"storage-driver-buffer-duration", duration, noCadvisor},
 	{"storage-driver-db", "", noCadvisor},
 	{"storage-driver-host", "", noCadvisor},

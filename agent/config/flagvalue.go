@@ -13,18 +13,18 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// duration marks a flag's type in a table.
+// duration stands for the type duration in inertFlags.
 const duration = time.Duration(0)
 
-// fieldValue is the pflag.Value of a boundFlag. It checks each text against
-// scratch and keeps it, to be applied after the files are read.
+// fieldValue is the pflag.Value of a boundFlag. It checks each text by assigning it
+// to scratch, and stores it, to be applied after the files are read.
 type fieldValue struct {
 	flag    *boundFlag
 	scratch reflect.Value
 	texts   []string // in the order given
 }
 
-// Set is called by pflag for each time the flag is given.
+// Set checks and stores a text. pflag calls it each time the flag is given.
 func (f *fieldValue) Set(text string) error {
 	if err := assign(f.scratch, text, f.flag.form, len(f.texts) == 0); err != nil {
 		return err
@@ -33,10 +33,11 @@ func (f *fieldValue) Set(text string) error {
 	return nil
 }
 
-// String is what was given; pflag reads it once before, for the default.
+// String returns the given texts. pflag calls it once before parsing, for the
+// default.
 func (f *fieldValue) String() string { return strings.Join(f.texts, ",") }
 
-// Type is the word for the value in the help.
+// Type returns the name of the value's type in the help.
 func (f *fieldValue) Type() string {
 	if !f.scratch.IsValid() {
 		return ""
@@ -77,7 +78,7 @@ func (f *fieldValue) Type() string {
 	return "string"
 }
 
-// apply sets the flag's field of kc to what was given.
+// apply sets the flag's field of kc to the given texts.
 func (f *fieldValue) apply(kc *kubelet.KubeletConfiguration) error {
 	dst := fieldByPath(reflect.ValueOf(kc).Elem(), f.flag.field)
 	for i, text := range f.texts {
@@ -88,8 +89,8 @@ func (f *fieldValue) apply(kc *kubelet.KubeletConfiguration) error {
 	return nil
 }
 
-// fieldByPath finds a field by the names in its JSON tags. An unknown path
-// gives the zero Value.
+// fieldByPath returns the field with a path of names in JSON tags, or the zero
+// Value if there is none.
 func fieldByPath(v reflect.Value, path string) reflect.Value {
 	for name := range strings.SplitSeq(path, ".") {
 		v = fieldByTag(v, name)
@@ -111,7 +112,7 @@ func fieldByTag(v reflect.Value, name string) reflect.Value {
 		if tag == name {
 			return v.Field(i)
 		}
-		if field.Anonymous && tag == "" { // its fields are its parent's
+		if field.Anonymous && tag == "" { // its fields are inlined
 			if found := fieldByTag(v.Field(i), name); found.IsValid() {
 				return found
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// No file and no drop-in may crash the agent, and what loads can be checked.
+// No file and no drop-in may crash the agent, and what loads can be validated.
 func FuzzLoad(f *testing.F) {
 	f.Add(kubeletHead+"maxPods: 7\nevictionHard: {memory.available: 1Mi}", kubeletHead+"evictionHard: null")
 	f.Add(kubeletHead+"---\n"+tinyletHead+"logFormat: json", tinyletHead+"socketPath: /a")

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// gateWarnings warns of feature gates that were set by name: those that no
-// kubelet of v1.36 has, which were misspelled, and those that are set to what
-// does not happen here. Gates that a kubelet does not ask for do nothing with a
-// kubelet either.
+// gateWarnings returns warnings about the given feature gates: those that the
+// kubelet v1.36 does not have, which may be misspelled, and those whose value has
+// no effect here. Gates that the kubelet does not read have no effect in the kubelet
+// either, and cause no warning.
 func gateWarnings(tc *TinyletConfiguration, gates map[string]bool) []Warning {
 	if len(gates) == 0 {
 		return nil
@@ -18,7 +18,7 @@ func gateWarnings(tc *TinyletConfiguration, gates map[string]bool) []Warning {
 	var warnings []Warning
 	for name, on := range sorted(gates) {
 		if !slices.Contains(known, name) {
-			warnings = append(warnings, Warning{"feature gate is unknown", []slog.Attr{slog.String("gate", name)}})
+			warnings = append(warnings, Warning{"unknown feature gate", []slog.Attr{slog.String("gate", name)}})
 			continue
 		}
 		at := slices.IndexFunc(nodeGates, func(g Gate) bool { return g.Name == name })
@@ -31,27 +31,28 @@ func gateWarnings(tc *TinyletConfiguration, gates map[string]bool) []Warning {
 		}
 		if on != gate.Here {
 			warnings = append(warnings, Warning{"feature gate has no effect", []slog.Attr{
-				slog.String("gate", name), slog.Bool("value", on), slog.Bool("here", gate.Here), slog.String("remedy", remedy),
+				slog.String("gate", name), slog.Bool("value", on), slog.Bool("effective", gate.Here), slog.String("remedy", remedy),
 			}})
 		}
 	}
 	return warnings
 }
 
-// Gate is a feature gate that a kubelet of v1.36 asks for.
+// Gate is a feature gate that the kubelet v1.36 reads.
 type Gate struct {
 	Name string
-	// Default is the kubelet's, Here whether what it stands for happens here.
+	// Default is the kubelet's default. Here is the effective value in tinylet.
 	Default, Here bool
-	// Read reports whether the agent asks for it, so that both values hold.
+	// Read means that the agent reads the gate, so that both values are honoured.
 	Read bool
 }
 
-// Gates are the feature gates that a kubelet asks for, in the order of their
-// names.
+// Gates returns the feature gates that the kubelet reads, ordered by name. The
+// caller must not change the slice.
 func Gates() []Gate { return nodeGates }
 
-// gateMemoryQoS follows memoryQoS of TinyletConfiguration.
+// gateMemoryQoS is the gate whose effective value is memoryQoS of
+// TinyletConfiguration.
 const gateMemoryQoS = "MemoryQoS"
 
 const (
@@ -60,7 +61,7 @@ const (
 )
 
 // nodeGates are the gates that pkg/kubelet, pkg/volume, cmd/kubelet and
-// component-base of v1.36 ask for on a node of Linux.
+// component-base of v1.36 read on Linux.
 var nodeGates = []Gate{
 	{"AllAlpha", off, off, false},
 	{"AllBeta", off, on, false},
@@ -156,9 +157,9 @@ var nodeGates = []Gate{
 	{"UserNamespacesSupport", on, on, false},
 }
 
-// knownGates are the names that a kubelet of Kubernetes v1.36 takes: those of
-// pkg/features, and of the features of k8s.io/apiserver, client-go,
-// component-base and apiextensions-apiserver that are linked into it.
+// knownGates are the names that the kubelet v1.36 accepts: those of pkg/features,
+// and of the features of k8s.io/apiserver, client-go, component-base and
+// apiextensions-apiserver that are linked into it.
 const knownGates = `
 APIResponseCompression APIServerIdentity APIServerTracing APIServingWithRoutine
 AggregatedDiscoveryRemoveBetaType AllAlpha AllBeta AllowDNSOnlyNodeCSR

@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// maxFileBytes bounds a configuration file: far above any real one, far
+// maxFileBytes bounds the size of a configuration file: far above any real one, far
 // below a board's memory.
 const maxFileBytes = 1 << 20
 
-// Load reads the files that the flags name and makes the effective
-// configuration for a machine with so many bytes of memory; 0 is not known. It
-// does not Validate it. An error names the file, the document and the field;
-// warnings are for the log, in either case.
+// Load reads the files that the flags name and returns the effective
+// configuration for a machine with memory bytes of memory, 0 if not known. It does
+// not Validate it. An error names the file, the document and the field. The caller
+// should log the warnings, also after an error.
 func (f *Flags) Load(memory int64) (*Config, []Warning, error) {
 	base, err := readBase(f.configFile)
 	if err != nil {
@@ -34,7 +34,7 @@ func (f *Flags) Load(memory int64) (*Config, []Warning, error) {
 	return cfg, append(warnings, more...), err
 }
 
-// build does Load's work on files that were read.
+// build is Load without reading files.
 func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error), memory int64) (*Config, []Warning, error) {
 	var (
 		bottom   layer
@@ -91,7 +91,8 @@ func (f *Flags) build(base *file, dropIns []file, hostname func() (string, error
 	return cfg, slices.Concat(warnings, f.inert(), unhonouredSettings(&cfg.Kubelet), gateWarnings(&cfg.Tinylet, cfg.Kubelet.FeatureGates), notices(cfg), rareLeaseNotice(cfg), memoryNotices(&cfg.Kubelet, memory)), nil
 }
 
-// derive sets what follows from the rest.
+// derive sets the fields of cfg that depend on flags and on other fields:
+// endpoints, absolute paths, the node's name and addresses.
 func (f *Flags) derive(cfg *Config, hostname func() (string, error)) error {
 	kc := &cfg.Kubelet
 	kc.ContainerRuntimeEndpoint = endpoint(kc.ContainerRuntimeEndpoint)
@@ -117,7 +118,7 @@ func (f *Flags) derive(cfg *Config, hostname func() (string, error)) error {
 	if name == "" {
 		var err error
 		if name, err = hostname(); err != nil {
-			return fmt.Errorf("read the host's name: %w; set --hostname-override", err)
+			return fmt.Errorf("read host name: %w; set --hostname-override", err)
 		}
 	}
 	cfg.NodeName = strings.ToLower(strings.TrimSpace(name))
@@ -128,14 +129,14 @@ func (f *Flags) derive(cfg *Config, hostname func() (string, error)) error {
 		}
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
-			return fmt.Errorf("flag --node-ip: %q is no IP address", text)
+			return fmt.Errorf("flag --node-ip: %q is not an IP address", text)
 		}
 		cfg.NodeIPs = append(cfg.NodeIPs, addr)
 	}
 	return nil
 }
 
-// endpoint adds the scheme that a bare path lacks.
+// endpoint adds the scheme unix:// to an absolute path.
 func endpoint(address string) string {
 	if strings.HasPrefix(address, "/") {
 		return "unix://" + address
@@ -144,20 +145,21 @@ func endpoint(address string) string {
 }
 
 const (
-	noSource = "no pods will run: no source of pods is set"
-	openPage = "status page needs no token"
+	noSource = "no config source configured"
+	openPage = "status page requires no token"
 )
 
-// notices are about settings that are valid and surely not meant.
+// notices returns warnings about settings that are valid but probably not intended.
 func notices(cfg *Config) (out []Warning) {
 	if cfg.Kubelet.StaticPodPath == "" && cfg.Kubelet.StaticPodURL == "" && cfg.Kubeconfig == "" {
 		out = append(out, Warning{noSource, []slog.Attr{
+			slog.String("effect", "no pods will run"),
 			slog.String("remedy", "set staticPodPath, staticPodURL or --kubeconfig"),
 		}})
 	}
 	if *cfg.Tinylet.StatusPage && cfg.Tinylet.StatusPageTokenFile == "" && cfg.Kubeconfig != "" {
 		out = append(out, Warning{openPage, []slog.Attr{
-			slog.String("shows", "the pods of all namespaces with their messages and events, to every process that reaches the loopback address"),
+			slog.String("effect", "every process that can connect to the loopback address can read the pods of all namespaces, their messages and their events"),
 			slog.String("remedy", "set statusPageTokenFile, or leave statusPage unset"),
 		}})
 	}
@@ -175,7 +177,8 @@ func readBase(path string) (*file, error) {
 	return &f, nil
 }
 
-// readFile keeps the name absolute, since relative settings start there.
+// readFile reads a configuration file. It makes the name absolute, because relative
+// paths in the file are relative to its directory.
 func readFile(path string) (file, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -191,12 +194,12 @@ func readFile(path string) (file, error) {
 		return file{}, fmt.Errorf("read configuration %s: %w", abs, err)
 	}
 	if len(data) > maxFileBytes {
-		return file{}, fmt.Errorf("read configuration %s: is larger than %d bytes", abs, maxFileBytes)
+		return file{}, fmt.Errorf("read configuration %s: file has more than %d bytes", abs, maxFileBytes)
 	}
 	return file{name: abs, data: data}, nil
 }
 
-// readDropIns reads a folder's *.conf files, those in its sub-folders too,
+// readDropIns reads a directory's *.conf files, those in subdirectories included,
 // in lexical order of their paths (cmd/kubelet/app/server.go).
 func readDropIns(dir string) ([]file, []Warning, error) {
 	if dir == "" {
@@ -204,7 +207,7 @@ func readDropIns(dir string) ([]file, []Warning, error) {
 	}
 	root, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read configuration folder: %w", err)
+		return nil, nil, fmt.Errorf("read configuration directory: %w", err)
 	}
 	var (
 		files    []file
@@ -215,7 +218,7 @@ func readDropIns(dir string) ([]file, []Warning, error) {
 			return err
 		}
 		if path == root && !entry.IsDir() {
-			return errors.New(path + " is not a folder")
+			return errors.New(path + " is not a directory")
 		}
 		if entry.IsDir() {
 			return nil
@@ -226,12 +229,12 @@ func readDropIns(dir string) ([]file, []Warning, error) {
 			files = append(files, f)
 			return err
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
-			warnings = append(warnings, Warning{"configuration file is ignored: its name does not end in .conf", []slog.Attr{slog.String("file", path)}})
+			warnings = append(warnings, Warning{"ignore configuration file without .conf suffix", []slog.Attr{slog.String("file", path)}})
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, warnings, fmt.Errorf("read configuration folder %s: %w", dir, err)
+		return nil, warnings, fmt.Errorf("read configuration directory %s: %w", dir, err)
 	}
 	return files, warnings, nil
 }

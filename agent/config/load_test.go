@@ -83,8 +83,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestStatusPageDefault has the page open to everybody at the board only where no
-// other tenant's pods are shown, or where somebody has asked for that.
+// TestStatusPageDefault checks that the page is open without a token only where no
+// other tenant's pods are shown, or where that is configured.
 func TestStatusPageDefault(t *testing.T) {
 	const joined, token = "--kubeconfig=/etc/kubernetes/kubelet.conf", "statusPageTokenFile: /etc/token"
 	for _, tt := range []struct {
@@ -112,7 +112,8 @@ func TestStatusPageDefault(t *testing.T) {
 	}
 }
 
-// TestPullVerification has the agent tell what it does: it verifies nothing.
+// TestPullVerification checks that the agent warns that it does not verify pull
+// credentials.
 func TestPullVerification(t *testing.T) {
 	for policy, warn := range map[string]int{
 		"": 0, "NeverVerify": 0, "NeverVerifyPreloadedImages": 1, "NeverVerifyAllowlistedImages": 1, "AlwaysVerify": 1,
@@ -165,18 +166,18 @@ func TestLenient(t *testing.T) {
 
 func TestRejected(t *testing.T) {
 	for _, tc := range []struct{ name, base, want string }{
-		{"empty", "", "holds no configuration"},
-		{"comments", "# nothing\n---\n# here", "holds no configuration"},
+		{"empty", "", "no configuration"},
+		{"comments", "# nothing\n---\n# here", "no configuration"},
 		{"not YAML", "\t{", "document 1"},
 		{"binary", "\x00\x01\x02", "document 1"},
-		{"a list", "- a", "document 1: is not a mapping"},
-		{"a word", "hello", "document 1: is not a mapping"},
+		{"a list", "- a", "document 1: not a mapping"},
+		{"a word", "hello", "document 1: not a mapping"},
 		{"no kind", "maxPods: 7", `document 1: kind "" is unknown`},
 		{"another kind", "apiVersion: v1\nkind: Pod", `document 1: kind "Pod" is unknown`},
 		{"another version", "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration", `document 1: apiVersion "kubelet.config.k8s.io/v1" of KubeletConfiguration is unknown: expected kubelet.config.k8s.io/v1beta1`},
 		{"second document is named", kubeletHead + "---\n---\n# empty\n---\nkind: Pod", `document 2: kind "Pod" is unknown`},
-		{"two of a kind", kubeletHead + "---\n" + kubeletHead, "document 2: is a second KubeletConfiguration"},
-		{"two of ours", tinyletHead + "---\n" + tinyletHead, "document 2: is a second TinyletConfiguration"},
+		{"two of a kind", kubeletHead + "---\n" + kubeletHead, "document 2: second KubeletConfiguration"},
+		{"two of ours", tinyletHead + "---\n" + tinyletHead, "document 2: second TinyletConfiguration"},
 		{"wrong type", kubeletHead + "maxPods: many", "field maxPods"},
 		{"too large", kubeletHead + "maxPods: 3000000000", "field maxPods"},
 		{"bad duration", kubeletHead + "syncFrequency: soon", "field syncFrequency"},
@@ -280,9 +281,9 @@ func TestUnreadable(t *testing.T) {
 	}{
 		{"missing file", "missing.yaml: no such file", []string{"--config", dir + "/missing.yaml"}},
 		{"folder as file", "is a directory", []string{"--config", dir}},
-		{"large file", "is larger than", []string{"--config", dir + "/big.yaml"}},
+		{"large file", "more than", []string{"--config", dir + "/big.yaml"}},
 		{"missing folder", "missing: no such file", []string{"--config-dir", dir + "/missing"}},
-		{"file as folder", "is not a folder", []string{"--config-dir", dir + "/big.yaml"}},
+		{"file as folder", "is not a directory", []string{"--config-dir", dir + "/big.yaml"}},
 		{"bad drop-in", "bad.conf: document 1: kind", []string{"--config-dir", dir + "/d"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// merge lays patch over base as RFC 7386 (JSON merge patch) says: objects
-// field by field, null removes, all else replaces, lists included.
+// merge applies patch to base by RFC 7386 (JSON merge patch) and returns base:
+// objects are merged field by field, null removes, all else replaces, lists
+// included. It creates base if that is nil.
 func merge(base, patch map[string]any) map[string]any {
 	if base == nil {
 		base = make(map[string]any, len(patch))
@@ -29,10 +30,10 @@ func merge(base, patch map[string]any) map[string]any {
 	return base
 }
 
-// mergeKubelet decodes the base, gives it its defaults, and lays the
-// drop-ins over it. As in the kubelet, the drop-ins meet the defaults too:
-// one that sets one eviction threshold keeps the others. No thresholds at all
-// in the base, evictionHard: {}, is a choice that stays.
+// mergeKubelet decodes the base, sets its defaults, and merges the drop-ins into
+// it. As in the kubelet, drop-ins are merged into the defaults as well: one that
+// sets one eviction threshold keeps the others. An explicit evictionHard: {} in
+// the base, for no thresholds, is kept.
 func mergeKubelet(base map[string]any, dropIns []map[string]any, memory int64) (kubelet.KubeletConfiguration, error) {
 	var kc kubelet.KubeletConfiguration
 	if err := convert(base, &kc); err != nil {
@@ -52,7 +53,7 @@ func mergeKubelet(base map[string]any, dropIns []map[string]any, memory int64) (
 	}
 	fields, _ := decoded.(map[string]any)
 	if len(kc.EvictionHard) == 0 {
-		fields["evictionHard"] = map[string]any{} // encoding leaves it out
+		fields["evictionHard"] = map[string]any{} // encoding omits an empty map
 	}
 	for _, dropIn := range dropIns {
 		fields = merge(fields, dropIn)
@@ -65,7 +66,7 @@ func mergeKubelet(base map[string]any, dropIns []map[string]any, memory int64) (
 	return kc, nil
 }
 
-// convert decodes fields leniently: each document was checked by itself.
+// convert decodes fields without strict checks: parse has checked each document.
 func convert(fields map[string]any, into any) error {
 	if len(fields) == 0 {
 		return nil
@@ -80,7 +81,7 @@ func convert(fields map[string]any, into any) error {
 	return nil
 }
 
-// oneLine joins an error's lines.
+// oneLine returns an error's text with its lines joined.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }

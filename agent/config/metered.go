@@ -7,50 +7,53 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// A metered node's defaults of KubeletConfiguration, in place of 40 s and
+// Defaults of KubeletConfiguration on a metered node, in place of 40 s and
 // 5 min.
 const (
-	// meteredLease is the node-monitor-grace-period of Kubernetes v1.36, after
-	// which the node controller calls a node that renewed nothing unknown
+	// meteredLease is the node-monitor-grace-period of Kubernetes v1.36. After
+	// that time without a renewal the node controller sets the node's Ready
+	// condition to Unknown
 	// (pkg/controller/nodelifecycle/config/v1alpha1/defaults.go).
 	meteredLease = 50 * time.Second
-	// meteredReport bounds how long something wrong in the Node stays that
-	// only another report puts right: no change of the node waits for it.
+	// meteredReport bounds how long a wrong field of the Node stays wrong if only
+	// a periodic report corrects it. Changes of the node are reported at once.
 	meteredReport = 15 * time.Minute
 )
 
 const (
-	// meteredShare is the part of the lease after which a metered node renews
-	// it: a renewal may get lost, and the next is still in time (constraint 1
-	// of nodeMonitorGracePeriod in
+	// meteredShare is the divisor of the lease duration that gives the renewal
+	// interval of a metered node: after one lost renewal the next is still in
+	// time (constraint 1 of nodeMonitorGracePeriod in
 	// pkg/controller/nodelifecycle/node_lifecycle_controller.go, with N = 2).
 	meteredShare = 2
-	// meteredStatuses is how long statuses of pods wait that tell nothing new
-	// of phase or readiness, such as restarts of a pod that is not ready.
+	// meteredStatuses is how long a pod status is delayed that changes neither
+	// phase nor readiness, such as a restart of a pod that is not ready.
 	meteredStatuses = time.Minute
-	// meteredEvents is half of the hour for which a server keeps an event that
-	// is not updated.
+	// meteredEvents is half of the hour for which the API server keeps an event
+	// that is not updated.
 	meteredEvents = 30 * time.Minute
-	// leastMeteredLease has a metered node renew as often as one that is not.
+	// leastMeteredLease is the minimum lease duration of a metered node in
+	// seconds. With it the node renews as often as a node that is not metered.
 	leastMeteredLease = 20
 )
 
-// Pace is how often the API server hears of this node, and how long it may be
-// silent. Zero leaves a choice to who makes it.
+// Pace is the set of update intervals towards the API server. The user of a field
+// applies its own default if the field is zero.
 type Pace struct {
-	// Renew is between two renewals of the lease.
+	// Renew is the interval between two renewals of the Lease.
 	Renew time.Duration
-	// Statuses is how long a pod's status that nobody waits for is held back,
-	// so that further changes go with it.
+	// Statuses is how long a pod status of low priority is delayed, so that
+	// further changes are sent with it.
 	Statuses time.Duration
-	// Events is how long an event that happens again is not told again.
+	// Events is how long a repeated event is not sent again.
 	Events time.Duration
-	// Ping is how long the server may be silent before it is pinged. It is
-	// over Renew: who renews hears the server answer.
+	// Ping is how long the API server may be silent before it is pinged. It is
+	// longer than Renew, because the response to a renewal makes a ping
+	// unnecessary.
 	Ping time.Duration
 }
 
-// Pace is that of a metered node, or zero.
+// Pace returns the update intervals of a metered node, or the zero Pace.
 func (cfg *Config) Pace() Pace {
 	if !cfg.Tinylet.Metered {
 		return Pace{}
@@ -59,19 +62,19 @@ func (cfg *Config) Pace() Pace {
 	return Pace{Renew: renew, Statuses: meteredStatuses, Events: meteredEvents, Ping: renew + renew/5}
 }
 
-// setMeteredDefaults changes what no document sets, by which set is what they
-// do.
+// setMeteredDefaults sets the metered defaults of the fields of kc that no document
+// sets. set holds the fields that documents set.
 func setMeteredDefaults(kc, set *kubelet.KubeletConfiguration) {
 	if set.NodeLeaseDurationSeconds == 0 {
 		kc.NodeLeaseDurationSeconds = int32(meteredLease / time.Second)
 	}
-	// The kubelet has the one follow the other.
+	// In the kubelet the report frequency follows the update frequency.
 	if set.NodeStatusReportFrequency.Duration == 0 && set.NodeStatusUpdateFrequency.Duration == 0 {
 		kc.NodeStatusReportFrequency.Duration = meteredReport
 	}
 }
 
-// setBy is what documents set, the later over the former, without defaults.
+// setBy merges the fields that documents set, without defaults.
 func setBy(base map[string]any, dropIns []map[string]any) (kubelet.KubeletConfiguration, error) {
 	fields := merge(nil, base)
 	for _, dropIn := range dropIns {
@@ -82,17 +85,18 @@ func setBy(base map[string]any, dropIns []map[string]any) (kubelet.KubeletConfig
 	return set, err
 }
 
-const rareLease = "the lease is renewed rarely: with the defaults of its cluster this node would often be NotReady"
+const rareLease = "lease renewal interval is too long"
 
-// rareLeaseNotice is for a lease that is renewed too rarely for a controller
-// manager with defaults.
+// rareLeaseNotice returns a warning if the lease is renewed too rarely for the
+// default settings of the kube-controller-manager.
 func rareLeaseNotice(cfg *Config) []Warning {
 	renew := cfg.Pace().Renew
 	if renew <= meteredLease/meteredShare {
 		return nil
 	}
 	return []Warning{{rareLease, []slog.Attr{
-		slog.Duration("renewed each", renew),
+		slog.Duration("interval", renew),
+		slog.String("effect", "with the defaults of kube-controller-manager the node would often be NotReady"),
 		slog.String("remedy", "set nodeLeaseDurationSeconds to the --node-monitor-grace-period of the kube-controller-manager, 50 by default"),
 	}}}
 }

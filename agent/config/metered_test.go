@@ -70,8 +70,8 @@ func TestMetered(t *testing.T) {
 	}
 }
 
-// Whatever the lease is, two renewals fit into it with the jitter of the
-// registrar (4 %), and an answer to a renewal comes before a ping.
+// For each lease duration, two renewals fit into it with the jitter of the
+// registrar (4 %), and the response to a renewal comes before a ping.
 func TestPaceFitsIntoTheLease(t *testing.T) {
 	for lease := int32(leastMeteredLease); lease < 1000; lease++ {
 		cfg, _ := mustBuild(t, nil, optional(tinyletHead+"metered: true"))

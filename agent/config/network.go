@@ -7,55 +7,54 @@ import (
 	"strings"
 )
 
-// Network is how pods get their network.
+// Network configures the pod network.
 type Network struct {
 	// Mode is
-	//   - bridge: pods are on a bridge of the node, and what they send beyond
-	//     it has the node's address;
-	//   - routed: the same, but other nodes' pods on the same link are reached
-	//     with the pod's own address, by routes that follow the Node objects;
-	//   - host: pods have the host's network or none: one without hostNetwork
-	//     does not start;
-	//   - cni: somebody else's configuration in ConfigFolder is left alone.
+	//   - bridge: pods are on a bridge of the node, and their traffic beyond it
+	//     is masqueraded with the node's address;
+	//   - routed: as bridge, but traffic to other nodes' pods on the same link
+	//     keeps the pod's address and uses routes that follow the Node objects;
+	//   - host: there is no pod network, and only pods with hostNetwork start;
+	//   - cni: a configuration in ConfigFolder that is not tinylet's is used
+	//     unchanged.
 	//
-	// Default: bridge, or cni where ConfigFolder has a configuration that is
-	// not tinylet's
+	// Default: bridge, or cni if ConfigFolder has a configuration that is not
+	// tinylet's
 	Mode string `json:"mode,omitempty"`
 	// PodCIDRs are the networks of the node's pods: one of IPv4, one of IPv6,
 	// or one of each.
 	//
-	// Default: what the API server assigns to the node; on a board alone
+	// Default: the podCIDRs of the Node; on a standalone node
 	// KubeletConfiguration's podCIDR, or 10.88.0.0/24
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
-	// Bridge is the name of the pods' bridge. Another one is taken when no pod
-	// is on that of before.
+	// Bridge is the name of the pods' bridge. A new name takes effect once no
+	// pod uses the former bridge.
 	//
 	// Default: tinylet0
 	Bridge string `json:"bridge,omitempty"`
-	// MTU of the pods' interfaces, in bytes; 0 is that of the interface to
-	// the world when the pod starts.
+	// MTU is the MTU of the pods' interfaces, in bytes. 0 means the MTU of the
+	// uplink interface when the pod starts.
 	//
 	// Default: 0
 	MTU int32 `json:"mtu,omitempty"`
-	// Services has the node carry the addresses of Services itself, so that it
-	// needs no kube-proxy. It watches Services and EndpointSlices then.
+	// Services enables the node's own Service proxy, so that it needs no
+	// kube-proxy. The node then watches Services and EndpointSlices.
 	//
 	// Default: false
 	Services bool `json:"services,omitempty"`
-	// ConfigFolder is where the container runtime reads network
-	// configurations.
+	// ConfigFolder is the CNI configuration directory of the container runtime.
 	//
-	// Default: where the runtime says it does, or else /etc/cni/net.d
+	// Default: the directory that the runtime reports, or else /etc/cni/net.d
 	ConfigFolder string `json:"configFolder,omitempty"`
-	// PluginFolder is where the container runtime looks for network plugins:
-	// a link tinylet-cni to this binary is kept there, and a script loopback
-	// where the runtime calls that plugin and there is none.
+	// PluginFolder is the CNI plugin directory of the container runtime. The
+	// agent maintains there a link tinylet-cni to its own binary, and a script
+	// loopback if the runtime calls that plugin and it is missing.
 	//
-	// Default: where the runtime says it does, or else /opt/cni/bin
+	// Default: the directory that the runtime reports, or else /opt/cni/bin
 	PluginFolder string `json:"pluginFolder,omitempty"`
 }
 
-// Modes of Network. The empty one is not known yet.
+// Values of Network.Mode. Empty means that the mode is not determined yet.
 const (
 	NetworkBridge = "bridge"
 	NetworkRouted = "routed"
@@ -70,16 +69,15 @@ const (
 	DefaultPluginFolder  = "/opt/cni/bin"
 	DefaultPodCIDR       = "10.88.0.0/24"
 	smallestMTU          = 1280 // of IPv6, RFC 8200
-	longestInterfaceName = 15   // IFNAMSIZ in linux/if.h, without its end
+	longestInterfaceName = 15   // IFNAMSIZ in linux/if.h, without the terminating NUL
 )
 
 func setNetworkDefaults(n *Network) {
 	fill(&n.Bridge, DefaultBridge)
 }
 
-// PodNetworks are the networks of the node's pods as far as they are
-// configured: nil leaves them to the API server. The configuration must have
-// been validated.
+// PodNetworks returns the configured networks of the node's pods. Nil means that
+// the API server assigns them. cfg must be valid.
 func (cfg *Config) PodNetworks() []netip.Prefix {
 	texts := cfg.Tinylet.Network.PodCIDRs
 	if len(texts) == 0 && cfg.Kubeconfig == "" {
@@ -104,10 +102,10 @@ func (c *checker) podNetwork(cfg *Config) {
 		c.oneOf(path+"mode", n.Mode, NetworkBridge, NetworkRouted, NetworkHost, NetworkCNI)
 	}
 	if n.Mode == NetworkRouted && cfg.Kubeconfig == "" {
-		c.invalid(path+"mode", n.Mode, "another one on a board alone: the routes follow the Node objects of an API server (--kubeconfig)")
+		c.invalid(path+"mode", n.Mode, "another mode on a standalone node: the routes follow the Node objects of an API server (--kubeconfig)")
 	}
 	if n.Services && (n.Mode == NetworkHost || n.Mode == NetworkCNI || cfg.Kubeconfig == "") {
-		c.invalid(path+"services", true, "false but on a node of a cluster with the mode bridge or routed")
+		c.invalid(path+"services", true, "false except on a joined node with the mode bridge or routed")
 	}
 	c.podCIDRs(path+"podCIDRs", n.PodCIDRs)
 	if cfg.Kubelet.PodCIDR != "" && len(n.PodCIDRs) == 0 && cfg.Kubeconfig == "" {
@@ -130,8 +128,8 @@ func notInName(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.')
 }
 
-// podCIDRs checks the networks of a node's pods: at most one of a family, with
-// room for pods.
+// podCIDRs checks the networks of a node's pods: at most one of each family, each
+// large enough for pods.
 func (c *checker) podCIDRs(path string, texts []string) {
 	families := map[bool]bool{}
 	for _, text := range texts {
@@ -143,9 +141,9 @@ func (c *checker) podCIDRs(path string, texts []string) {
 		case prefix != prefix.Masked():
 			c.invalid(path, text, fmt.Sprintf("the network itself, %v", prefix.Masked()))
 		case prefix.Addr().BitLen()-prefix.Bits() < 2:
-			c.invalid(path, text, "a network with room for pods: two bits or more beside its prefix")
+			c.invalid(path, text, "a network with room for pods: two host bits or more")
 		case prefix.Addr().IsUnspecified() || prefix.Addr().IsMulticast() || prefix.Addr().IsLoopback() || prefix.Addr().IsLinkLocalUnicast():
-			c.invalid(path, text, "a network of addresses that others can reach")
+			c.invalid(path, text, "a network of addresses that other hosts can reach")
 		}
 		if families[prefix.Addr().Is4()] {
 			c.invalid(path, text, "at most one network of IPv4 and one of IPv6")

@@ -2,8 +2,8 @@ package config
 
 import "slices"
 
-// OwnPorts are the ports of TCP that the agent itself listens on: those of
-// the server, and of /healthz with the status page.
+// OwnPorts returns the TCP ports that the agent listens on, sorted: those of the
+// kubelet API server, and of /healthz and the status page.
 func (cfg *Config) OwnPorts() []uint16 {
 	var ports []uint16
 	add := func(port int32) {

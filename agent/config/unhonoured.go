@@ -9,77 +9,78 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Unhonoured is a setting of KubeletConfiguration that this agent takes and
-// does not honour, wholly or in part.
+// Unhonoured is a setting of KubeletConfiguration that tinylet accepts but does
+// not honour, wholly or in part.
 type Unhonoured struct {
 	// Field is the field's JSON path.
 	Field string
-	// Holds is the value by which the agent does what the field says: "" is the
-	// default, and NoValue that there is none.
+	// Holds is the value of the field that is honoured. "" means its default,
+	// NoValue means that no value is honoured.
 	Holds string
-	// Here is what happens whatever the value is, Remedy what to do.
+	// Here is tinylet's behaviour for every value. Remedy is what the user can
+	// do.
 	Here, Remedy string
 }
 
-// NoValue is the Holds of a field that no value of is honoured.
+// NoValue is the Holds of a field of which no value is honoured.
 const NoValue = "-"
 
 const (
-	leaveOut    = "leave it out"
-	noRemedy    = "leave it out: nothing has to be set"
-	oneNode     = "leave it out on a machine with one memory node"
-	eventBased  = "nothing is polled: a change is an event"
-	noIPTables  = "the agent makes no rules of iptables"
+	leaveOut    = "remove the setting"
+	noRemedy    = "remove the setting: nothing has to be set"
+	oneNode     = "remove the setting on a machine with one NUMA node"
+	eventBased  = "changes are events, nothing is polled"
+	noIPTables  = "tinylet creates no iptables rules"
 	notAligned  = "devices, CPUs and memory are not aligned"
-	fewRequests = "requests are not limited: few are made, and the server's wish to wait is followed"
+	fewRequests = "requests are not rate-limited: there are few, and Retry-After is respected"
 )
 
-// Differences are the settings that are not honoured, in the order of their
-// fields.
+// Differences returns the settings that are not honoured, ordered by field. The
+// caller must not change the slice.
 func Differences() []Unhonoured { return unhonoured }
 
 var unhonoured = []Unhonoured{
-	{"cgroupsPerQOS", "", "pods always have cgroups of their classes", leaveOut},
-	{"configMapAndSecretChangeDetectionStrategy", "", "objects that pods use are watched", leaveOut},
+	{"cgroupsPerQOS", "", "pods always have a cgroup in that of their QoS class", leaveOut},
+	{"configMapAndSecretChangeDetectionStrategy", "", "objects that pods refer to are watched", leaveOut},
 	{"contentType", "", "requests are protobuf, patches JSON", leaveOut},
-	{"cpuManagerReconcilePeriod", NoValue, "containers are moved when what is shared changes", noRemedy},
-	{"defaultPodSysctls", "", "a field of 1.37: pods get no sysctls but their own", "set sysctls in the securityContext of pods"},
-	{"enableControllerAttachDetach", "", "the Node's annotation follows it, and nothing here attaches volumes", leaveOut},
-	{"enableDebugFlagsHandler", "false", "/debug/flags/v says that it is disabled", "set logging.verbosity and restart tinylet"},
-	{"enableSystemLogQuery", "", "/logs/ serves files and takes no query", "read the log on the node"},
-	{"failCgroupV1", "", "the agent starts with cgroup v2 alone", "boot with cgroup v2"},
-	{"failSwapOn", "false", "the agent starts with swap on, and warns of it; memorySwap says what pods may use", "set it to false, or switch swap off"},
+	{"cpuManagerReconcilePeriod", NoValue, "cpusets are updated when the shared CPU pool changes", noRemedy},
+	{"defaultPodSysctls", "", "the field is new in 1.37: pods get only their own sysctls", "set sysctls in the securityContext of pods"},
+	{"enableControllerAttachDetach", "", "only the annotation of the Node follows it: tinylet attaches no volumes", leaveOut},
+	{"enableDebugFlagsHandler", "false", "/debug/flags/v responds that it is disabled", "set logging.verbosity and restart tinylet"},
+	{"enableSystemLogQuery", "", "/logs/ serves files and supports no query", "read the log on the node"},
+	{"failCgroupV1", "", "tinylet starts with cgroup v2 only", "boot with cgroup v2"},
+	{"failSwapOn", "false", "tinylet starts with swap on and logs a warning; memorySwap controls the swap of pods", "set it to false, or turn swap off"},
 	{"fileCheckFrequency", NoValue, eventBased, noRemedy},
-	{"hairpinMode", NoValue, "on the own network a pod reaches itself by its Service; on others their plugin decides", noRemedy},
-	{"imagePullCredentialsVerificationPolicy", "", "an image that is present may be used by every pod of the node; the kubelet's default is NeverVerifyPreloadedImages", "set imagePullPolicy: Always on pods with private images"},
+	{"hairpinMode", NoValue, "tinylet's pod network supports hairpin traffic through Services; with another CNI plugin, the plugin decides", noRemedy},
+	{"imagePullCredentialsVerificationPolicy", "", "every pod of the node may use an image that is present; the kubelet's default is NeverVerifyPreloadedImages", "set imagePullPolicy: Always on pods with private images"},
 	{"iptablesDropBit", NoValue, noIPTables, noRemedy},
 	{"iptablesMasqueradeBit", NoValue, noIPTables, noRemedy},
-	{"kernelMemcgNotification", "true", "the kernel's signs of memory pressure are always followed", noRemedy},
+	{"kernelMemcgNotification", "true", "the kernel's memory pressure notifications are always used", noRemedy},
 	{"kubeAPIBurst", NoValue, fewRequests, noRemedy},
 	{"kubeAPIQPS", NoValue, fewRequests, noRemedy},
-	{"kubeletCgroups", "", "the agent is in the cgroup /tinylet, or where its init puts it", "set ownCgroup of TinyletConfiguration"},
+	{"kubeletCgroups", "", "tinylet is in the cgroup /tinylet, or in the cgroup that its init system assigns", "set ownCgroup of TinyletConfiguration"},
 	{"logging.flushFrequency", NoValue, "logs are written unbuffered, to one stream", noRemedy},
 	{"logging.options", "", "logs are written unbuffered, to one stream", leaveOut},
-	{"logging.vmodule", "", "the log has one level", "set logging.verbosity (--v)"},
+	{"logging.vmodule", "", "all components have one log level", "set logging.verbosity (--v)"},
 	{"makeIPTablesUtilChains", "false", noIPTables, noRemedy},
-	{"memoryManagerPolicy", "", "memory is not pinned to memory nodes", oneNode},
-	{"preloadedImagesVerificationAllowlist", "", "an image that is present may be used by every pod of the node", "set imagePullPolicy: Always on pods with private images"},
-	{"qosReserved", "", "nothing is reserved by class: memoryQoS of TinyletConfiguration protects requests", leaveOut},
-	{"readOnlyPort", "", "the port without authentication is never opened", "ask port 10250"},
-	{"reservedMemory", "", "memory is not pinned to memory nodes", oneNode},
+	{"memoryManagerPolicy", "", "memory is not pinned to NUMA nodes", oneNode},
+	{"preloadedImagesVerificationAllowlist", "", "every pod of the node may use an image that is present", "set imagePullPolicy: Always on pods with private images"},
+	{"qosReserved", "", "nothing is reserved by QoS class: memoryQoS of TinyletConfiguration protects requests", leaveOut},
+	{"readOnlyPort", "", "the port without authentication is never opened", "use port 10250"},
+	{"reservedMemory", "", "memory is not pinned to NUMA nodes", oneNode},
 	{"showHiddenMetricsForVersion", "", "there are no hidden metrics", leaveOut},
 	{"syncFrequency", NoValue, eventBased, noRemedy},
-	{"systemCgroups", "", "processes that are not the agent's or the container runtime's are not moved", "have the init put them into a cgroup"},
+	{"systemCgroups", "", "only the processes of tinylet and the container runtime are moved", "let the init system put other processes into a cgroup"},
 	{"topologyManagerPolicy", "", notAligned, oneNode},
 	{"topologyManagerPolicyOptions", "", notAligned, oneNode},
 	{"topologyManagerScope", "", notAligned, oneNode},
-	{"tracing", "", "no traces are sent", "run a kubelet on nodes that need it"},
-	{"volumePluginDir", NoValue, "there are no FlexVolume plugins; the agent warns where the folder has any", "use volumes of another kind"},
-	{"volumeStatsAggPeriod", NoValue, "what volumes use is read when somebody asks", noRemedy},
+	{"tracing", "", "no traces are sent", "run the kubelet on nodes that need it"},
+	{"volumePluginDir", NoValue, "FlexVolume plugins are not supported; tinylet logs a warning if the directory has any", "use volumes of another type"},
+	{"volumeStatsAggPeriod", NoValue, "volume usage is read on request", noRemedy},
 }
 
-// unhonouredSettings warns of each setting that is not honoured and that
-// somebody has set: its value is neither the default nor what happens here.
+// unhonouredSettings returns a warning for each setting whose value is neither the
+// default nor the value that is honoured.
 func unhonouredSettings(kc *kubelet.KubeletConfiguration) []Warning {
 	var defaults kubelet.KubeletConfiguration
 	setDefaults(&defaults, 0)
@@ -91,7 +92,7 @@ func unhonouredSettings(kc *kubelet.KubeletConfiguration) []Warning {
 			continue
 		}
 		warnings = append(warnings, Warning{notHonoured, []slog.Attr{
-			slog.String("field", u.Field), slog.String("value", value), slog.String("here", u.Here), slog.String("remedy", u.Remedy),
+			slog.String("field", u.Field), slog.String("value", value), slog.String("behaviour", u.Here), slog.String("remedy", u.Remedy),
 		}})
 	}
 	return warnings
@@ -102,7 +103,7 @@ const notHonoured = "setting is not honoured"
 // maxShown bounds a value in a warning, in bytes.
 const maxShown = 256
 
-// showSetting is a value as in a document, in JSON; "" where it is empty.
+// showSetting returns a value as JSON, a string without quotes, "" if it is empty.
 func showSetting(v reflect.Value) string {
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -127,8 +128,8 @@ func showSetting(v reflect.Value) string {
 	return text
 }
 
-// insteadOf is what happens in place of what a field says, "" where it is
-// honoured. A field stands for those below it.
+// insteadOf returns tinylet's behaviour for a field that is not honoured, "" if the
+// field is honoured. An entry applies to the fields below its field as well.
 func insteadOf(field string) string {
 	for i := range unhonoured {
 		if u := &unhonoured[i]; field == u.Field || strings.HasPrefix(field, u.Field+".") {

@@ -17,9 +17,9 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// honoured are the fields of KubeletConfiguration that both their default and
-// other values of hold, with a file that reads each. Those of which values are
-// only refused have a file of this package.
+// honoured are the fields of KubeletConfiguration whose default and other values
+// are honoured, each with a file that reads it. A field of which values are only
+// rejected has a file of this package.
 var honoured = map[string]string{
 	"address":                                    "agent/server/server.go",
 	"allowedUnsafeSysctls":                       "agent/nodefacts.go",
@@ -121,19 +121,19 @@ var honoured = map[string]string{
 	"userNamespaces.idsPerPod":                   "agent/resource/userns/lazy.go",
 }
 
-// honouredFlags are the flags that no field stands for, with what reads each.
+// honouredFlags are the flags without a field, each with its reader.
 var honouredFlags = map[string]string{
 	"bootstrap-kubeconfig": "f.bootstrap", "cert-dir": "f.certDir", "cloud-provider": "f.cloudProvider", "config": "f.configFile",
 	"config-dir": "f.configDir", "hostname-override": "f.hostnameOverride", "kubeconfig": "f.kubeconfig", "node-ip": "f.nodeIP",
 	"node-labels": "f.nodeLabels", "root-dir": "f.rootDir",
 }
 
-// root is the repository's folder.
+// root is the repository's directory.
 const root = "../.."
 
-// fields are the fields of a type by their JSON paths, with the names that Go
-// has for them. Structs of other packages than those of configurations are
-// values, as are whole settings that are not honoured.
+// fields returns the fields of a type by their JSON paths, with their Go names.
+// Structs of packages that are not configurations count as values, as do whole
+// settings that are not honoured.
 func fields(t reflect.Type, path string, into map[string]string) {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -155,7 +155,7 @@ func fields(t reflect.Type, path string, into map[string]string) {
 	}
 }
 
-// TestEveryFieldIsHonouredOrNot fails for a field that nobody has thought of.
+// TestEveryFieldIsHonouredOrNot fails for a field that is in neither list.
 func TestEveryFieldIsHonouredOrNot(t *testing.T) {
 	all := make(map[string]string)
 	fields(reflect.TypeFor[kubelet.KubeletConfiguration](), "", all)
@@ -189,7 +189,7 @@ func TestEveryFieldIsHonouredOrNot(t *testing.T) {
 	}
 }
 
-// TestEveryFlagIsHonouredOrNot fails for a flag that nobody has thought of.
+// TestEveryFlagIsHonouredOrNot fails for a flag that is in no list.
 func TestEveryFlagIsHonouredOrNot(t *testing.T) {
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	NewFlags().Add(set)
@@ -204,7 +204,7 @@ func TestEveryFlagIsHonouredOrNot(t *testing.T) {
 		case at >= 0:
 			field := boundFlags[at].field
 			_, read := honoured[field]
-			if instead := insteadOf(field) != ""; read == instead || instead != strings.HasPrefix(flag.Usage, "is not honoured: ") {
+			if instead := insteadOf(field) != ""; read == instead || instead != strings.HasPrefix(flag.Usage, "not honoured: ") {
 				t.Errorf("--%s: %s is honoured %v, usage %q", flag.Name, field, read, flag.Usage)
 			}
 		case inert:
@@ -214,7 +214,7 @@ func TestEveryFlagIsHonouredOrNot(t *testing.T) {
 	})
 }
 
-// another is a value that is not v's.
+// another sets v to another value.
 func another(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch {
@@ -279,8 +279,8 @@ func TestUnhonouredSettingsWarnOnce(t *testing.T) {
 	}
 }
 
-// TestKubeadmSettingsAreQuiet: what kubeadm writes sets nothing that is not
-// honoured, though it writes most fields.
+// TestKubeadmSettingsAreQuiet checks that the configuration of kubeadm, which sets
+// most fields, sets nothing that is not honoured.
 func TestKubeadmSettingsAreQuiet(t *testing.T) {
 	_, warnings := mustBuild(t, nil, optional(kubeletHead+`
 authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s, enabled: true}, x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
@@ -349,10 +349,10 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// compatibility is the page of the documentation that these lists make.
+// compatibility is the path of the page that is generated from these lists.
 const compatibility = root + "/docs/reference/compatibility.md"
 
-// TestCompatibilityPage: the page and the code say the same.
+// TestCompatibilityPage checks that the page matches the code.
 func TestCompatibilityPage(t *testing.T) {
 	kc, _ := Default()
 	var b strings.Builder

@@ -18,9 +18,9 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Validate reports everything that is wrong with cfg, joined: settings that
-// are out of their limits (pkg/kubelet/apis/config/validation) or that
-// cannot work here. cfg must be Load's, with its defaults set.
+// Validate returns all errors in cfg, joined: settings that are out of their limits
+// (pkg/kubelet/apis/config/validation) or that tinylet does not support. cfg must
+// be a result of Load or have all its defaults set.
 func Validate(cfg *Config) error {
 	c := &checker{}
 	kc := &cfg.Kubelet
@@ -50,8 +50,8 @@ func (c *checker) sources(kc *kubelet.KubeletConfiguration) {
 	if kc.StaticPodURL != "" {
 		u, err := url.Parse(kc.StaticPodURL)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			// The URL may carry a password.
-			c.invalid("staticPodURL", "not usable", "a URL http://HOST/PATH or https://HOST/PATH")
+			// The URL may contain a password.
+			c.invalid("staticPodURL", "unusable", "a URL http://HOST/PATH or https://HOST/PATH")
 		}
 	}
 	for name, values := range sorted(kc.StaticPodURLHeader) {
@@ -60,12 +60,12 @@ func (c *checker) sources(kc *kubelet.KubeletConfiguration) {
 		}
 		for _, value := range values {
 			if !httpguts.ValidHeaderFieldValue(value) {
-				c.invalid("staticPodURLHeader["+name+"]", "not printable", "text in one line")
+				c.invalid("staticPodURLHeader["+name+"]", "unprintable", "text in one line")
 			}
 		}
 	}
 	if kc.RunOnce {
-		c.invalid("runOnce", true, "false: that mode has ended")
+		c.invalid("runOnce", true, "false: that mode is not supported")
 	}
 }
 
@@ -131,9 +131,9 @@ func (c *checker) network(kc *kubelet.KubeletConfiguration) {
 func (c *checker) logs(kc *kubelet.KubeletConfiguration) {
 	c.oneOf("logging.format", kc.Logging.Format, LogText, LogJSON)
 	c.between("logging.verbosity", int64(kc.Logging.Verbosity), 0, math.MaxInt32)
-	// Any negative size is never.
+	// A negative size disables the rotation.
 	if q, err := resource.ParseQuantity(kc.ContainerLogMaxSize); err != nil || q.IsZero() {
-		c.invalid("containerLogMaxSize", kc.ContainerLogMaxSize, "a quantity such as 10Mi, or a negative one, for never")
+		c.invalid("containerLogMaxSize", kc.ContainerLogMaxSize, "a quantity such as 10Mi, or a negative one to disable rotation")
 	}
 	c.atLeast("containerLogMaxFiles", int64(*kc.ContainerLogMaxFiles), 2)
 	c.atLeast("containerLogMaxWorkers", int64(*kc.ContainerLogMaxWorkers), 1)
@@ -194,8 +194,8 @@ func (c *checker) limits(kc *kubelet.KubeletConfiguration) {
 	}
 }
 
-// sysctlPattern is a name of segments that dots or slashes part, with a star
-// at the end for all that begins so.
+// sysctlPattern matches a sysctl name, whose segments are separated by dots or
+// slashes, or a prefix with a star at its end.
 var sysctlPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`)
 })
@@ -204,23 +204,23 @@ var sysctlPattern = sync.OnceValue(func() *regexp.Regexp {
 // (pkg/apis/core/validation: SysctlMaxLength).
 const maxSysctl = 253
 
-// namespaced are the groups of sysctls that the kernel keeps per namespace
-// and that the kubelet knows (k8s.io/component-helpers/node/util/sysctl).
-// Those with a dot at the end are whole groups.
+// namespaced are the namespaced sysctls that the kubelet allows
+// (k8s.io/component-helpers/node/util/sysctl). A trailing dot stands for all
+// sysctls with that prefix.
 var namespaced = []string{
 	"kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
 	"kernel.msg", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "net.", "fs.mqueue.",
 }
 
-// sysctl allows a name, or a pattern with a star at its end, of what belongs
-// to a pod alone.
+// sysctl checks that a name, or a pattern with a star at its end, is of namespaced
+// sysctls.
 func (c *checker) sysctl(path, pattern string) {
 	name := strings.ReplaceAll(strings.TrimSuffix(pattern, "*"), "/", ".")
 	known := slices.ContainsFunc(namespaced, func(group string) bool {
 		return name == group || (strings.HasSuffix(group, ".") && strings.HasPrefix(name, group))
 	})
 	if !known || len(pattern) > maxSysctl || !sysctlPattern().MatchString(pattern) {
-		c.invalid(path, pattern, "a sysctl that belongs to a pod alone, such as net.core.somaxconn, or a pattern such as kernel.msg*")
+		c.invalid(path, pattern, "a namespaced sysctl such as net.core.somaxconn, or a pattern such as kernel.msg*")
 	}
 }
 
@@ -246,7 +246,7 @@ func (c *checker) shutdown(kc *kubelet.KubeletConfiguration) {
 		c.invalid("shutdownGracePeriodCriticalPods", critical, "at most shutdownGracePeriod")
 	}
 	if len(kc.ShutdownGracePeriodByPodPriority) > 0 && (total != 0 || critical != 0) {
-		c.invalid("shutdownGracePeriodByPodPriority", "set", "absent where shutdownGracePeriod is set")
+		c.invalid("shutdownGracePeriodByPodPriority", "set", "absent if shutdownGracePeriod is set")
 	}
 }
 
@@ -263,11 +263,12 @@ func (c *checker) apiClient(kc *kubelet.KubeletConfiguration) {
 
 func (c *checker) metered(cfg *Config) {
 	if lease := cfg.Kubelet.NodeLeaseDurationSeconds; cfg.Tinylet.Metered && lease < leastMeteredLease {
-		c.invalid("nodeLeaseDurationSeconds", lease, fmt.Sprintf("%d or more where %s.metered is true", leastMeteredLease, tinyletKind))
+		c.invalid("nodeLeaseDurationSeconds", lease, fmt.Sprintf("%d or more if %s.metered is true", leastMeteredLease, tinyletKind))
 	}
 }
 
-// maxSocketPath is what fits into sockaddr_un with its end mark (unix(7)).
+// maxSocketPath is the longest path that fits into sockaddr_un with its
+// terminating NUL (unix(7)).
 const maxSocketPath = 107
 
 func (c *checker) tinylet(tc *TinyletConfiguration) {
@@ -283,7 +284,7 @@ func (c *checker) tinylet(tc *TinyletConfiguration) {
 		}
 	}
 	if tc.StatusPageTokenFile != "" && !*tc.StatusPage {
-		c.invalid(tinyletKind+".statusPageTokenFile", tc.StatusPageTokenFile, "empty where "+tinyletKind+".statusPage is false")
+		c.invalid(tinyletKind+".statusPageTokenFile", tc.StatusPageTokenFile, "empty if "+tinyletKind+".statusPage is false")
 	}
 	c.oneOf(tinyletKind+".journal", tc.Journal, JournalAuto, JournalSealed, JournalOff)
 	c.journalKey(tc)
@@ -306,11 +307,11 @@ func (c *checker) journalKey(tc *TinyletConfiguration) {
 		switch {
 		case key.value == "":
 		case tc.Journal == JournalOff:
-			c.invalid(tinyletKind+key.name, key.value, "empty where "+tinyletKind+".journal is "+JournalOff)
+			c.invalid(tinyletKind+key.name, key.value, "empty if "+tinyletKind+".journal is "+JournalOff)
 		case first == "":
 			first = key.name
 		default:
-			c.invalid(tinyletKind+key.name, key.value, "empty where "+tinyletKind+first+" is set: the journal has one key")
+			c.invalid(tinyletKind+key.name, key.value, "empty if "+tinyletKind+first+" is set: the journal has one key")
 		}
 	}
 }

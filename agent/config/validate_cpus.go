@@ -8,13 +8,14 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// cpuList is the kernel's list of CPUs (cpuset(7)). Which of them the machine
-// has shows when the agent starts.
+// cpuList matches the kernel's list format (cpuset(7)). Whether the machine has
+// the CPUs is checked when the agent starts.
 var cpuList = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
 })
 
-// static is the value of cpuManagerPolicy by which containers have CPUs alone.
+// static is the value of cpuManagerPolicy with which containers can have exclusive
+// CPUs.
 const static = "static"
 
 func (c *checker) cpus(kc *kubelet.KubeletConfiguration) {
@@ -27,15 +28,15 @@ func (c *checker) cpus(kc *kubelet.KubeletConfiguration) {
 			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "a list of CPUs such as 0-1,3")
 		}
 		if kc.SystemReservedCgroup != "" || kc.KubeReservedCgroup != "" {
-			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "empty where systemReservedCgroup or kubeReservedCgroup is set")
+			c.invalid("reservedSystemCPUs", kc.ReservedSystemCPUs, "empty if systemReservedCgroup or kubeReservedCgroup is set")
 		}
 	} else if kc.CPUManagerPolicy == static && !reservesCPU(kc) {
-		c.invalid("cpuManagerPolicy", static, "none where no CPU is reserved for all that is not alone on its own: set reservedSystemCPUs, or cpu in kubeReserved or systemReserved")
+		c.invalid("cpuManagerPolicy", static, "none if no CPU is reserved for the system: set reservedSystemCPUs, or cpu in kubeReserved or systemReserved")
 	}
 }
 
-// reservesCPU says whether the reservations have CPU time. What cannot be read
-// is an error of its own.
+// reservesCPU reports whether the reservations include CPU. It returns true for an
+// invalid quantity, which c.reserved reports.
 func reservesCPU(kc *kubelet.KubeletConfiguration) bool {
 	for _, reserved := range []map[string]string{kc.KubeReserved, kc.SystemReserved} {
 		text, set := reserved["cpu"]

@@ -14,7 +14,7 @@ import (
 
 func (c *checker) node(cfg *Config) {
 	if problems := validation.IsDNS1123Subdomain(cfg.NodeName); len(problems) > 0 {
-		c.invalid("the node's name (--hostname-override, else the host's)", cfg.NodeName,
+		c.invalid("the node name (--hostname-override, else the host's)", cfg.NodeName,
 			"a DNS name of lower-case letters, digits, - and dots")
 	}
 	c.nodeIPs(cfg.NodeIPs)
@@ -40,8 +40,8 @@ func (c *checker) nodeIPs(addrs []netip.Addr) {
 	}
 }
 
-// label allows what the admission plugin NodeRestriction lets a node set on
-// itself.
+// label checks that the admission plugin NodeRestriction lets a node set the label
+// on itself.
 func (c *checker) label(key, value string) {
 	path := "--node-labels " + key
 	if problems := validation.IsQualifiedName(key); len(problems) > 0 {
@@ -57,7 +57,7 @@ func (c *checker) label(key, value string) {
 	}
 }
 
-// under says whether a domain is root or below it.
+// under reports whether a domain is root or a subdomain of it.
 func under(domain, root string) bool {
 	return domain == root || strings.HasSuffix(domain, "."+root)
 }
@@ -96,11 +96,11 @@ func (c *checker) reservations(kc *kubelet.KubeletConfiguration) {
 		case level == "none" && len(kc.EnforceNodeAllocatable) > 1:
 			c.invalid(path, level, "alone")
 		case strings.HasPrefix(level, "system-reserved") && kc.SystemReservedCgroup == "":
-			c.invalid("systemReservedCgroup", "", "set where enforceNodeAllocatable has "+level)
+			c.invalid("systemReservedCgroup", "", "set if enforceNodeAllocatable has "+level)
 		case strings.HasPrefix(level, "kube-reserved") && kc.KubeReservedCgroup == "":
-			c.invalid("kubeReservedCgroup", "", "set where enforceNodeAllocatable has "+level)
+			c.invalid("kubeReservedCgroup", "", "set if enforceNodeAllocatable has "+level)
 		case level != "none" && !*kc.CgroupsPerQOS:
-			c.invalid("cgroupsPerQOS", false, "true where enforceNodeAllocatable has "+level)
+			c.invalid("cgroupsPerQOS", false, "true if enforceNodeAllocatable has "+level)
 		}
 	}
 }

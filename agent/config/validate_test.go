@@ -16,7 +16,7 @@ func TestDefaultIsValid(t *testing.T) {
 	}
 }
 
-// kubeadm's configuration, as its ConfigMap kubelet-config holds it.
+// kubeadm's configuration, as in its ConfigMap kubelet-config.
 func TestKubeadmIsValid(t *testing.T) {
 	cfg, warnings := mustBuild(t, []string{"--hostname-override=board", "--register-with-taints=node-role.kubernetes.io/edge=:NoSchedule"}, optional(kubeletHead+`
 authentication:
@@ -110,7 +110,7 @@ func TestInvalid(t *testing.T) {
 		}, "set reservedSystemCPUs, or cpu in kubeReserved"},
 		{"options of no CPU policy", func(c *Config) { c.Kubelet.CPUManagerPolicyOptions = map[string]string{"full-pcpus-only": "true"} }, "cpuManagerPolicyOptions"},
 		{"list of CPUs", func(c *Config) { c.Kubelet.ReservedSystemCPUs = "0-1,a" }, "reservedSystemCPUs (--reserved-cpus) is \"0-1,a\": it must be a list of CPUs"},
-		{"reserved CPUs and a group", func(c *Config) { c.Kubelet.ReservedSystemCPUs, c.Kubelet.SystemReservedCgroup = "0", "/system" }, "empty where systemReservedCgroup"},
+		{"reserved CPUs and a group", func(c *Config) { c.Kubelet.ReservedSystemCPUs, c.Kubelet.SystemReservedCgroup = "0", "/system" }, "empty if systemReservedCgroup"},
 		{"quota period", func(c *Config) { c.Kubelet.CPUCFSQuotaPeriod.Duration = 2 * time.Second }, "cpuCFSQuotaPeriod"},
 		{"restart period", func(c *Config) { c.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration = 301 * time.Second }, "crashLoopBackOff.maxContainerRestartPeriod"},
 		{"swap", func(c *Config) { c.Kubelet.MemorySwap.SwapBehavior = "UnlimitedSwap" }, "memorySwap.swapBehavior"},
@@ -122,7 +122,7 @@ func TestInvalid(t *testing.T) {
 		{"eviction percent", func(c *Config) { c.Kubelet.EvictionHard = map[string]string{"memory.available": "101%"} }, "evictionHard[memory.available]"},
 		{"eviction NaN", func(c *Config) { c.Kubelet.EvictionHard = map[string]string{"memory.available": "NaN%"} }, "evictionHard[memory.available]"},
 		{"eviction quantity", func(c *Config) { c.Kubelet.EvictionSoft = map[string]string{"memory.available": "much"} }, "evictionSoft[memory.available]"},
-		{"soft without grace", func(c *Config) { c.Kubelet.EvictionSoft = map[string]string{"memory.available": "1Mi"} }, "evictionSoft[memory.available]: it has no evictionSoftGracePeriod"},
+		{"soft without grace", func(c *Config) { c.Kubelet.EvictionSoft = map[string]string{"memory.available": "1Mi"} }, "evictionSoft[memory.available]: no evictionSoftGracePeriod is set"},
 		{"soft grace", func(c *Config) { c.Kubelet.EvictionSoftGracePeriod = map[string]string{"memory.available": "1"} }, "evictionSoftGracePeriod[memory.available]"},
 		{"reserved name", func(c *Config) { c.Kubelet.KubeReserved = map[string]string{"gpu": "1"} }, "kubeReserved"},
 		{"reserved quantity", func(c *Config) { c.Kubelet.SystemReserved = map[string]string{"cpu": "-1"} }, "systemReserved[cpu]"},
@@ -153,8 +153,8 @@ func TestInvalid(t *testing.T) {
 		{"sealed journal key", func(c *Config) { c.Tinylet.JournalKeyTPMFile = "x" }, "TinyletConfiguration.journalKeyTPMFile"},
 		{"journal key of a keyring", func(c *Config) { c.Tinylet.JournalKeyring = "a\x00b" }, "TinyletConfiguration.journalKeyring"},
 		{"journal", func(c *Config) { c.Tinylet.Journal = "plain" }, "TinyletConfiguration.journal is \"plain\""},
-		{"no journal and a key", func(c *Config) { c.Tinylet.Journal, c.Tinylet.JournalKeyTPMFile = "off", "/x" }, "TinyletConfiguration.journalKeyTPMFile is \"/x\": it must be empty where TinyletConfiguration.journal is off"},
-		{"two journal keys", func(c *Config) { c.Tinylet.JournalKeyFile, c.Tinylet.JournalKeyring = "/x", "x" }, "journalKeyring is \"x\": it must be empty where TinyletConfiguration.journalKeyFile is set"},
+		{"no journal and a key", func(c *Config) { c.Tinylet.Journal, c.Tinylet.JournalKeyTPMFile = "off", "/x" }, "TinyletConfiguration.journalKeyTPMFile is \"/x\": it must be empty if TinyletConfiguration.journal is off"},
+		{"two journal keys", func(c *Config) { c.Tinylet.JournalKeyFile, c.Tinylet.JournalKeyring = "/x", "x" }, "journalKeyring is \"x\": it must be empty if TinyletConfiguration.journalKeyFile is set"},
 		{"two other journal keys", func(c *Config) { c.Tinylet.JournalKeyFile, c.Tinylet.JournalKeyTPMFile = "/x", "/y" }, "journalKeyTPMFile is \"/y\""},
 		{"images", func(c *Config) { c.Tinylet.ImagesFolder = "." }, "TinyletConfiguration.imagesFolder"},
 		{"our log format", func(c *Config) { c.Tinylet.LogFormat = "xml" }, "TinyletConfiguration.logFormat"},
@@ -162,9 +162,9 @@ func TestInvalid(t *testing.T) {
 		{"token of no page", func(c *Config) { c.Tinylet.StatusPage, c.Tinylet.StatusPageTokenFile = new(false), "/etc/token" }, "TinyletConfiguration.statusPage is false"},
 		{"socket", func(c *Config) { c.Tinylet.SocketPath = "tinylet.sock" }, "TinyletConfiguration.socketPath"},
 		{"long socket", func(c *Config) { c.Tinylet.SocketPath = "/" + strings.Repeat("a", 107) }, "TinyletConfiguration.socketPath"},
-		{"short lease of a metered node", func(c *Config) { c.Tinylet.Metered, c.Kubelet.NodeLeaseDurationSeconds = true, 19 }, "nodeLeaseDurationSeconds is 19: it must be 20 or more where TinyletConfiguration.metered is true"},
-		{"node name", func(c *Config) { c.NodeName = "rasp_berry" }, `the node's name (--hostname-override, else the host's) is "rasp_berry"`},
-		{"no node name", func(c *Config) { c.NodeName = "" }, "the node's name"},
+		{"short lease of a metered node", func(c *Config) { c.Tinylet.Metered, c.Kubelet.NodeLeaseDurationSeconds = true, 19 }, "nodeLeaseDurationSeconds is 19: it must be 20 or more if TinyletConfiguration.metered is true"},
+		{"node name", func(c *Config) { c.NodeName = "rasp_berry" }, `the node name (--hostname-override, else the host's) is "rasp_berry"`},
+		{"no node name", func(c *Config) { c.NodeName = "" }, "the node name"},
 		{"cloud provider", func(c *Config) { c.CloudProvider = "aws" }, "--cloud-provider"},
 		{"label of Kubernetes", func(c *Config) { c.NodeLabels = map[string]string{"node-role.kubernetes.io/edge": ""} }, "--node-labels"},
 		{"label value", func(c *Config) { c.NodeLabels = map[string]string{"a": "b c"} }, "--node-labels a"},
@@ -256,7 +256,7 @@ func TestInvalidAddresses(t *testing.T) {
 	}
 }
 
-// Both errors must be told, each by its own line.
+// Both errors must be reported, each on its own line.
 func TestValidateJoins(t *testing.T) {
 	cfg, _ := mustBuild(t, []string{"--max-pods=-1", "--port=0"}, nil)
 	if err := Validate(cfg); err == nil || len(strings.Split(err.Error(), "\n")) != 2 {
@@ -264,7 +264,7 @@ func TestValidateJoins(t *testing.T) {
 	}
 }
 
-// A URL may carry a password: no error may show it.
+// A URL may contain a password: no error may contain it.
 func TestURLIsNotShown(t *testing.T) {
 	cfg, _ := mustBuild(t, []string{"--manifest-url=ftp://user:secret@host/"}, nil)
 	if err := Validate(cfg); err == nil || strings.Contains(err.Error(), "secret") {

@@ -10,30 +10,30 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-// Info is what a runtime says of its own configuration in a verbose status, as
-// far as it says it. The keys are containerd's (internal/cri/server/status.go of
-// containerd: "config" and "cniconfig"); CRI does not define them, so every
-// field may be empty.
+// Info is the runtime's own configuration, as far as its verbose status reports
+// it. The keys are containerd's (internal/cri/server/status.go of containerd:
+// "config" and "cniconfig"). CRI does not define them, so every field may be
+// empty.
 type Info struct {
-	// PluginDirs are the directories in which the runtime looks for CNI plugins,
+	// PluginDirs are the directories that the runtime searches for CNI plugins,
 	// in this order.
 	PluginDirs []string
-	// ConfigDir is the directory of its CNI network configurations.
+	// ConfigDir is the runtime's directory of CNI network configurations.
 	ConfigDir string
-	// CallsLoopback reports whether it calls the CNI plugin loopback for each
-	// sandbox.
+	// CallsLoopback reports whether the runtime calls the CNI plugin loopback
+	// for each sandbox.
 	CallsLoopback bool
-	// SandboxImage is the image of sandboxes, "" where the runtime does not say:
-	// containerd does until 1.7.
+	// SandboxImage is the pause image; "" where the runtime does not report it.
+	// containerd reports it up to 1.7.
 	SandboxImage string
-	// CgroupDriver is that of the default runtime handler, systemd or cgroupfs;
-	// "" where the runtime does not say.
+	// CgroupDriver is the cgroup driver of the default runtime handler, systemd
+	// or cgroupfs; "" where the runtime does not report it.
 	CgroupDriver string
 }
 
-// NetworkDirectories returns where the runtime reads network configurations and
-// where, in this order, it looks for plugins: as n configures, or else as the
-// runtime says, or else the usual ones.
+// NetworkDirectories returns the directory of the network configurations and
+// the plugin directories in search order. Each is the one that n configures,
+// else the one that the runtime reports, else the default.
 func (i *Info) NetworkDirectories(n *config.Network) (configs string, plugins []string) {
 	configs = cmp.Or(n.ConfigFolder, i.ConfigDir, config.DefaultConfigFolder)
 	switch {
@@ -45,8 +45,9 @@ func (i *Info) NetworkDirectories(n *config.Network) (configs string, plugins []
 	return configs, []string{config.DefaultPluginFolder}
 }
 
-// containerdConfig is what is read of the configuration of containerd's CRI
-// plugin. 1.7 has binDir and sandboxImage, later versions have binDirs.
+// containerdConfig is the part of the configuration of containerd's CRI plugin
+// that ParseInfo decodes. 1.7 has binDir and sandboxImage, later versions have
+// binDirs.
 type containerdConfig struct {
 	CNI struct {
 		BinDir              string   `json:"binDir"`
@@ -67,19 +68,20 @@ type containerdConfig struct {
 	} `json:"containerd"`
 }
 
-// libraryConfig is what is read of the configuration of containerd's library for
-// CNI (github.com/containerd/go-cni, ConfigResult).
+// libraryConfig is the part that ParseInfo decodes of the configuration of
+// containerd's CNI library (github.com/containerd/go-cni, ConfigResult).
 type libraryConfig struct {
 	PluginDirs    []string
 	PluginConfDir string
 }
 
-// maxInfo bounds a part of a verbose status that is decoded.
+// maxInfo is the largest value of a verbose status that is decoded, in bytes.
 const maxInfo = 1 << 20
 
-// ParseInfo reads the info of a verbose status (runtimeapi.StatusResponse). What
-// it cannot read it leaves empty, with an error. The values may hold credentials
-// of registries: they are not repeated in the error.
+// ParseInfo decodes the info of a verbose status (runtimeapi.StatusResponse).
+// If it cannot decode a value, it leaves the fields of that value empty and
+// returns an error. The error does not quote the values, because they may hold
+// credentials of registries.
 func ParseInfo(info map[string]string) (Info, error) {
 	var out Info
 	var config containerdConfig
@@ -120,24 +122,26 @@ func decodeInfo(info map[string]string, key string, into any) (found bool, err e
 	case text == "" || text == "null":
 		return false, nil
 	case len(text) > maxInfo:
-		return false, fmt.Errorf("decode %s of the runtime's verbose status: it has %d bytes, more than %d", key, len(text), maxInfo)
+		return false, fmt.Errorf("decode %s of the runtime's verbose status: size %d exceeds %d bytes", key, len(text), maxInfo)
 	}
 	if err := json.Unmarshal([]byte(text), into); err != nil {
-		return false, fmt.Errorf("decode %s of the runtime's verbose status (%d bytes): it is no JSON of the expected form", key, len(text))
+		return false, fmt.Errorf("decode %s of the runtime's verbose status (%d bytes): not JSON of the expected form", key, len(text))
 	}
 	return true, nil
 }
 
-// Drivers of cgroups by which a runtime makes them.
+// Cgroup drivers of a runtime.
 const (
 	driverSystemd  = "systemd"
 	driverCgroupfs = "cgroupfs"
 )
 
-// typeRunc is the only shim whose option SystemdCgroup is known.
+// typeRunc is the runtime type of runc's shim. It is the only one whose option
+// SystemdCgroup is known.
 const typeRunc = "io.containerd.runc.v2"
 
-// cgroupDriver is that of the default runtime handler.
+// cgroupDriver returns the cgroup driver of the default runtime handler, or ""
+// if it is unknown.
 func (c *containerdConfig) cgroupDriver() string {
 	handler, ok := c.Containerd.Runtimes[c.Containerd.DefaultRuntimeName]
 	switch {

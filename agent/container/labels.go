@@ -9,7 +9,7 @@ import (
 
 // Labels and annotations of CRI objects. The names are the kubelet's
 // (k8s.io/kubelet/pkg/types and pkg/kubelet/kuberuntime/labels.go), so that
-// either agent adopts what the other started.
+// tinylet adopts the pods of a kubelet, and a kubelet those of tinylet.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -25,24 +25,25 @@ const (
 	AnnotationPodDeletionGracePeriod   = "io.kubernetes.pod.deletionGracePeriod"
 	AnnotationPodTerminationGrace      = "io.kubernetes.pod.terminationGracePeriod"
 
-	// AnnotationBackoff is ours: whole seconds to wait after this container's
-	// end before its next start. The wait then survives a restart of the
-	// agent and needs no file of its own.
+	// AnnotationBackoff is tinylet's own: the crash loop backoff, in whole
+	// seconds from the container's exit to its next start. So the backoff
+	// survives a restart of the agent without a file of its own.
 	AnnotationBackoff = "tinylet.dev/backoff-seconds"
-	// AnnotationBoot is ours, too: the kernel's boot ID when a sandbox was made.
-	// What one of an earlier boot held (addresses, ports, mounts) went with it.
+	// AnnotationBoot is tinylet's own, too: the kernel's boot ID when the
+	// sandbox was created. A sandbox of an earlier boot has lost its addresses,
+	// ports and mounts.
 	AnnotationBoot = "tinylet.dev/boot-id"
 )
 
-// Identity is the pod that a CRI object belongs to, by its labels.
+// Identity identifies the pod that a CRI object belongs to, by its labels.
 type Identity struct {
 	UID       types.UID
 	Namespace string
 	Name      string
 }
 
-// IdentityOf reads the pod's identity from an object's labels; ok is false
-// for what no kubelet made.
+// IdentityOf returns the pod's identity from an object's labels. ok is false if
+// one of them is missing: no kubelet created the object.
 func IdentityOf(labels map[string]string) (id Identity, ok bool) {
 	id = Identity{
 		UID:       types.UID(labels[LabelPodUID]),
@@ -52,7 +53,8 @@ func IdentityOf(labels map[string]string) (id Identity, ok bool) {
 	return id, id.UID != "" && id.Name != "" && id.Namespace != ""
 }
 
-// seconds reads a whole number of seconds from an annotation, or def.
+// seconds parses an annotation as whole seconds. It returns def if the
+// annotation is absent, negative or not a number.
 func seconds(annotations map[string]string, key string, def time.Duration) time.Duration {
 	n, err := strconv.ParseInt(annotations[key], 10, 32)
 	if err != nil || n < 0 {
@@ -61,8 +63,8 @@ func seconds(annotations map[string]string, key string, def time.Duration) time.
 	return time.Duration(n) * time.Second
 }
 
-// GraceOf reads the pod's termination grace period from a container's
-// annotations; negative where they do not say.
+// GraceOf returns the pod's termination grace period from a container's
+// annotations. It is negative if they do not have it.
 func GraceOf(annotations map[string]string) time.Duration {
 	return seconds(annotations, AnnotationPodTerminationGrace, -1)
 }

@@ -13,16 +13,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// observer is the part of the seam that Observe reads.
+// observer is the part of Runtime that Observe needs.
 type observer interface {
 	Sandboxes
 	Containers
 }
 
-// Observe asks the runtime for everything it knows of one pod: two lists
-// filtered by UID, and one status call for each container and each sandbox
-// that is ready. An object that disappears meanwhile is left out. A pod that
-// the runtime does not know gives an empty Observed.
+// Observe returns the runtime's state of one pod. It makes two list calls
+// filtered by UID, and one status call for each container and each sandbox that
+// is ready. It omits an object that is removed in between. For a pod that the
+// runtime does not have it returns an empty Observed.
 func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error) {
 	selector := map[string]string{LabelPodUID: string(uid)}
 	sandboxes, err := rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
@@ -45,7 +45,7 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("status of sandbox %q: %w", s.GetId(), err)
+			return nil, fmt.Errorf("get status of sandbox %q: %w", s.GetId(), err)
 		}
 		o.identify(status.GetLabels())
 		o.Sandboxes = append(o.Sandboxes, sandboxOf(status))
@@ -56,7 +56,7 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("status of container %q: %w", c.GetId(), err)
+			return nil, fmt.Errorf("get status of container %q: %w", c.GetId(), err)
 		}
 		o.identify(status.GetLabels())
 		o.Containers = append(o.Containers, containerOf(c.GetPodSandboxId(), status))
@@ -65,12 +65,12 @@ func Observe(ctx context.Context, rt observer, uid types.UID) (*Observed, error)
 	return o, nil
 }
 
-// WithSandbox is o and a sandbox that was made since, as the runtime tells it
-// now. It costs one call, where Observe looks at all of the pod.
+// WithSandbox returns a copy of o with one more sandbox, which was created
+// after o was observed. It makes one call, where Observe reads the whole pod.
 func (o *Observed) WithSandbox(ctx context.Context, rt Sandboxes, id string) (*Observed, error) {
 	status, err := rt.PodSandboxStatus(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("status of sandbox %q: %w", id, err)
+		return nil, fmt.Errorf("get status of sandbox %q: %w", id, err)
 	}
 	out := *o
 	out.identify(status.GetLabels())
@@ -79,12 +79,12 @@ func (o *Observed) WithSandbox(ctx context.Context, rt Sandboxes, id string) (*O
 	return &out, nil
 }
 
-// WithContainer is o with one container of a sandbox as the runtime tells it
-// now, whether o has it already or it was made since. It costs one call.
+// WithContainer returns a copy of o with the current status of one container of
+// a sandbox, which o may have already. It makes one call.
 func (o *Observed) WithContainer(ctx context.Context, rt Containers, sandboxID, id string) (*Observed, error) {
 	status, err := rt.ContainerStatus(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("status of container %q: %w", id, err)
+		return nil, fmt.Errorf("get status of container %q: %w", id, err)
 	}
 	out := *o
 	out.identify(status.GetLabels())
@@ -94,7 +94,8 @@ func (o *Observed) WithContainer(ctx context.Context, rt Containers, sandboxID, 
 	return &out, nil
 }
 
-// WithStopped is o in which some sandboxes have been stopped since.
+// WithStopped returns a copy of o in which the sandboxes with these IDs are
+// stopped.
 func (o *Observed) WithStopped(ids []string) *Observed {
 	out := *o
 	out.Sandboxes = slices.Clone(o.Sandboxes)
@@ -112,8 +113,8 @@ func (o *Observed) identify(labels map[string]string) {
 	}
 }
 
-// sort puts the newest first. The attempt decides before the creation time,
-// since a board's clock may have jumped between two attempts.
+// sort orders the newest first. The attempt takes precedence over the creation
+// time, since the clock may have been stepped between two attempts.
 func (o *Observed) sort() {
 	slices.SortStableFunc(o.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt))
@@ -141,8 +142,8 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) Sandbox {
 	return out
 }
 
-// stoppedSandboxOf is a sandbox that is not ready: it has no address any more,
-// so a list tells all of it that counts.
+// stoppedSandboxOf converts a sandbox that is not ready. Such a sandbox has no
+// address any more, so the list entry has everything that is needed.
 func stoppedSandboxOf(s *runtimeapi.PodSandbox) Sandbox {
 	return Sandbox{
 		ID:        s.GetId(),
@@ -166,7 +167,7 @@ func containerOf(sandboxID string, s *runtimeapi.ContainerStatus) Container {
 		Message:     s.GetMessage(),
 		Image:       s.GetImage().GetUserSpecifiedImage(),
 		ImageRef:    s.GetImageRef(),
-		ImageID:     cmp.Or(s.GetImageId(), s.GetImageRef()), // containerd 2.0 has no ID here
+		ImageID:     cmp.Or(s.GetImageId(), s.GetImageRef()), // containerd 2.0 sets no image ID
 		Hash:        s.GetAnnotations()[AnnotationHash],
 		Backoff:     seconds(s.GetAnnotations(), AnnotationBackoff, 0),
 		GracePeriod: GraceOf(s.GetAnnotations()),
@@ -215,8 +216,8 @@ func stateOf(s runtimeapi.ContainerState) State {
 	return StateUnknown
 }
 
-// timeOf reads CRI's nanoseconds since 1970; 0 (and 1.x's negative zero
-// time) is the zero time.
+// timeOf converts CRI's nanoseconds since 1970. 0 becomes the zero time, and so
+// does the negative zero time of containerd 1.x.
 func timeOf(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}

@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container/fake"
 )
 
-// canned answers what it is told: shapes that the fake does not produce.
+// canned returns canned responses, of shapes that the fake does not produce.
 type canned struct {
 	container.Runtime
 	sandboxes  []*runtimeapi.PodSandboxStatus
@@ -193,7 +193,7 @@ func TestObserveSandbox(t *testing.T) {
 	}
 }
 
-// TestNewestFirst has a clock that was set back between two attempts.
+// TestNewestFirst sets the clock back between two attempts.
 func TestNewestFirst(t *testing.T) {
 	c := func(id, name string, attempt uint32, created int64) *runtimeapi.ContainerStatus {
 		return &runtimeapi.ContainerStatus{Id: id, CreatedAt: created, Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt}}
@@ -290,8 +290,8 @@ func TestObserveMeetsRemoval(t *testing.T) {
 	}
 }
 
-// TestOneMore holds what is seen with one look at what was made against what
-// is seen with a look at all.
+// TestOneMore compares WithSandbox and WithContainer with a new Observe of the
+// whole pod.
 func TestOneMore(t *testing.T) {
 	rt := fake.New(fake.Config{})
 	rt.AddImage("app", fake.Program{})
@@ -331,7 +331,8 @@ func TestOneMore(t *testing.T) {
 	}
 }
 
-// TestStoppedSandbox is one call less: the list tells all of it.
+// TestStoppedSandbox checks that a stopped sandbox costs no status call: the list
+// entry has everything.
 func TestStoppedSandbox(t *testing.T) {
 	rt := fake.New(fake.Config{})
 	rt.AddImage("app", fake.Program{})
@@ -351,7 +352,7 @@ func TestStoppedSandbox(t *testing.T) {
 	}
 }
 
-// TestStoppedSince is what a look begun before the stop tells after it.
+// TestStoppedSince checks WithStopped on a pod observed before the stop.
 func TestStoppedSince(t *testing.T) {
 	rt := fake.New(fake.Config{})
 	rt.AddImage("app", fake.Program{})

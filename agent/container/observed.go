@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is a container's state as CRI tells it.
+// State is a container's state as CRI reports it.
 type State uint8
 
-// The states of CRI's ContainerState, with the zero value for what the
-// runtime does not know (it lost the container's task).
+// The states of CRI's ContainerState. The zero value is the state that the
+// runtime does not know, because it lost the container's task.
 const (
 	StateUnknown State = iota
 	StateCreated
@@ -38,19 +38,19 @@ type Sandbox struct {
 	Attempt   uint32
 	Ready     bool
 	CreatedAt time.Time
-	// IPs are the pod's addresses, the primary first; empty on the host's
-	// network and for a sandbox that is not ready.
+	// IPs are the pod's addresses, the primary first. They are empty on the
+	// host network and for a sandbox that is not ready.
 	IPs []string
-	// HostNetwork says that the sandbox has no network namespace of its own.
-	// It is not known of one that is not ready.
+	// HostNetwork reports whether the sandbox shares the host's network
+	// namespace. It is false for a sandbox that is not ready.
 	HostNetwork bool
-	// BootID is the kernel's boot ID when it was made; empty where that is not
-	// known (a kubelet's sandbox).
+	// BootID is the kernel's boot ID when the sandbox was created; "" if
+	// unknown (a kubelet's sandbox).
 	BootID string
 }
 
-// Container is one observed container, running or a tombstone: an exited
-// one kept as evidence.
+// Container is one observed container: one that runs, or an exited one that the
+// runtime retains.
 type Container struct {
 	ID        string
 	Name      string
@@ -58,14 +58,14 @@ type Container struct {
 	State     State
 
 	CreatedAt  time.Time
-	StartedAt  time.Time // zero before the start
-	FinishedAt time.Time // zero before the end
+	StartedAt  time.Time // zero until it has started
+	FinishedAt time.Time // zero until it has exited
 
 	ExitCode int32
-	Reason   string // the runtime's word, such as Completed, Error, OOMKilled
+	Reason   string // set by the runtime, such as Completed, Error, OOMKilled
 	Message  string
 
-	Image    string // as the pod asked for it
+	Image    string // as the pod's spec names it
 	ImageRef string // the reference that CRI resolved it to
 	ImageID  string
 
@@ -73,38 +73,41 @@ type Container struct {
 	Hash string
 	// RestartCount is the annotation io.kubernetes.container.restartCount.
 	RestartCount int
-	// Backoff is how long to wait after this container's end before the next
-	// start; zero where the annotation is absent (a kubelet's container).
+	// Backoff is the time from this container's exit to the next start; zero if
+	// the annotation is absent (a kubelet's container).
 	Backoff time.Duration
-	// GracePeriod is the pod's termination grace period at creation, or
-	// negative where the annotation is absent.
+	// GracePeriod is the pod's termination grace period when the container was
+	// created. It is negative if the annotation is absent.
 	GracePeriod time.Duration
 
-	// PreStop is the annotation io.kubernetes.container.preStopHandler: what
-	// the container was made to run before its end, also when its pod is not
-	// known any more. nil if there is none or it makes no sense.
+	// PreStop is the preStop hook in the annotation
+	// io.kubernetes.container.preStopHandler. It runs before the container is
+	// stopped, also when the pod's spec is not known any more. It is nil if the
+	// annotation is absent or invalid.
 	PreStop *v1.LifecycleHandler
-	// User is who the first process runs as; nil where the runtime does not
-	// say (containerd before 2.0).
+	// User is the user of the first process; nil where the runtime does not
+	// report it (containerd before 2.0).
 	User *v1.ContainerUser
-	// Resources are the limits as the runtime tells them; nil where it does not.
+	// Resources are the limits that the runtime reports; nil if it reports
+	// none.
 	Resources *Resources
-	// StopSignal is what a stop sends, such as SIGTERM or SIGRTMIN+3; empty
-	// where the runtime does not say (containerd before 2.2).
+	// StopSignal is the signal that a stop sends, such as SIGTERM or
+	// SIGRTMIN+3; "" where the runtime does not report it (containerd before
+	// 2.2).
 	StopSignal v1.Signal
 
 	LogPath                string // absolute
 	TerminationMessagePath string // on the host; "" if none is mounted
 }
 
-// Resources are limits of a container in CRI's measures: cgroup v1's shares,
-// microseconds, bytes. Zero was never set.
+// Resources are a container's limits in CRI's units: cgroup v1's CPU shares,
+// microseconds, bytes. Zero means not set.
 type Resources struct {
 	CPUShares, CPUQuota, CPUPeriod, MemoryLimit int64
 }
 
-// Observed is what the runtime knows of one pod UID. It is immutable once
-// made and may be shared.
+// Observed is the runtime's state of one pod, by UID. It is immutable and may
+// be shared.
 type Observed struct {
 	UID       types.UID
 	Namespace string
@@ -112,11 +115,11 @@ type Observed struct {
 
 	// Sandboxes are ordered newest first.
 	Sandboxes []Sandbox
-	// Containers are ordered newest first, all names mixed.
+	// Containers of all names are ordered newest first.
 	Containers []Container
 }
 
-// Sandbox is the newest sandbox, or nil.
+// Sandbox returns the newest sandbox, or nil. o may be nil.
 func (o *Observed) Sandbox() *Sandbox {
 	if o == nil || len(o.Sandboxes) == 0 {
 		return nil
@@ -124,7 +127,7 @@ func (o *Observed) Sandbox() *Sandbox {
 	return &o.Sandboxes[0]
 }
 
-// Latest is the newest container of that name, or nil.
+// Latest returns the newest container of that name, or nil. o may be nil.
 func (o *Observed) Latest(name string) *Container {
 	if o == nil {
 		return nil
@@ -137,7 +140,8 @@ func (o *Observed) Latest(name string) *Container {
 	return nil
 }
 
-// Previous is the newest container of that name but one, or nil.
+// Previous returns the second newest container of that name, or nil. o may be
+// nil.
 func (o *Observed) Previous(name string) *Container {
 	latest := o.Latest(name)
 	if latest == nil {
@@ -151,7 +155,8 @@ func (o *Observed) Previous(name string) *Container {
 	return nil
 }
 
-// Running says whether any container runs or any sandbox is ready.
+// Running reports whether a sandbox is ready or a container runs. A container
+// in StateUnknown counts as running. o may be nil.
 func (o *Observed) Running() bool {
 	if o == nil {
 		return false

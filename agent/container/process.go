@@ -9,13 +9,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxHandler limits the annotation that is read as a handler: the API server
-// allows this much for all annotations of an object.
+// maxHandler is the size of the largest annotation that is decoded as a
+// handler, in bytes. The API server allows this much for all annotations of an
+// object.
 const maxHandler = 256 << 10
 
-// preStopOf reads the handler that a container was made with. Whoever may
-// write annotations of containers may run commands anyway, but what is not
-// one handler is none.
+// preStopOf decodes the preStop handler from a container's annotations. It
+// returns nil unless the annotation holds exactly one valid handler. This is no
+// security boundary: a user who can write annotations of containers can run
+// commands anyway.
 func preStopOf(annotations map[string]string) *v1.LifecycleHandler {
 	text := annotations[AnnotationPreStopHandler]
 	if text == "" || len(text) > maxHandler {
@@ -37,8 +39,8 @@ func preStopOf(annotations map[string]string) *v1.LifecycleHandler {
 	return h
 }
 
-// userOf is who a container's first process runs as, or nil. A runtime that
-// cannot tell answers a user without a part for Linux.
+// userOf returns the user of a container's first process, or nil. A runtime
+// that does not know the user returns one without its Linux part.
 func userOf(u *runtimeapi.ContainerUser) *v1.ContainerUser {
 	linux := u.GetLinux()
 	if linux == nil {
@@ -51,8 +53,9 @@ func userOf(u *runtimeapi.ContainerUser) *v1.ContainerUser {
 	}}
 }
 
-// signalOf spells a signal as the API does: SIGRTMIN+1, where CRI has
-// SIGNAL_SIGRTMINPLUS1. A number that CRI does not know gives none.
+// signalOf converts a signal to the API's spelling: SIGRTMIN+1 for CRI's
+// SIGNAL_SIGRTMINPLUS1. It returns "" for the runtime's default and for a
+// number that CRI does not define.
 func signalOf(s runtimeapi.Signal) v1.Signal {
 	name, known := runtimeapi.Signal_name[int32(s)]
 	if !known || s == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {

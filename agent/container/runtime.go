@@ -1,11 +1,9 @@
-// Package container is the seam to the container runtime. It owns the
-// interfaces of CRI v1 that the agent calls, the errors that a driver
-// answers with, the labels and annotations by which the containers of a
-// kubelet are recognised (and ours by a kubelet), and Observed: what the
-// runtime knows of one pod at one moment.
+// Package container defines the interface to the container runtime: the calls
+// of CRI v1 that the agent makes, the errors that drivers return, the labels
+// and annotations that identify the containers of a kubelet (and tinylet's to a
+// kubelet), and Observed, the runtime's state of one pod at one moment.
 //
-// Drivers live in sub-packages and pass the suite in
-// container/conformance.
+// Drivers are in sub-packages and pass the suite in container/conformance.
 package container
 
 import (
@@ -16,139 +14,144 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Errors that every driver maps its own to, for errors.Is.
+// Errors that every driver maps its own errors to, for errors.Is.
 var (
-	// ErrNotFound says that the runtime does not know the object.
+	// ErrNotFound means that the runtime does not have the object.
 	ErrNotFound = errors.New("not found in the container runtime")
-	// ErrUnavailable says that the runtime could not be reached or broke
-	// the connection; the call may or may not have had its effect.
+	// ErrUnavailable means that the runtime is unreachable or that the
+	// connection broke. The call may or may not have taken effect.
 	ErrUnavailable = errors.New("container runtime is not reachable")
-	// ErrTimeout says that the runtime did not answer in time; the call may
-	// or may not have had its effect.
+	// ErrTimeout means that the runtime did not answer in time. The call may or
+	// may not have taken effect.
 	ErrTimeout = errors.New("container runtime did not answer in time")
-	// ErrUnsupported says that the runtime does not implement the call.
+	// ErrUnsupported means that the runtime does not implement the call.
 	ErrUnsupported = errors.New("not supported by the container runtime")
 )
 
-// Sandboxes is CRI's RuntimeService for pod sandboxes. Every method blocks
-// until the runtime answers, ctx ends or the driver's own limit passes, and
-// is safe for concurrent use. Stopping and removing are idempotent: a
-// sandbox that is gone already is no error.
+// Sandboxes is the part of CRI's RuntimeService for pod sandboxes. Every method
+// blocks until the runtime answers, ctx ends or the driver's own timeout
+// expires. All methods are safe for concurrent use. Stop and remove are
+// idempotent: they return nil for an object that is gone already.
 type Sandboxes interface {
-	// RunPodSandbox creates and starts a sandbox with its network; on an
-	// error the runtime may have left a sandbox behind that a list shows.
+	// RunPodSandbox creates and starts a sandbox with its network. After an
+	// error the runtime may have a leaked sandbox, which ListPodSandbox
+	// returns.
 	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (sandboxID string, err error)
-	// StopPodSandbox stops the containers by force and tears the network down.
+	// StopPodSandbox kills the sandbox's containers and tears its network down.
 	StopPodSandbox(ctx context.Context, sandboxID string) error
 	// RemovePodSandbox removes the sandbox and all its containers.
 	RemovePodSandbox(ctx context.Context, sandboxID string) error
-	// PodSandboxStatus fails with ErrNotFound for an unknown sandbox.
+	// PodSandboxStatus returns a sandbox's status, or ErrNotFound.
 	PodSandboxStatus(ctx context.Context, sandboxID string) (*runtimeapi.PodSandboxStatus, error)
-	// ListPodSandbox lists those that match; a nil filter matches all.
+	// ListPodSandbox lists the sandboxes that match filter; nil matches all.
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 }
 
-// MaxExecOutput is how many bytes of each output of a command ExecSync returns.
+// MaxExecOutput is the most bytes that ExecSync returns of each output.
 const MaxExecOutput = 64 << 10
 
-// Containers is CRI's RuntimeService for containers, with the same promises
-// as Sandboxes.
+// Containers is the part of CRI's RuntimeService for containers. Its methods
+// block and fail like those of Sandboxes.
 type Containers interface {
-	// CreateContainer creates, and does not start, a container in a sandbox.
-	// Both configs must be those that the sandbox was made with.
+	// CreateContainer creates a container in a sandbox without starting it.
+	// sandboxConfig must equal the config that the sandbox was created with.
 	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (containerID string, err error)
 	// StartContainer starts a created container.
 	StartContainer(ctx context.Context, containerID string) error
 	// StopContainer sends the stop signal, waits for grace, then kills. It
-	// returns when the container has ended. The driver adds grace to its own
-	// time limit.
+	// returns when the container has exited. The driver adds grace to its own
+	// timeout.
 	StopContainer(ctx context.Context, containerID string, grace time.Duration) error
-	// UpdateContainerResources changes a container's limits; what is zero stays
-	// as it is. One that is created and not started starts with them. It fails
-	// with ErrNotFound for an unknown container. What holds after an error, the
-	// container's status may not tell: its cgroup does.
+	// UpdateContainerResources changes a container's limits; zero fields stay
+	// unchanged. A created container that is not started yet starts with them.
+	// It returns ErrNotFound for an unknown container. After an error the
+	// container's status may not show the limits in effect; its cgroup does.
 	UpdateContainerResources(ctx context.Context, containerID string, resources *runtimeapi.LinuxContainerResources) error
 	// RemoveContainer removes a container, running or not.
 	RemoveContainer(ctx context.Context, containerID string) error
-	// ContainerStatus fails with ErrNotFound for an unknown container.
+	// ContainerStatus returns a container's status, or ErrNotFound.
 	ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error)
-	// ListContainers lists those that match; a nil filter matches all.
+	// ListContainers lists the containers that match filter; nil matches all.
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
-	// ExecSync runs a command in a running container and waits for its end.
-	// An exit code other than 0 is no error. A command that takes longer than
-	// timeout is killed, with ErrTimeout; CRI counts whole seconds, so a part
-	// of one is rounded up. A timeout of 0 leaves the time to ctx. What is
-	// beyond the first MaxExecOutput bytes of an output is dropped.
+	// ExecSync runs a command in a running container and waits until it exits.
+	// An exit code other than 0 is no error. A command that runs longer than
+	// timeout is killed, with ErrTimeout. CRI has whole seconds, so a fraction
+	// is rounded up. With a timeout of 0 only ctx limits the command. Output
+	// beyond the first MaxExecOutput bytes of each stream is dropped.
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
-	// ReopenContainerLog makes the runtime write on to a new file at the
-	// container's log path: the old one was renamed. The container must run.
+	// ReopenContainerLog makes the runtime continue the log in a new file at
+	// the container's log path, after the old file was renamed. The container
+	// must be running.
 	ReopenContainerLog(ctx context.Context, containerID string) error
 }
 
-// Streams is CRI's part of exec, attach and port-forward. The runtime serves
-// the bytes itself, at the URL that it answers: HTTP/1.1 with an upgrade to
-// SPDY/3.1 or WebSocket, for one use, and only for a while (a minute in
-// containerd and CRI-O). It asks for no credentials, so it must listen on
-// the loopback address, as http://127.0.0.1:PORT/PATH, or on a unix socket,
-// as unix:/SOCKET:/PATH. The methods prepare and start nothing; they have the
-// promises of Sandboxes.
+// Streams is the part of CRI for exec, attach and port-forward. The runtime
+// serves the bytes itself, at the URL that it returns: HTTP/1.1 with an upgrade
+// to SPDY/3.1 or WebSocket. A URL is valid for one use, and for a short time (a
+// minute in containerd and CRI-O). The runtime does not authenticate clients,
+// so it must listen on the loopback address, as http://127.0.0.1:PORT/PATH, or
+// on a unix socket, as unix:/SOCKET:/PATH. The methods prepare a stream and
+// start nothing. They block and fail like those of Sandboxes.
 type Streams interface {
-	// Exec prepares a command in a running container: an error for one that
-	// does not run, ErrNotFound for an unknown one. With a terminal there is
-	// no stderr, and at least one stream must be asked for.
+	// Exec prepares a command in a running container. It fails for a container
+	// that is not running, with ErrNotFound for an unknown one. With a terminal
+	// there is no stderr. The request must have at least one stream.
 	Exec(ctx context.Context, request *runtimeapi.ExecRequest) (url string, err error)
-	// Attach prepares a connection to a running container's first process,
+	// Attach prepares a connection to the first process of a running container,
 	// with the rules of Exec.
 	Attach(ctx context.Context, request *runtimeapi.AttachRequest) (url string, err error)
-	// PortForward prepares connections to ports in a ready sandbox: an error
-	// for one that is not, ErrNotFound for an unknown one. The ports are named
-	// for WebSocket only; with SPDY each stream names its own.
+	// PortForward prepares connections to ports in a ready sandbox. It fails
+	// for a sandbox that is not ready, with ErrNotFound for an unknown one. The
+	// request names the ports for WebSocket only; with SPDY each stream names
+	// its own.
 	PortForward(ctx context.Context, request *runtimeapi.PortForwardRequest) (url string, err error)
 }
 
-// Images is CRI's ImageService, with the same promises as Sandboxes.
+// Images is CRI's ImageService. Its methods block and fail like those of
+// Sandboxes.
 type Images interface {
-	// ImageStatus answers nil and no error when the image is not present.
+	// ImageStatus returns nil and no error if the image is not present.
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
-	// PullImage blocks until the image is unpacked and answers its reference.
-	// Only ctx limits its time.
+	// PullImage blocks until the image is pulled and unpacked, and returns its
+	// reference. Only ctx limits its time.
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error)
-	// ListImages lists those that match; containerd ignores the filter.
+	// ListImages lists the images that match; containerd ignores the filter.
 	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
-	// RemoveImage removes an image with all its names, used or not: a
-	// container keeps its files. An image that is not there is no error.
+	// RemoveImage removes an image with all its names, even if it is in use: a
+	// container keeps its files. An absent image is no error.
 	RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error
-	// ImageFsInfo answers the filesystems that hold images, the default
+	// ImageFsInfo returns the filesystems that hold images, the default
 	// snapshotter's first.
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
 // Events is CRI's GetContainerEvents.
 type Events interface {
-	// ContainerEvents blocks and hands over events in order until ctx ends
-	// (its error) or the stream breaks (ErrUnavailable) or the runtime has no
-	// events (ErrUnsupported). A runtime that cannot be reached is waited for,
-	// or ErrUnavailable. connected is called once, as soon as the
-	// stream is known to work; what happened before it is not replayed, so
-	// the caller relists then. handle must not block for long.
+	// ContainerEvents subscribes to the runtime's events and calls handle for
+	// each, in order. It blocks until ctx ends (its error), the stream breaks
+	// (ErrUnavailable) or the runtime has no events (ErrUnsupported). For an
+	// unreachable runtime it waits, or returns ErrUnavailable. It calls
+	// connected once, as soon as the stream is known to work. Earlier events
+	// are not replayed, so the caller must relist then. handle must not block
+	// for long.
 	ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error
 }
 
-// Node is what the runtime says of itself.
+// Node is the runtime's information about itself.
 type Node interface {
-	// Version answers the runtime's name, version and API version.
+	// Version returns the runtime's name, version and API version.
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
-	// Status answers the conditions RuntimeReady and NetworkReady, and what the
-	// runtime and its handlers can do where they tell.
+	// Status returns the conditions RuntimeReady and NetworkReady, and the
+	// features of the runtime and of its handlers if it reports them.
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
-	// Info returns what the runtime says of its own configuration; every field
-	// may be empty.
+	// Info returns the runtime's own configuration; every field may be empty.
 	Info(ctx context.Context) (Info, error)
-	// RuntimeConfig answers the cgroup driver in use, or ErrUnsupported.
+	// RuntimeConfig returns the cgroup driver in use, or ErrUnsupported.
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 }
 
-// Runtime is the whole seam. Consumers take the part that they use.
+// Runtime is the complete interface to the container runtime. Consumers depend
+// on the parts that they use.
 type Runtime interface {
 	Sandboxes
 	Containers

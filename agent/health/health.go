@@ -1,11 +1,11 @@
-// Package health finds the faults of the agent that a restart of it cures: a
-// loop that makes no progress, a lock that is held too long. Whoever can
-// restart the agent, such as systemd's watchdog, goes by it.
+// Package health detects the faults of the agent that a restart cures: a loop
+// that makes no progress, a lock that is held too long. A supervisor that can
+// restart the agent, such as systemd's watchdog, uses the result.
 //
-// What a restart does not cure is no business of these checks: the state of
-// the container runtime, of the API server, of the network and of disks. An
-// agent that waits for one of them is healthy. So a lock that is held across
-// such a wait is not checked.
+// The checks do not cover what a restart does not cure: the state of the
+// container runtime, the API server, the network and the disks. An agent that
+// waits for one of them is healthy. A lock that is held across such a wait is
+// therefore not checked.
 package health
 
 import (
@@ -16,18 +16,19 @@ import (
 	"time"
 )
 
-// Check is one fault that is looked for.
+// Check is a test for one fault.
 type Check struct {
-	// Name says what is checked, in a word or two.
+	// Name names what is checked, in a word or two.
 	Name string
-	// Run returns nil as soon as it sees that all is well, or why it is not
-	// when ctx ends. It must return then.
+	// Run returns nil as soon as the check passes. When ctx ends it must
+	// return, with the reason why the check has not passed.
 	Run func(ctx context.Context) error
 }
 
-// Run makes all checks at the same time, and answers what is wrong, by the
-// checks' names. Each has the limit to see that all is well: long enough for
-// a slow board under load, which gets its turn late and not never.
+// Run runs all checks concurrently and returns their errors, joined, each
+// prefixed with the check's name. It returns nil if all pass. Each check has
+// the limit to pass. The limit must be long enough for a slow board under load,
+// which schedules the check late but does schedule it.
 func Run(ctx context.Context, limit time.Duration, checks []Check) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -44,15 +45,15 @@ func Run(ctx context.Context, limit time.Duration, checks []Check) error {
 	return errors.Join(errs...)
 }
 
-// ErrHeld says that a lock was held all the time.
+// ErrHeld means that a lock was held until the check ended.
 var ErrHeld = errors.New("the lock is held")
 
-// poll is how often a lock is tried that is held.
+// poll is the interval between attempts to take a held lock.
 const poll = 10 * time.Millisecond
 
-// Free waits until a lock could be taken, and gives it back at once. It fails
-// with ErrHeld when ctx ends first. try and unlock are the lock's methods,
-// such as TryLock and Unlock.
+// Free waits until it can take a lock, and releases it at once. It returns
+// ErrHeld if ctx ends first. try and unlock are the lock's methods, such as
+// TryLock and Unlock.
 func Free(ctx context.Context, try func() bool, unlock func()) error {
 	var ticker *time.Ticker
 	for !try() {

@@ -19,7 +19,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
-// text is what tell writes, held against the rules.
+// text returns what tell writes, checked by metricstest.
 func text(t *testing.T, tell func(*Stream)) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -100,8 +100,8 @@ a_seconds_count{verb="put"} 1
 	}
 }
 
-// A histogram without labels is told from the start, as upstream's are, and
-// what was read for one does not show in the next.
+// A histogram without labels is written from the start, as upstream's are, and
+// reading one histogram does not affect the next.
 func TestTiming(t *testing.T) {
 	var none Timing
 	some := NewTiming([]float64{0.5})
@@ -184,7 +184,7 @@ func TestCountingAtOnce(t *testing.T) {
 	}
 }
 
-// What is known already is counted without memory.
+// Counting in an existing row does not allocate.
 func TestCountingTakesNoMemory(t *testing.T) {
 	var counts Counts
 	var timing Timing

@@ -1,19 +1,18 @@
 package metrics
 
-// bounds are the upper bounds of a Histogram's buckets in seconds, those that
-// Prometheus' client libraries and so the kubelet have by default.
+// bounds are the default upper bounds of a Histogram's buckets in seconds. They
+// are the defaults of Prometheus' client libraries, and so of the kubelet.
 var bounds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// Histogram counts durations by how long they were. The zero Histogram is
-// ready; its methods are not for use at once, and a copy of it counts on in
-// the same buckets.
+// Histogram is a histogram of durations. The zero value is ready to use. Its
+// methods are not safe for concurrent use. A copy shares the buckets: use Clone.
 type Histogram struct {
-	// Bounds are the buckets' upper bounds in seconds, the least first; nil
-	// are those that the kubelet has by default. They are set before anything
-	// is observed, and shared.
+	// Bounds are the buckets' upper bounds in seconds, ascending. Nil means the
+	// kubelet's default bounds. Set Bounds before the first Observe. The slice
+	// may be shared and must not be changed.
 	Bounds []float64
 
-	counts []uint64 // each without those below; nil before the first
+	counts []uint64 // by bucket, not cumulative; nil before the first Observe
 	sum    float64
 }
 
@@ -31,7 +30,7 @@ func (h *Histogram) Observe(seconds float64) {
 	h.sum += seconds
 }
 
-// Count is how many durations were observed.
+// Count returns how many durations were observed.
 func (h *Histogram) Count() uint64 {
 	var n uint64
 	for _, c := range h.counts {
@@ -40,14 +39,14 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
-// Clone is a copy that nobody else counts in.
+// Clone returns an independent copy.
 func (h *Histogram) Clone() *Histogram {
 	c := new(Histogram)
 	c.take(h)
 	return c
 }
 
-// take makes h what other is, in the memory that h has.
+// take makes h a copy of other, and reuses the memory of h.
 func (h *Histogram) take(other *Histogram) {
 	h.Bounds, h.sum = other.Bounds, other.sum
 	h.counts = append(h.counts[:0], other.counts...)

@@ -6,25 +6,25 @@ import (
 	"sync"
 )
 
-// rows are values by the labels of their samples. A row stays where it is once
-// it is made, and is found without memory being taken.
+// rows is a set of values, by the labels of their samples. A row is never moved or
+// removed, and lookups do not allocate.
 type rows[T any] struct {
 	mu   sync.Mutex
-	list []*row[T] // by labels; never changed, but replaced by a longer one
+	list []*row[T] // by labels; never changed, only replaced by a longer one
 }
 
 type row[T any] struct {
-	labels []byte // as AppendLabel makes them
+	labels []byte // in the form of AppendLabel
 	value  T
 }
 
-// of is the row of these labels, which init makes ready if it is new. The
-// labels are not kept.
+// of returns the row with these labels. It creates a missing row and initializes
+// it with init, if init is not nil. It does not retain labels.
 func (r *rows[T]) of(labels []byte, init func(*T)) *T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, end := 0, len(r.list)
-	for i < end { // by hand: the labels would escape through a func
+	for i < end { // not slices.BinarySearchFunc: the labels would escape to the heap
 		middle := int(uint(i+end) / 2)
 		switch bytes.Compare(r.list[middle].labels, labels) {
 		case 0:
@@ -43,7 +43,7 @@ func (r *rows[T]) of(labels []byte, init func(*T)) *T {
 	return &added.value
 }
 
-// all are the rows until now.
+// all returns the current rows. The caller must not change the slice.
 func (r *rows[T]) all() []*row[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()

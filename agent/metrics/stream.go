@@ -8,24 +8,24 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is the type of a family.
+// Kind is the type of a metric family.
 type Kind string
 
-// The kinds that a Stream writes.
+// The types that a Stream writes.
 const (
 	KindCounter   Kind = "counter"
 	KindGauge     Kind = "gauge"
 	KindHistogram Kind = "histogram"
 )
 
-// streamBuffer is how much text is gathered before it is written, in bytes.
+// streamBuffer is the size of one write in bytes.
 const streamBuffer = 8192
 
-// Stream writes samples while they are made, without keeping them: the
-// thousands that a node's containers have would be some megabytes. Samples
-// belong to the family begun last; one family is told in one go, and has no
-// sample twice. It is for one goroutine. After an error it writes nothing more,
-// and Flush returns the error.
+// Stream writes samples without storing them: the thousands of samples of a
+// node's containers would take some megabytes. Samples belong to the family begun
+// last. The caller must write all samples of a family together, and each sample
+// once. A Stream is not safe for concurrent use. After an error it writes nothing
+// more, and Flush returns the error.
 type Stream struct {
 	w    io.Writer
 	buf  []byte
@@ -35,25 +35,25 @@ type Stream struct {
 	help string
 	told bool // the family's header is written
 
-	scratch Histogram // for what is counted in while it is told
+	scratch Histogram // copy of a histogram that is in use
 }
 
-// NewStream makes a Stream that writes to w in pieces of about 8 KB.
+// NewStream returns a Stream that writes to w in pieces of about 8 KB.
 func NewStream(w io.Writer) *Stream {
 	return &Stream{w: w, buf: make([]byte, 0, streamBuffer+1024)}
 }
 
-// Family begins a family. One without samples is left out.
+// Family begins a metric family. A family without samples is not written.
 func (s *Stream) Family(kind Kind, name, help string) {
 	s.kind, s.name, s.help, s.told = kind, name, help, false
 }
 
-// Sample adds a sample at the time of the scrape. Each of labels is what
-// AppendLabel has made, so that labels which many samples share are escaped
-// once; empty ones are passed over.
+// Sample adds a sample without a timestamp. Each element of labels is a result of
+// AppendLabel, so that labels of many samples are escaped only once. Empty
+// elements are ignored.
 func (s *Stream) Sample(value float64, labels ...[]byte) { s.sample(value, nil, labels) }
 
-// SampleAt is Sample with a time, in milliseconds since 1970.
+// SampleAt adds a sample with a timestamp, in milliseconds since 1970.
 func (s *Stream) SampleAt(at int64, value float64, labels ...[]byte) {
 	s.header()
 	s.series("", nil, labels)
@@ -82,7 +82,7 @@ func (s *Stream) histogram(h *Histogram, own []byte, labels [][]byte) {
 			count += h.counts[i]
 		}
 		s.series("_bucket", own, labels)
-		// A label behind the others: the brace is taken back for it.
+		// Replace the closing brace: le follows the other labels.
 		s.buf = s.buf[:len(s.buf)-1]
 		if s.buf[len(s.buf)-1] == '}' {
 			s.buf[len(s.buf)-1] = ','
@@ -107,7 +107,7 @@ func (s *Stream) histogram(h *Histogram, own []byte, labels [][]byte) {
 	s.end()
 }
 
-// Flush writes what is left and returns the first error of all writes.
+// Flush writes the rest of the buffer and returns the first error of all writes.
 func (s *Stream) Flush() error {
 	if s.err == nil && len(s.buf) > 0 {
 		if _, err := s.w.Write(s.buf); err != nil {
@@ -129,7 +129,7 @@ func (s *Stream) header() {
 	s.buf = append(append(s.buf, s.kind...), '\n')
 }
 
-// series writes the name of a sample; own are labels before the others.
+// series writes the name and the labels of a sample. own precedes labels.
 func (s *Stream) series(suffix string, own []byte, labels [][]byte) {
 	s.buf = append(append(s.buf, s.name...), suffix...)
 	next := byte('{')
@@ -149,8 +149,8 @@ func (s *Stream) series(suffix string, own []byte, labels [][]byte) {
 	s.buf = append(s.buf, ' ')
 }
 
-// number writes what the value is read back as. Whole numbers, which most
-// are, take the short way.
+// number writes the value so that a parser reads the same value. Most values are
+// whole numbers, which are written without FormatFloat.
 func (s *Stream) number(value float64) {
 	switch {
 	case value >= 0 && value < 1<<53 && value == math.Trunc(value):
@@ -165,13 +165,13 @@ func (s *Stream) number(value float64) {
 func (s *Stream) end() {
 	s.buf = append(s.buf, '\n')
 	if len(s.buf) >= streamBuffer {
-		_ = s.Flush() // which keeps the error
+		_ = s.Flush() // stores the error
 	}
 }
 
-// AppendLabel appends a label as the exposition has it to those that are in
-// dst already. What is not UTF-8 in the value is replaced, since a scraper
-// would refuse all for it.
+// AppendLabel appends a label, in the exposition format, to the labels in dst. It
+// replaces invalid UTF-8 in the value: a scraper would reject the whole text for
+// it.
 func AppendLabel(dst []byte, name, value string) []byte {
 	if len(dst) > 0 {
 		dst = append(dst, ',')

@@ -90,7 +90,7 @@ func TestStreamTellsWhatFailed(t *testing.T) {
 	}
 }
 
-// FuzzStream holds what is written against what a parser reads.
+// FuzzStream compares what is written with what a parser reads.
 func FuzzStream(f *testing.F) {
 	f.Add("plain", 1.0, int64(0))
 	f.Add("\\n\"\n\\", math.Pi, int64(-1))

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// Timing counts how long operations of one kind took. The zero value has the
-// default bounds and is ready, and all methods may be called at once.
+// Timing is a histogram of the durations of one operation, and a count of its
+// errors. The zero value is ready to use and has the default bounds. All methods
+// are safe for concurrent use.
 type Timing struct {
 	mu     sync.Mutex
 	errors uint64
 	took   Histogram
 }
 
-// NewTiming makes a Timing with these bounds, as Histogram has them.
+// NewTiming returns a Timing with these bounds, as in Histogram.Bounds.
 func NewTiming(bounds []float64) *Timing { return &Timing{took: Histogram{Bounds: bounds}} }
 
 // Observe counts an operation, and whether it failed.
@@ -26,35 +27,35 @@ func (t *Timing) Observe(took time.Duration, err error) {
 	}
 }
 
-// Timings are a Timing for each operation, told apart by the labels of its
-// samples. The zero value has the default bounds and is ready, and all methods
-// may be called at once. Nothing is dropped: labels are for what has few
-// values. A row takes some 100 bytes and 8 for each bound.
+// Timings is a set of Timing, one for each operation, by the labels of their
+// samples. The zero value is ready to use and has the default bounds. All methods
+// are safe for concurrent use. Rows are never removed: use labels with few values
+// only. A row takes some 100 bytes and 8 for each bound.
 type Timings struct {
 	rows   rows[Timing]
 	bounds []float64
 }
 
-// NewTimings makes Timings with these bounds, as Histogram has them.
+// NewTimings returns Timings with these bounds, as in Histogram.Bounds.
 func NewTimings(bounds []float64) *Timings { return &Timings{bounds: bounds} }
 
-// Observe counts an operation with these labels, as AppendLabel makes them,
-// and whether it failed. The labels are not kept.
+// Observe counts an operation with these labels, in the form of AppendLabel, and
+// whether it failed. It does not retain labels.
 func (t *Timings) Observe(labels []byte, took time.Duration, err error) {
 	t.rows.of(labels, t.begin).Observe(took, err)
 }
 
-// begin makes a new row ready.
+// begin initializes a new row.
 func (t *Timings) begin(row *Timing) { row.took.Bounds = t.bounds }
 
-// Timing adds the samples of a histogram's family.
+// Timing adds the samples of t to a histogram family.
 func (s *Stream) Timing(t *Timing, labels ...[]byte) {
 	s.read(t)
 	s.histogram(&s.scratch, nil, labels)
 }
 
-// Timings adds the samples of a histogram's family, each with labels of its
-// own and those that are given.
+// Timings adds the samples of t to a histogram family, each with its own labels
+// and the given ones.
 func (s *Stream) Timings(t *Timings, labels ...[]byte) {
 	for _, r := range t.rows.all() {
 		s.read(&r.value)
@@ -62,8 +63,8 @@ func (s *Stream) Timings(t *Timings, labels ...[]byte) {
 	}
 }
 
-// Totals adds how many operations there were, failed ones included, as samples
-// of a counter's family.
+// Totals adds the numbers of operations, failed ones included, to a counter
+// family.
 func (s *Stream) Totals(t *Timings, labels ...[]byte) {
 	for _, r := range t.rows.all() {
 		s.read(&r.value)
@@ -71,8 +72,8 @@ func (s *Stream) Totals(t *Timings, labels ...[]byte) {
 	}
 }
 
-// Failures adds how many operations failed, where one did, as samples of a
-// counter's family.
+// Failures adds the numbers of failed operations to a counter family. Operations
+// that never failed have no sample.
 func (s *Stream) Failures(t *Timings, labels ...[]byte) {
 	for _, r := range t.rows.all() {
 		if n := s.read(&r.value); n > 0 {
@@ -81,8 +82,8 @@ func (s *Stream) Failures(t *Timings, labels ...[]byte) {
 	}
 }
 
-// read takes a Timing in as it is, and answers how many operations failed: a
-// slow reader of the text holds up nobody who counts.
+// read copies t to s.scratch and returns how many operations failed. With the copy
+// a slow scraper does not block Observe.
 func (s *Stream) read(t *Timing) (failed uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// networkName is that of the network in the runtime's configuration.
+// networkName is the name of the network in the conflist.
 const networkName = "tinylet"
 
-// hostOnly is what a pod hears in the mode host.
-const hostOnly = "pods of this node have the host's network: set hostNetwork: true in the pod's spec, or another network.mode in TinyletConfiguration"
+// hostOnly is the error of the plugin for a pod in mode host.
+const hostOnly = "pods on this node use the host's network: set hostNetwork: true in the pod spec, or another network.mode in TinyletConfiguration"
 
-// recall reads a configuration that this package has written; ours is false
-// for any other. What cannot be read is ours by the name of its file, and says
-// nothing: a disk has torn it, or another version has written it.
+// recall parses a conflist that this package has written. ours is false for any
+// other. A file that cannot be parsed is ours because of its name, and c is then
+// zero: the disk may have torn it, or another version may have written it.
 func recall(data []byte) (c cni.Config, ours bool) {
 	if data == nil {
 		return cni.Config{}, false
@@ -35,14 +35,14 @@ func recall(data []byte) (c cni.Config, ours bool) {
 	return c, true
 }
 
-// settled is what the settings alone say.
+// settled returns the configuration of the settings alone, without networks.
 func settled(s config.Network) cni.Config {
 	c := cni.Default()
 	c.Bridge, c.MTU = s.Bridge, int(s.MTU)
 	return c
 }
 
-// wanted is the configuration for the networks of the node's pods.
+// wanted returns the configuration for the networks of the node's pods.
 func wanted(s config.Network, networks, direct []netip.Prefix) cni.Config {
 	c := settled(s)
 	c.Masquerade, c.Direct = true, direct
@@ -52,15 +52,14 @@ func wanted(s config.Network, networks, direct []netip.Prefix) cni.Config {
 	return c
 }
 
-// refusing is the configuration for a node whose pods have the host's network.
+// refusing returns the configuration for a node whose pods use the host's network.
 func refusing(s config.Network) cni.Config {
 	c := settled(s)
 	c.Refuse = hostOnly
 	return c
 }
 
-// former are the networks of an earlier configuration that are none of the
-// present ones.
+// former returns the networks of an earlier configuration that are not in now.
 func former(was cni.Config, now []cni.Range) (kept []cni.Range) {
 	for _, r := range slices.Concat(was.Ranges, was.Kept) {
 		is := func(other cni.Range) bool { return other.Subnet == r.Subnet }

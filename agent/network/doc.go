@@ -1,10 +1,10 @@
-// Package network owns how the pods of this node get their network: which mode
-// it is, the configuration by which the container runtime calls tinylet's own
-// plugin, and what all pods share (the bridge, the rules, the routes to other
-// nodes), which it mends when somebody else has changed it. What is of one pod
-// is net/podnet's, in the plugin's process.
+// Package network sets up the pod network of this node: it selects the network
+// mode, writes the conflist by which the container runtime calls tinylet's own
+// plugin, and maintains what all pods share (the bridge, the nftables rules, the
+// routes to other nodes). It repairs what others have changed. Package net/podnet
+// owns what belongs to one pod, in the plugin's process.
 //
-// It waits for events alone: the node's pod networks, a change of the links to
-// the world, a change of the rules by somebody else, a change of the files that
-// it keeps for the runtime; a slow look each ten minutes is the net below them.
+// It reconciles on events: a change of the node's pod networks, of the uplinks, of
+// the rules by others, or of the files that it maintains for the runtime. In
+// addition, it reconciles every ten minutes.
 package network

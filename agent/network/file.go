@@ -13,15 +13,15 @@ import (
 // maxFile bounds what is read of a network configuration.
 const maxFile = 1 << 20
 
-// temporary is a configuration that is not whole yet. It is one name, so that
-// calls that are killed leave one file; and it has none of the suffixes, as the
-// runtime watches the folder.
+// temporary is the name of an incomplete configuration. The name is constant, so
+// that interrupted writes leave only one file. It has none of the suffixes that the
+// runtime reads, because the runtime watches the folder.
 const temporary = ".tinylet.tmp"
 
 // folder is where the runtime reads network configurations.
 type folder struct{ path string }
 
-// names are those of all files there. A folder that is not there is empty.
+// names returns the names of all files in the folder. A missing folder is empty.
 func (f folder) names() ([]string, error) {
 	entries, err := os.ReadDir(f.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -34,8 +34,8 @@ func (f folder) names() ([]string, error) {
 	return names, nil
 }
 
-// networks leaves out, of configurations of others, those that have the
-// loopback alone.
+// networks returns those of the configurations of others that are not loopback
+// only.
 func (f folder) networks(others []string) (networks []string) {
 	for _, name := range others {
 		if !OnlyLoopback(filepath.Join(f.path, name)) {
@@ -45,25 +45,25 @@ func (f folder) networks(others []string) (networks []string) {
 	return networks
 }
 
-// read is the file of our name, nil if there is none.
+// read returns the content of tinylet's file, nil if there is none.
 func (f folder) read() ([]byte, error) {
 	file, err := os.Open(filepath.Join(f.path, FileName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the network configuration: %w", err)
+		return nil, fmt.Errorf("read network configuration: %w", err)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxFile))
 	if err != nil {
-		return nil, fmt.Errorf("read the network configuration: %w", err)
+		return nil, fmt.Errorf("read network configuration: %w", err)
 	}
 	return data, nil
 }
 
-// write makes the file of our name hold data, whole or not at all, and says
-// whether it did not already.
+// write atomically writes data to tinylet's file. changed is false if the file has
+// that content already.
 func (f folder) write(data []byte) (changed bool, err error) {
 	have, err := f.read()
 	if err == nil && bytes.Equal(have, data) {
@@ -73,7 +73,7 @@ func (f folder) write(data []byte) (changed bool, err error) {
 		return false, f.fault(err)
 	}
 	path := filepath.Join(f.path, temporary)
-	defer os.Remove(path) // gone by then, but where something failed
+	defer os.Remove(path) // exists only after an error
 	if err := create(path, data, 0o644); err != nil {
 		return false, f.fault(err)
 	}
@@ -83,8 +83,8 @@ func (f folder) write(data []byte) (changed bool, err error) {
 	return true, f.sync()
 }
 
-// create makes a file that is on the disk when it returns, in the place of one
-// that may be there.
+// create creates a file, or replaces an existing one. The file is synced to disk
+// when create returns.
 func create(path string, data []byte, perm os.FileMode) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -103,23 +103,23 @@ func create(path string, data []byte, perm os.FileMode) error {
 	return errors.Join(err, file.Close())
 }
 
-// remove removes the file of our name.
+// remove removes tinylet's file. changed is false if there was none.
 func (f folder) remove() (changed bool, err error) {
 	err = os.Remove(filepath.Join(f.path, FileName))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("remove the network configuration: %w", err)
+		return false, fmt.Errorf("remove network configuration: %w", err)
 	}
 	return true, f.sync()
 }
 
 func (f folder) fault(err error) error {
-	return fmt.Errorf("write the network configuration into %s (conf_dir of containerd names it, unless network.configFolder of TinyletConfiguration does): %w", f.path, err)
+	return fmt.Errorf("write network configuration into %s (conf_dir of containerd, or network.configFolder of TinyletConfiguration): %w", f.path, err)
 }
 
-// sync has the names in the folder survive a power cut.
+// sync syncs the folder, so that its file names survive a power failure.
 func (f folder) sync() error {
 	dir, err := os.Open(f.path)
 	if err != nil {

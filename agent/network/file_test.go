@@ -106,8 +106,8 @@ func relink(t *testing.T, target, path string) {
 	}
 }
 
-// TestProvidePluginInSeveral has the runtime look in several directories, of
-// which some cannot be written to.
+// TestProvidePluginInSeveral: the runtime has several plugin directories, some not
+// writable.
 func TestProvidePluginInSeveral(t *testing.T) {
 	root := t.TempDir()
 	file := filepath.Join(root, "file")
@@ -198,7 +198,7 @@ func program(t *testing.T, path, text string) {
 	}
 }
 
-// TestPlacesOf is where the runtime looks.
+// TestPlacesOf checks the directories that the runtime uses.
 func TestPlacesOf(t *testing.T) {
 	debian := container.Info{PluginDirs: []string{"/usr/lib/cni"}, ConfigDir: "/etc/cni/net.d", CallsLoopback: true}
 	for name, tt := range map[string]struct {
@@ -217,7 +217,7 @@ func TestPlacesOf(t *testing.T) {
 	}
 }
 
-// TestRecall is whose a file of our name is.
+// TestRecall checks whether a file with tinylet's name is tinylet's.
 func TestRecall(t *testing.T) {
 	c := cni.Default()
 	c.Ranges = []cni.Range{{Subnet: netip.MustParsePrefix("10.1.0.0/24")}}

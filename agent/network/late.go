@@ -8,18 +8,19 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// sparing is the shortest time between two writes of the file that are for
-// Direct alone: nodes may come and go all the time, and the file is on flash.
-// The first is at once.
+// sparing is the minimum interval between two writes of the file that change only
+// Direct: other nodes may come and go all the time, and the file is on flash. The
+// first write is immediate.
 //
-// The rules have Direct at once in any case. Until the file has it as well, the
-// plugin's ADD puts the rules back to what the file says, since it makes them of
-// that; this is heard of (Watches) and mended within a second, in which a pod
-// may begin connections with this node's address that ought to have its own.
+// The rules get Direct at once in any case. Until the file has it too, ADD of the
+// plugin resets the rules to those of the file. The agent observes that (Watches)
+// and repairs it within a second. In that second, a pod may open connections with
+// this node's address that should have the pod's own.
 const sparing = time.Minute
 
-// configure has the runtime call the plugin. The file says have now, which was
-// is read of.
+// configure writes the conflist of c, by which the runtime calls the plugin. have
+// is the file's content, and was the configuration in it. A change of Direct alone
+// may be deferred (sparing).
 func (n *Network) configure(c, was cni.Config, have []byte) error {
 	data, err := cni.Conflist(c, networkName, "")
 	if err != nil {
@@ -40,7 +41,7 @@ func (n *Network) configure(c, was cni.Config, have []byte) error {
 	return nil
 }
 
-// directAlone says that the file differs from what c wants by Direct alone.
+// directAlone reports whether the file differs from c only in Direct.
 func directAlone(c, was cni.Config, have []byte) bool {
 	if slices.Equal(c.Direct, was.Direct) {
 		return false
@@ -50,7 +51,8 @@ func directAlone(c, was cni.Config, have []byte) bool {
 	return err == nil && bytes.Equal(data, have)
 }
 
-// due is how long the file may stay as it is; 0 is for good.
+// due returns how long until the pending configuration must be written; 0 if there
+// is none.
 func (n *Network) due() time.Duration {
 	if n.late == nil {
 		return 0
@@ -58,12 +60,13 @@ func (n *Network) due() time.Duration {
 	return max(0, sparing-time.Since(n.spared))
 }
 
-// finish leaves the file as the plugin needs it while nobody mends the rules.
+// finish writes the pending configuration when Run ends: the plugin makes the rules
+// of the file, and nothing repairs them afterwards.
 func (n *Network) finish() {
 	if n.late == nil {
 		return
 	}
 	if _, err := n.folder.write(n.late); err != nil {
-		n.cfg.Log.Warn("the network configuration is behind the rules until the next start", "error", err)
+		n.cfg.Log.Warn("cannot write pending network configuration", "error", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// direct is what the file says of that.
+// direct returns Direct of the file.
 func (l *lab) direct(t *testing.T) []netip.Prefix {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(l.folder, FileName))
@@ -28,8 +28,8 @@ func (l *lab) direct(t *testing.T) []netip.Prefix {
 	return c.Direct
 }
 
-// writes is how often the log tells that the file was written.
-func (l *lab) writes() int { return strings.Count(l.log.String(), "network configuration is written") }
+// writes returns how often the log reports a write of the file.
+func (l *lab) writes() int { return strings.Count(l.log.String(), "wrote network configuration") }
 
 func routed(c *Config) {
 	c.Settings.Mode = config.NetworkRouted
@@ -38,8 +38,7 @@ func routed(c *Config) {
 	}
 }
 
-// TestNodesChangeAllTheTime has the rules follow at once, and the file once a
-// minute.
+// TestNodesChangeAllTheTime: the rules follow at once, and the file once a minute.
 func TestNodesChangeAllTheTime(t *testing.T) {
 	nodes := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("10.3.0.0/24")}
 	synctest.Test(t, func(t *testing.T) {
@@ -81,8 +80,8 @@ func TestNodesChangeAllTheTime(t *testing.T) {
 	})
 }
 
-// TestLateIsNotLost is a file that is behind when something else changes, and
-// when the agent ends.
+// TestLateIsNotLost: a pending configuration is written when something else changes
+// and when the agent ends.
 func TestLateIsNotLost(t *testing.T) {
 	nodes := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("10.3.0.0/24"), netip.MustParsePrefix("10.4.0.0/24")}
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +114,7 @@ func TestLateIsNotLost(t *testing.T) {
 	})
 }
 
-// TestLateFails has the rules fail while the file is behind, beyond its time.
+// TestLateFails: the rules fail while a pending configuration is overdue.
 func TestLateFails(t *testing.T) {
 	nodes := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("10.3.0.0/24")}
 	synctest.Test(t, func(t *testing.T) {

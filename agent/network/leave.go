@@ -7,8 +7,8 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// leave takes away what pods have shared in a mode of before, once no pod is on
-// it: its bridge would draw what goes to the addresses of others' networks.
+// leave removes the shared network of an earlier mode once no pod uses it. Its
+// bridge would attract packets to addresses of other networks.
 func (n *Network) leave(ctx context.Context, was cni.Config) {
 	if n.gone || n.cfg.Dismantle == nil {
 		return
@@ -22,13 +22,13 @@ func (n *Network) leave(ctx context.Context, was cni.Config) {
 		err = n.cfg.Dismantle(c.Bridge)
 	}
 	if err != nil {
-		n.cfg.Log.Warn("what pods have shared in another network.mode is left until the next start", "bridge", c.Bridge, "error", err)
+		n.cfg.Log.Warn("cannot remove network of earlier mode", "bridge", c.Bridge, "error", err)
 	}
 	n.gone = empty || err != nil
 }
 
-// emptied takes away the networks of pods that are no more, and says whether
-// there are no others.
+// emptied removes the networks of deleted pods, and reports whether no others are
+// left.
 func (n *Network) emptied(ctx context.Context, c cni.Config) (empty bool, err error) {
 	if err := n.open(c); err != nil {
 		return false, err
@@ -37,8 +37,9 @@ func (n *Network) emptied(ctx context.Context, c cni.Config) (empty bool, err er
 	return n.collect(ctx)
 }
 
-// bridge is the one that pods are to be on: a new name has to wait until none
-// is on the old one, since both would have the same addresses.
+// bridge sets the bridge of wanted to the one that pods must use. A new bridge name
+// takes effect only when no pod is on the old bridge, because both would have the
+// same addresses.
 func (n *Network) bridge(wanted *cni.Config, was cni.Config) error {
 	if was.Bridge == wanted.Bridge || len(was.Ranges) == 0 {
 		return nil

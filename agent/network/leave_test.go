@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// after runs a Network over what another one has left.
+// after runs a Network over the state that another one has left.
 func (l *lab) after(t *testing.T, change func(*Config), do func(l *lab, dismantled func() []string)) {
 	t.Helper()
 	var names []string
@@ -31,7 +31,7 @@ func (l *lab) after(t *testing.T, change func(*Config), do func(l *lab, dismantl
 	l.shelf.has = next.shelf.has
 }
 
-// TestLeave is a board whose mode changes while pods live, and back.
+// TestLeave changes the mode of a board with pods, and changes it back.
 func TestLeave(t *testing.T) {
 	mode := func(mode string) func(*Config) { return func(c *Config) { c.Settings.Mode = mode } }
 	for _, to := range []string{config.NetworkHost, config.NetworkCNI} {
@@ -119,7 +119,7 @@ func TestLeaveNotYet(t *testing.T) {
 	})
 }
 
-// TestRename is another name for the bridge while pods are on the old one.
+// TestRename changes the name of the bridge while pods are on the old one.
 func TestRename(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name := func(name string) func(*Config) { return func(c *Config) { c.Settings.Bridge = name } }

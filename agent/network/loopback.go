@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// maxLoopback bounds what is read of a configuration that may be of the plugin
-// loopback alone: distributions' have a hundred bytes.
+// maxLoopback bounds the size of a configuration that may have only the loopback
+// plugin, in bytes. Those of distributions have about a hundred.
 const maxLoopback = 16 << 10
 
-// OnlyLoopback says that a configuration of others has the plugin loopback
-// alone, as distributions install it: it is no network of pods. The file is
-// judged by what runtimes read of it; one that cannot be read, or not be
-// understood, is not of that kind. It blocks on the file system alone.
+// OnlyLoopback reports whether a configuration of others has only the loopback
+// plugin, as distributions install it. Such a configuration is no pod network. The
+// check uses the fields that runtimes read. It returns false for a file that cannot
+// be read or parsed. It blocks only on the file system.
 func OnlyLoopback(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxLoopback {
@@ -30,8 +30,8 @@ func OnlyLoopback(path string) bool {
 	return err == nil && onlyLoopback(filepath.Ext(path), data)
 }
 
-// onlyLoopback judges a file's contents. A list has plugins, any other file is
-// one (libcni's ConfListFromFile and ConfFromFile).
+// onlyLoopback checks a file's content. A conflist has plugins, any other file is
+// one plugin (ConfListFromFile and ConfFromFile of libcni).
 func onlyLoopback(suffix string, data []byte) bool {
 	type plugin struct {
 		Type string `json:"type"`

@@ -50,7 +50,7 @@ func TestOnlyLoopback(t *testing.T) {
 	}
 }
 
-// TestNoFile is what must neither be waited for nor read without an end.
+// TestNoFile has paths that must not block and must not be read without a limit.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe, link := filepath.Join(dir, "pipe.conf"), filepath.Join(dir, "zero.conf")
@@ -67,10 +67,10 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// TestLoopbackOfDistributions is a folder as distributions install it: the pods
-// have tinylet's network all the same, unless the runtime takes that file.
+// TestLoopbackOfDistributions has folders as distributions install them. Pods use
+// tinylet's network unless the runtime uses the loopback file first.
 func TestLoopbackOfDistributions(t *testing.T) {
-	const shadowed = "give it a name that comes behind"
+	const shadowed = "give it a name that sorts after"
 	for _, row := range []struct {
 		name, mode string
 		files      map[string]string

@@ -7,17 +7,16 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-// FileName is the configuration that this package writes. Runtimes take the
-// first by name.
+// FileName is the name of the configuration that this package writes. Runtimes use
+// the first configuration by name.
 const FileName = "10-tinylet.conflist"
 
-// suffixes are those of the files that runtimes read
-// (libcni's ConfFiles).
+// suffixes are those of the files that runtimes read (ConfFiles of libcni).
 var suffixes = []string{".conf", ".conflist", ".json"}
 
-// Decide is the mode that is meant: the configured one, or else bridge, unless
-// others' networks are there: configurations that have more than the loopback
-// (OnlyLoopback).
+// Decide returns the network mode: the configured one, or else cni if others have
+// installed a network, or else bridge. networks are the configurations of others
+// without those that have only the loopback (OnlyLoopback).
 func Decide(configured string, networks []string) string {
 	switch {
 	case configured != "":
@@ -28,8 +27,8 @@ func Decide(configured string, networks []string) string {
 	return config.NetworkBridge
 }
 
-// shadowing is the file of others that the runtime takes in place of this
-// package's, "" if there is none. It does not ask what is in the file.
+// shadowing returns the configuration of others that the runtime uses instead of
+// this package's, "" if there is none. It does not check the content of the file.
 func shadowing(foreign []string) string {
 	if len(foreign) > 0 && foreign[0] < FileName {
 		return foreign[0]
@@ -37,8 +36,9 @@ func shadowing(foreign []string) string {
 	return ""
 }
 
-// foreign picks the configurations of others among the names in a folder.
-// ours says whether the file of our name is ours.
+// foreign returns the configurations of others among the file names of a folder,
+// sorted. ours reports whether tinylet's file name holds a configuration of
+// tinylet.
 func foreign(names []string, ours func() bool) []string {
 	var out []string
 	for _, name := range names {

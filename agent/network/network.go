@@ -12,123 +12,124 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/config"
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/cni"
 	"github.com/tinylet/tinylet/net/nft"
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// young is how long a pod's network is left alone: the runtime lists a
-// container only when its network is there, which takes a while on a slow
-// board.
+// young is the age below which a pod's network is not garbage collected. The
+// runtime lists a container only after its network is set up, which takes a while
+// on a slow board.
 const young = 10 * time.Minute
 
-// Pods is what all pods of the node share: *podnet.Network has it.
+// Pods is the network that all pods of the node share. *podnet.Network implements
+// it.
 type Pods interface {
-	// Ensure makes it, or mends what somebody has changed.
+	// Ensure creates the network, or repairs what others have changed.
 	Ensure() error
-	// Collect takes away what belongs to pods that do not live.
+	// Collect removes the entries of pods for which lives returns false (CNI GC).
+	// gone is their number.
 	Collect(lives func(podnet.Entry) bool) (gone int, err error)
-	// Uses says whether a pod has an address of a network.
+	// Uses reports whether a pod has an address in a network.
 	Uses(network netip.Prefix) (bool, error)
 	Close() error
 }
 
-// Config is what a Network needs.
+// Config configures a Network.
 type Config struct {
 	Settings config.Network
-	// Networks are those of the node's pods as configured; nil leaves them to
-	// the API server.
+	// Networks are the configured pod networks of the node; nil takes those that
+	// the API server assigns.
 	Networks []netip.Prefix
-	// World are the node's own addresses on the way to the world, and the
-	// routers there: pods' networks must not have them. It may be nil.
+	// World returns the node's addresses on its uplinks, and those of its routers.
+	// Pod networks must not contain them. It may be nil.
 	World func() ([]netip.Addr, error)
-	// Ports are those of TCP that the agent listens on: no pod has them of the
-	// host.
+	// Ports are the TCP ports that the agent listens on. No pod gets them as a
+	// hostPort.
 	Ports []uint16
-	// Binary is what the runtime is to call: the path of this program.
+	// Binary is the path of this program, which the runtime calls as the plugin.
 	Binary string
-	// Info is what the runtime says of its configuration: where it looks for
-	// plugins and network configurations, unless Settings say so, and whether it
-	// calls the plugin loopback. nil leaves the usual directories.
+	// Info returns the runtime's configuration: the directories of plugins and of
+	// network configurations, which Settings override, and whether the runtime
+	// calls the loopback plugin. With nil the default directories are used.
 	Info func(ctx context.Context) (container.Info, error)
-	// Pods opens the pods' network of a configuration. It is closed and opened
-	// anew when that changes.
+	// Pods opens the pod network of a configuration. It is closed and opened again
+	// when the configuration changes.
 	Pods func(cni.Config) (Pods, error)
-	// Dismantle takes away the rules and a bridge of such networks, if tinylet
-	// has made them. It may be nil.
+	// Dismantle removes the rules and a bridge of such networks, if tinylet has
+	// created them. It may be nil.
 	Dismantle func(bridge string) error
-	// Containers are those of the sandboxes that the runtime has; ok is false
-	// while it does not tell.
+	// Containers returns the IDs of the pod sandboxes in the runtime. ok is false
+	// while the runtime does not answer.
 	Containers func(ctx context.Context) (ids []string, ok bool)
-	// Refresh has the API server tell of the node again (Assigned). nil on a
-	// board alone.
+	// Refresh reads the Node from the API server again, and its podCIDRs are passed
+	// to Assigned. It is nil on a standalone node.
 	Refresh func(ctx context.Context) error
-	// Watches call told when a part of what the host has may have changed,
-	// until their context ends. Moved is called for each, too: the node's
-	// addresses may be others. Both may be nil.
+	// Watches call told when a part of the host's network may have changed, until
+	// their context ends. Moved is called too, because the node's addresses may
+	// have changed. Both may be nil.
 	Watches []func(ctx context.Context, told func()) error
 	Moved   func()
-	// Ensured is called after each look that has found or made what pods share
-	// as it should be, if there is such. It may be nil and must not block.
+	// Ensured is called after each reconcile that has created or verified the
+	// shared network, in modes that have one. It may be nil and must not block.
 	Ensured func()
-	// Problems are what else keeps pods from the network, "" for nothing.
+	// Problems return further reasons why pods have no network, "" for none.
 	Problems []func() string
 	Events   *event.Recorder
 	Log      *slog.Logger
 }
 
-// Network keeps the pods' network as it should be. Its methods never block
-// but for Run.
+// Network maintains the pod network. Its methods do not block, except for Run.
 type Network struct {
 	cfg   Config
-	news  chan struct{} // one slot: look again
+	news  chan struct{} // one slot: reconcile
 	files watcher       // nil where files are not watched
 
 	mu       sync.Mutex
-	watched  []string       // the folders of files that are kept in place
-	written  []byte         // what the file is to say
-	assigned []netip.Prefix // by the API server
-	doubt    error          // what the API server has told, and that is no use
+	watched  []string       // folders of the files that are maintained
+	written  []byte         // desired content of the file
+	assigned []netip.Prefix // podCIDRs from the API server
+	doubt    error          // why the podCIDRs are unusable
 	direct   []netip.Prefix
-	directed bool   // direct was told
-	problem  string // what keeps pods from their network; "" is nothing
+	directed bool   // Direct was called
+	problem  string // why pods have no network; "" if they have
 
-	// Of Run alone.
+	// Only for Run.
 	folder  folder // of network configurations
 	places  places
-	kept    bool       // the files there are kept in place
-	was     cni.Config // what the file said when it was last there
-	opened  cni.Config // what pods is of
+	kept    bool       // the files there are maintained
+	was     cni.Config // last configuration in the file
+	opened  cni.Config // the configuration of pods
 	pods    Pods
-	said    string    // the mode that the log has told
-	wrong   string    // which problem the log has told
-	asking  time.Time // since when the API server has told no networks
+	said    string    // the logged mode
+	wrong   string    // the logged problem
+	asking  time.Time // since when podCIDRs or the runtime are missing
 	world   []netip.Addr
-	gone    bool // nothing is left of a mode of before
-	backoff apiclient.Backoff
-	late    []byte    // what the file is to say in a while
-	spared  time.Time // when it was last written for Direct alone
+	gone    bool // the network of an earlier mode is removed
+	backoff wait.Backoff
+	late    []byte    // pending content of the file
+	spared  time.Time // last write for Direct alone
 
-	unwatched string // the error that the log has told
+	unwatched string // the logged error of place
 }
 
-// New makes a Network; nothing is read or changed yet.
+// New returns a Network. It reads and changes nothing.
 func New(cfg Config) (*Network, error) {
 	if cfg.Pods == nil || cfg.Log == nil || cfg.Events == nil || cfg.Containers == nil {
-		return nil, errors.New("network: the pods' network, the runtime's containers, a recorder of events and a log are needed")
+		return nil, errors.New("network: Pods, Containers, Events and Log are required")
 	}
 	return &Network{
 		cfg: cfg, news: make(chan struct{}, 1), files: &inotify{},
-		backoff: apiclient.Backoff{Max: slowLook},
+		backoff: wait.Backoff{Max: slowLook},
 	}, nil
 }
 
-// Look says that something may have changed: a link, a route, a rule.
+// Look triggers a reconcile, because a link, a route or a rule may have changed.
 func (n *Network) Look() {
 	select {
 	case n.news <- struct{}{}:
@@ -136,9 +137,10 @@ func (n *Network) Look() {
 	}
 }
 
-// Direct takes the networks of other nodes' pods that are reached without this
-// node's address. In the mode routed those of the last time are taken until it
-// is called. The rules have them at once, the file within a minute.
+// Direct sets the networks of other nodes' pods that are reached without
+// masquerading to this node's address. In mode routed, those of the last
+// configuration are used until the first call. The rules change at once, the file
+// within a minute.
 func (n *Network) Direct(networks []netip.Prefix) {
 	n.mu.Lock()
 	changed := !n.directed || !slices.Equal(networks, n.direct)
@@ -149,8 +151,8 @@ func (n *Network) Direct(networks []netip.Prefix) {
 	}
 }
 
-// Problem is what keeps pods from having a network, with what helps; "" is
-// nothing.
+// Problem returns why pods have no network, with a remedy. It returns "" if there
+// is no problem.
 func (n *Network) Problem() string {
 	n.mu.Lock()
 	all := []string{n.problem}
@@ -161,7 +163,7 @@ func (n *Network) Problem() string {
 	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "; ")
 }
 
-// Run keeps everything up to date until ctx ends; its error is ctx's cause.
+// Run maintains the pod network until ctx ends. It returns the cause of ctx.
 func (n *Network) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -182,7 +184,7 @@ func (n *Network) Run(ctx context.Context) error {
 			n.tell(err)
 		}
 		fresh := n.place()
-		if !n.rest(ctx, n.wait(err, first || fresh)) || !pause(ctx, between-time.Since(began)) {
+		if !n.rest(ctx, n.wait(err, first || fresh)) || !wait.Pause(ctx, between-time.Since(began)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -190,18 +192,18 @@ func (n *Network) Run(ctx context.Context) error {
 
 func (n *Network) close() {
 	if n.pods != nil {
-		_ = n.pods.Close() // what it holds is read anew by the next
+		_ = n.pods.Close() // the next one reads the state again
 		n.pods = nil
 	}
 }
 
-// joining is how long it may take until a new node is registered and a
-// controller has assigned it networks, and until a runtime that starts beside
-// the agent answers. Nobody has to be alarmed before.
+// joining is how long a node may wait for its podCIDR and for the runtime before
+// that is reported: a new node must be registered and a controller must assign its
+// networks, and the runtime may start at the same time as the agent.
 const joining = 15 * time.Second
 
-// joins says whether err is what every node meets as it joins, and no sooner
-// than that a fault.
+// joins reports whether err is expected on a node that joins or starts, and has
+// lasted for less than joining.
 func (n *Network) joins(err error) bool {
 	if !errors.Is(err, errUnanswered) && !errors.Is(err, errUnassigned) && !errors.Is(err, container.ErrUnavailable) {
 		n.asking = time.Time{}
@@ -213,7 +215,7 @@ func (n *Network) joins(err error) bool {
 	return time.Since(n.asking) < joining
 }
 
-// tell remembers what is wrong, and says it once.
+// tell stores the problem, and logs it and records an event when it changes.
 func (n *Network) tell(err error) {
 	text, wrong := "", ""
 	if err != nil {
@@ -221,7 +223,7 @@ func (n *Network) tell(err error) {
 	}
 	for _, kind := range []error{errUnanswered, container.ErrUnavailable} {
 		if errors.Is(err, kind) {
-			wrong = kind.Error() // how it fails changes from try to try
+			wrong = kind.Error() // the cause may change with each attempt
 		}
 	}
 	n.mu.Lock()
@@ -232,14 +234,14 @@ func (n *Network) tell(err error) {
 	}
 	n.wrong = wrong
 	if err == nil {
-		n.cfg.Log.Info("the pods' network is as it should be again")
+		n.cfg.Log.Info("pod network is ready again")
 		return
 	}
-	n.cfg.Log.Warn("the pods' network is not as it should be", "error", err)
+	n.cfg.Log.Warn("pod network is not ready", "error", err)
 	n.cfg.Events.Warning(pod.Ref{}, "NetworkNotReady", text)
 }
 
-// look brings everything up to date.
+// look reconciles everything.
 func (n *Network) look(ctx context.Context) error {
 	if err := n.locate(ctx); err != nil {
 		return err
@@ -257,7 +259,7 @@ func (n *Network) look(ctx context.Context) error {
 	}
 	was, ours := recall(data)
 	if data == nil {
-		was = n.was // somebody has deleted the file
+		was = n.was // the file was deleted
 	}
 	n.was = was
 	others := foreign(names, func() bool { return ours })
@@ -298,8 +300,8 @@ func (n *Network) look(ctx context.Context) error {
 	return doubt
 }
 
-// directly are the networks of other nodes' pods that are reached without this
-// node's address.
+// directly returns the networks of other nodes' pods that are reached without
+// masquerading to this node's address.
 func (n *Network) directly(was cni.Config) []netip.Prefix {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -309,9 +311,10 @@ func (n *Network) directly(was cni.Config) []netip.Prefix {
 	return n.direct
 }
 
-// announce says which mode it is, once. Others' configurations are in the way
-// of a network that tinylet makes, and of no other; those with the loopback
-// alone, which are no networks, as much: the runtime takes what comes first.
+// announce logs the mode when it changes, and a configuration of others that the
+// runtime uses instead of tinylet's because its name sorts first. That includes
+// configurations with only the loopback. In modes cni and host there is no
+// conflict.
 func (n *Network) announce(mode string, others, networks []string) {
 	first := shadowing(others)
 	if mode == config.NetworkCNI || mode == config.NetworkHost {
@@ -325,18 +328,19 @@ func (n *Network) announce(mode string, others, networks []string) {
 	file := filepath.Join(n.folder.path, first)
 	switch {
 	case first == "":
-		n.cfg.Log.Info("how pods get their network", "mode", mode, "others", others)
+		n.cfg.Log.Info("selected pod network mode", "mode", mode, "others", others)
 	case slices.Contains(networks, first):
-		n.cfg.Log.Warn("the container runtime takes a network configuration that is not tinylet's, since its name comes first: remove it, or set network.mode of TinyletConfiguration to cni",
-			"mode", mode, "file", file)
+		n.cfg.Log.Warn("container runtime uses another network configuration first", "mode", mode, "file", file,
+			"remedy", "remove the file, or set network.mode of TinyletConfiguration to cni")
 	default:
-		n.cfg.Log.Warn("the container runtime takes a network configuration that is not tinylet's, since its name comes first, and which gives pods the loopback alone: remove it, or give it a name that comes behind "+FileName,
-			"mode", mode, "file", file)
+		n.cfg.Log.Warn("container runtime uses a loopback-only configuration first", "mode", mode, "file", file,
+			"remedy", "remove the file, or give it a name that sorts after "+FileName)
 	}
 }
 
-// share makes what all pods share, and takes away what belongs to none.
-// Networks of the last time in which pods still live are kept.
+// share creates or repairs the shared network, and removes the networks of deleted
+// pods. Networks of the last configuration are kept as long as pods have addresses
+// in them.
 func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config) error {
 	if err := n.bridge(wanted, was); err != nil {
 		return err
@@ -362,7 +366,7 @@ func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config)
 		return err
 	}
 	if err := n.pods.Ensure(); errors.As(err, new(*nft.Unsupported)) {
-		return fmt.Errorf("pods with a network of their own cannot start, pods with hostNetwork can: %w", err)
+		return fmt.Errorf("pods without hostNetwork cannot start: %w", err)
 	} else if err != nil {
 		return err
 	}
@@ -370,7 +374,7 @@ func (n *Network) share(ctx context.Context, wanted *cni.Config, was cni.Config)
 	return err
 }
 
-// open has pods be of a configuration.
+// open opens pods for a configuration, unless it is open for that one already.
 func (n *Network) open(c cni.Config) error {
 	if n.pods != nil && same(n.opened, c) {
 		return nil
@@ -384,8 +388,9 @@ func (n *Network) open(c cni.Config) error {
 	return nil
 }
 
-// collect takes away what belongs to no container, and says whether no pod has
-// a network then. While the runtime is away, which others tell, that waits.
+// collect removes the networks that belong to no container, and reports whether no
+// pod has a network then. While the runtime does not answer it does nothing; other
+// components report that.
 func (n *Network) collect(ctx context.Context) (empty bool, err error) {
 	containers, ok := n.cfg.Containers(ctx)
 	if !ok {
@@ -398,19 +403,19 @@ func (n *Network) collect(ctx context.Context) (empty bool, err error) {
 		return lives
 	})
 	if gone > 0 {
-		n.cfg.Log.Info("networks of pods that are no more were taken away", "count", gone)
+		n.cfg.Log.Info("removed networks of deleted pods", "count", gone)
 	}
 	return empty && err == nil, err
 }
 
-// write makes the file say data, which c is written as.
+// write writes data, the conflist of c, to the file.
 func (n *Network) write(data []byte, c cni.Config) error {
 	n.mu.Lock()
 	n.written = data
 	n.mu.Unlock()
 	changed, err := n.folder.write(data)
 	if changed {
-		n.cfg.Log.Info("network configuration is written", "file", filepath.Join(n.folder.path, FileName), "networks", subnets(c.Ranges))
+		n.cfg.Log.Info("wrote network configuration", "file", filepath.Join(n.folder.path, FileName), "networks", subnets(c.Ranges))
 		n.cfg.Events.Normal(pod.Ref{}, "NetworkConfigured", configured(c))
 	}
 	if err == nil {
@@ -421,7 +426,7 @@ func (n *Network) write(data []byte, c cni.Config) error {
 
 func configured(c cni.Config) string {
 	if c.Refuse != "" {
-		return "pods have the host's network or none"
+		return "pods use the host's network or have none"
 	}
-	return fmt.Sprintf("pods have addresses of %v", subnets(c.Ranges))
+	return fmt.Sprintf("pods get addresses from %v", subnets(c.Ranges))
 }

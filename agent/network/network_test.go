@@ -25,7 +25,7 @@ import (
 	"github.com/tinylet/tinylet/net/podnet"
 )
 
-// shelf is a pods' network that remembers what it was asked.
+// shelf is a fake pod network that records its calls.
 type shelf struct {
 	mu      sync.Mutex
 	made    []cni.Config
@@ -44,7 +44,7 @@ func (s *shelf) Ensure() error {
 
 func (s *shelf) Close() error { s.closed++; return nil }
 
-// hold makes it have these pods.
+// hold sets the pods of the network.
 func (s *shelf) hold(pods ...podnet.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *shelf) Uses(p netip.Prefix) (bool, error) {
 	return slices.ContainsFunc(s.has, func(e podnet.Entry) bool { return slices.ContainsFunc(e.Addresses, p.Contains) }), nil
 }
 
-// looks is how often it was ensured.
+// looks returns the number of calls of Ensure.
 func (s *shelf) looks() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,12 +72,12 @@ func (s *shelf) Collect(lives func(podnet.Entry) bool) (int, error) {
 	return before - len(s.has), nil
 }
 
-// entry is a pod's, of a container that began a while ago.
+// entry returns the entry of a pod whose container started a while ago.
 func entry(container, address string, age time.Duration) podnet.Entry {
 	return podnet.Entry{ID: podnet.ID{Container: container}, Addresses: []netip.Addr{netip.MustParseAddr(address)}, Since: time.Now().Add(-age)}
 }
 
-// lab is a Network over a folder and a shelf.
+// lab is a Network with a temporary folder and a shelf.
 type lab struct {
 	*Network
 	shelf  *shelf
@@ -108,7 +108,7 @@ func newLab(t *testing.T, change func(*Config)) *lab {
 	return l
 }
 
-// written is what our file says, in short.
+// written returns the content of tinylet's file, in short.
 func (l *lab) written(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(l.folder, FileName))
@@ -132,14 +132,14 @@ func (l *lab) written(t *testing.T) string {
 	return strings.Join(text, " ")
 }
 
-// look has it look again, in virtual time.
+// look triggers a reconcile in virtual time.
 func (l *lab) look() {
 	l.Look()
 	time.Sleep(between)
 	synctest.Wait()
 }
 
-// run runs it in virtual time, and do beside it.
+// run runs the Network in virtual time, and do concurrently.
 func (l *lab) run(t *testing.T, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -177,7 +177,7 @@ func TestConfigured(t *testing.T) {
 	})
 }
 
-// TestReservedPorts has the plugin know which ports of the host no pod has.
+// TestReservedPorts: the plugin knows the host ports that no pod may have.
 func TestReservedPorts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, func(c *Config) {
@@ -200,8 +200,8 @@ func TestReservedPorts(t *testing.T) {
 	})
 }
 
-// TestAssigned is a node to which a controller gives its network a while after
-// it was made, later another one, and which then starts without any server.
+// TestAssigned: a controller assigns a network some time after the node was
+// created, and another one later. Then the node starts without a server.
 func TestAssigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, assigned := 0, []string(nil)
@@ -260,7 +260,8 @@ func TestAssigned(t *testing.T) {
 	})
 }
 
-// TestRouted is which networks need no masquerade while nobody has told.
+// TestRouted checks which networks are not masqueraded before the first call of
+// Direct.
 func TestRouted(t *testing.T) {
 	remote := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")}
 	synctest.Test(t, func(t *testing.T) {
@@ -322,25 +323,25 @@ func TestFailures(t *testing.T) {
 			if n := l.shelf.looks(); n < 8 || n > 30 {
 				t.Errorf("tried %d times in 5 minutes", n)
 			}
-			if n := strings.Count(l.log.String(), "is not as it should be"); n != 1 {
+			if n := strings.Count(l.log.String(), "pod network is not ready"); n != 1 {
 				t.Errorf("the log told %d times", n)
 			}
 			l.shelf.mu.Lock()
 			l.shelf.fail = nil
 			l.shelf.mu.Unlock()
 			l.look()
-			if l.Problem() != "" || l.written(t) == "" || !strings.Contains(l.log.String(), "as it should be again") {
+			if l.Problem() != "" || l.written(t) == "" || !strings.Contains(l.log.String(), "pod network is ready again") {
 				t.Errorf("problem %q, log %s", l.Problem(), l.log)
 			}
 		})
 	})
 }
 
-// TestKernelWithoutNFTables says which pods do not start, and what helps. Where
-// all pods have the host's network nothing is wrong.
+// TestKernelWithoutNFTables checks that the problem names the pods that do not
+// start and a remedy. If all pods use the host's network there is no problem.
 func TestKernelWithoutNFTables(t *testing.T) {
 	for mode, want := range map[string]string{
-		config.NetworkBridge: "pods with a network of their own cannot start, pods with hostNetwork can: set up: the kernel has no nf_tables: load it (modprobe -a nf_tables) or use a kernel that has it (protocol not supported)",
+		config.NetworkBridge: "pods without hostNetwork cannot start: set up: the kernel has no nf_tables: load it (modprobe -a nf_tables) or use a kernel that has it (protocol not supported)",
 		config.NetworkHost:   "",
 		config.NetworkCNI:    "",
 	} {
@@ -358,7 +359,7 @@ func TestKernelWithoutNFTables(t *testing.T) {
 	}
 }
 
-// A node that joins has no networks for a moment, which alarms nobody.
+// A node that joins has no networks at first, and logs no warning.
 func TestJoining(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -395,7 +396,7 @@ func TestJoining(t *testing.T) {
 					if !registered || l.Problem() != "" || l.written(t) == "" {
 						t.Errorf("problem %q, configuration %q", l.Problem(), l.written(t))
 					}
-					if alarmed := strings.Contains(l.log.String(), "is not as it should be"); alarmed != row.alarmed {
+					if alarmed := strings.Contains(l.log.String(), "pod network is not ready"); alarmed != row.alarmed {
 						t.Errorf("alarmed: %v, log %s", alarmed, l.log)
 					}
 				})
@@ -413,11 +414,11 @@ func TestModes(t *testing.T) {
 		ensured     int
 		log         string
 	}{
-		{"host", "host", false, false, "pods0 refuses", 0, "host's network or none"},
+		{"host", "host", false, false, "pods0 refuses", 0, "host's network or have none"},
 		{"host, beside others", "host", false, true, "pods0 refuses", 0, "mode=host"},
 		{"left alone", "", false, true, "", 0, "mode=cni"},
 		{"given up", "cni", true, true, "", 0, "mode=cni"},
-		{"meant, but shadowed", "bridge", false, true, "pods0 10.1.0.0/24", 1, "its name comes first"},
+		{"meant, but shadowed", "bridge", false, true, "pods0 10.1.0.0/24", 1, "uses another network configuration first"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -10,21 +10,22 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// errUnassigned says that nobody has told which addresses the pods may have.
+// errUnassigned means that the pod networks of the node are neither configured nor
+// assigned.
 var errUnassigned = errors.New("the node has no podCIDR: start kube-controller-manager with --allocate-node-cidrs=true and --cluster-cidr, or set network.podCIDRs of TinyletConfiguration")
 
-// errUnanswered says that the API server was asked, and did not tell.
-var errUnanswered = errors.New("ask the API server for the node's podCIDRs")
+// errUnanswered means that a request for the Node failed.
+var errUnanswered = errors.New("read the node's podCIDRs from the API server")
 
-// doubt is what is wrong with the networks themselves. What ends it is told:
-// by the API server, whoever speaks to it, or by a change of the links.
+// doubt is a fault of the pod networks themselves. An event ends it: a call of
+// Assigned, or a change of the links.
 type doubt struct{ error }
 
 func (d doubt) Unwrap() error { return d.error }
 
-// Assigned takes the networks that the API server has for this node's pods
-// (podCIDRs of the Node). None changes nothing; nor do texts that cannot be
-// used, but for Problem.
+// Assigned sets the networks that the API server has assigned to this node's pods
+// (podCIDRs of the Node). An empty list changes nothing. An unusable list changes
+// only Problem.
 func (n *Network) Assigned(texts []string) {
 	if len(texts) == 0 {
 		return
@@ -42,17 +43,17 @@ func (n *Network) Assigned(texts []string) {
 	}
 }
 
-// usable are the networks of texts that are not of this node's making.
+// usable parses podCIDRs, which may be invalid.
 func usable(texts []string) (networks []netip.Prefix, err error) {
 	c := cni.Default()
 	families := map[bool]bool{}
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil || prefix.Addr().Is4In6() {
-			return nil, fmt.Errorf("podCIDR %.60q of the Node is no network such as 10.244.1.0/24: correct it", text)
+			return nil, fmt.Errorf("podCIDR %.60q of the Node is not a network such as 10.244.1.0/24", text)
 		}
 		if families[prefix.Addr().Is4()] {
-			return nil, fmt.Errorf("podCIDRs %.120q of the Node are of one family: a node takes one of IPv4, one of IPv6, or one of each", texts)
+			return nil, fmt.Errorf("podCIDRs %.120q of the Node have the same family: a node takes one of IPv4, one of IPv6, or one of each", texts)
 		}
 		families[prefix.Addr().Is4()] = true
 		networks = append(networks, prefix.Masked())
@@ -64,9 +65,10 @@ func usable(texts []string) (networks []netip.Prefix, err error) {
 	return networks, nil
 }
 
-// networks are those of the node's pods: the configured ones, those of the API
-// server, or, as long as it has told none, those of the last time. Where what
-// was told is of no use, there is a doubt, and with it those of the last time.
+// networks returns the pod networks of the node: the configured ones, those of the
+// API server, or, until it has assigned some, those of the last configuration. If
+// the networks are unusable, it returns a doubt and the networks of the last
+// configuration.
 func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
 	networks, err := n.meant(ctx, was)
 	if len(networks) > 0 {
@@ -83,7 +85,7 @@ func (n *Network) networks(ctx context.Context, was cni.Config) ([]netip.Prefix,
 	return networks, err
 }
 
-// meant are the networks that somebody has chosen.
+// meant returns the chosen networks, without a check against World.
 func (n *Network) meant(ctx context.Context, was cni.Config) ([]netip.Prefix, error) {
 	if n.cfg.Networks != nil {
 		return n.cfg.Networks, nil
@@ -94,8 +96,8 @@ func (n *Network) meant(ctx context.Context, was cni.Config) ([]netip.Prefix, er
 	if len(was.Ranges) > 0 {
 		return subnets(was.Ranges), nil
 	}
-	// A controller assigns them a moment after the node was made, and nothing
-	// tells of it: the node is not watched.
+	// A controller assigns them shortly after the node was created. The node is not
+	// watched, so it has to be read again.
 	if n.cfg.Refresh != nil {
 		if err := n.cfg.Refresh(ctx); err != nil {
 			return nil, fmt.Errorf("%w: %w", errUnanswered, err)
@@ -114,8 +116,9 @@ func (n *Network) told() ([]netip.Prefix, error) {
 	return n.assigned, n.doubt
 }
 
-// apart says whether pods' networks have the addresses by which the node
-// reaches the world. With the bridge in them it would not any more.
+// apart returns an error if a pod network contains an address by which the node
+// reaches its uplinks. With such a network on the bridge, the node would be cut
+// off.
 func (n *Network) apart(networks []netip.Prefix) error {
 	if n.cfg.World == nil {
 		return nil
@@ -124,12 +127,12 @@ func (n *Network) apart(networks []netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	if len(world) > 0 { // else the link may be back at once
+	if len(world) > 0 { // without any, the link may be back soon
 		n.world = world
 	}
 	for _, p := range networks {
 		if i := slices.IndexFunc(n.world, p.Contains); i >= 0 {
-			return fmt.Errorf("the pods' network %v has %v, an address of the node or of its router: give the pods another (network.podCIDRs of TinyletConfiguration, or in a cluster --cluster-cidr of kube-controller-manager)", p, n.world[i])
+			return fmt.Errorf("pod network %v contains %v, an address of the node or of its router: choose another pod network (network.podCIDRs of TinyletConfiguration, or in a cluster --cluster-cidr of kube-controller-manager)", p, n.world[i])
 		}
 	}
 	return nil

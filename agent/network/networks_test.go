@@ -19,13 +19,13 @@ func TestUsable(t *testing.T) {
 	}{
 		{[]string{"10.1.0.0/24"}, "[10.1.0.0/24]"},
 		{[]string{"10.1.0.9/24", "fd00:1::/64"}, "[10.1.0.0/24 fd00:1::/64]"},
-		{[]string{"10.1.0.0/24", "10.1"}, `"10.1" of the Node is no network`},
-		{[]string{"10.1.0.0"}, "no network"},
-		{[]string{""}, "no network"},
-		{[]string{"::ffff:10.1.0.0/120"}, "no network"},
+		{[]string{"10.1.0.0/24", "10.1"}, `"10.1" of the Node is not a network`},
+		{[]string{"10.1.0.0"}, "not a network"},
+		{[]string{""}, "not a network"},
+		{[]string{"::ffff:10.1.0.0/120"}, "not a network"},
 		{[]string{strings.Repeat("x\x1b", 1000)}, `x\x1b`},
-		{[]string{"10.1.0.0/24", "10.2.0.0/24"}, "one family"},
-		{[]string{"10.1.0.0/24", "10.1.0.0/16"}, "one family"},
+		{[]string{"10.1.0.0/24", "10.2.0.0/24"}, "the same family"},
+		{[]string{"10.1.0.0/24", "10.1.0.0/16"}, "the same family"},
 		{[]string{"10.1.0.0/31"}, "no room"},
 		{[]string{"0.0.0.0/0"}, "no addresses for pods"},
 		{[]string{"127.0.0.0/8"}, "no addresses for pods"},
@@ -42,8 +42,8 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// TestNoUse is what the API server tells that is of no use: nothing is lost,
-// and it is said once, without asking all the time.
+// TestNoUse: unusable podCIDRs do not replace the last ones, are logged once, and
+// cause no frequent retries.
 func TestNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, nil)
@@ -62,13 +62,13 @@ func TestNoUse(t *testing.T) {
 			looked := l.shelf.looks()
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if got := l.written(t); got != "pods0 10.1.0.0/24" || !strings.Contains(l.Problem(), "one family") {
+			if got := l.written(t); got != "pods0 10.1.0.0/24" || !strings.Contains(l.Problem(), "the same family") {
 				t.Errorf("configuration %q, problem %q", got, l.Problem())
 			}
 			if n := l.shelf.looks() - looked; n < 10 || n > 25 {
 				t.Errorf("looked %d times in an hour", n)
 			}
-			if n := strings.Count(l.log.String(), "level=WARN msg=\"the pods"); n != 1 {
+			if n := strings.Count(l.log.String(), "level=WARN msg=\"pod network"); n != 1 {
 				t.Errorf("told %d times: %s", n, l.log)
 			}
 			l.Assigned([]string{"10.1.0.0/24"})
@@ -80,7 +80,7 @@ func TestNoUse(t *testing.T) {
 	})
 }
 
-// TestUnanswered is a server that does not answer, each time in other words.
+// TestUnanswered: each request to the server fails with another error.
 func TestUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -93,15 +93,15 @@ func TestUnanswered(t *testing.T) {
 			if asked < 15 || asked > 35 {
 				t.Errorf("asked %d times in two hours", asked)
 			}
-			if n := strings.Count(l.log.String(), "level=WARN msg=\"the pods"); n != 1 || !strings.Contains(l.Problem(), fmt.Sprint("port ", asked)) {
+			if n := strings.Count(l.log.String(), "level=WARN msg=\"pod network"); n != 1 || !strings.Contains(l.Problem(), fmt.Sprint("port ", asked)) {
 				t.Errorf("told %d times, problem %q: %s", n, l.Problem(), l.log)
 			}
 		})
 	})
 }
 
-// TestWorld is a board whose uplink has an address of the pods' network, as
-// DHCP may have it at any time.
+// TestWorld: the uplink has an address in the pod network, as DHCP may assign at
+// any time.
 func TestWorld(t *testing.T) {
 	node := netip.MustParseAddr("192.0.2.7")
 	near, router := netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("10.2.0.1")
@@ -132,21 +132,21 @@ func TestWorld(t *testing.T) {
 			if l.written(t) != "" || l.shelf.looks() != 0 {
 				t.Errorf("configuration %q, ensured %d times", l.written(t), l.shelf.looks())
 			}
-			expect("the node's", "", "10.1.0.0/24 has 10.1.0.7")
+			expect("the node's", "", "10.1.0.0/24 contains 10.1.0.7")
 			is(nil)
-			expect("the link is lost", "", "10.1.0.0/24 has 10.1.0.7")
+			expect("the link is lost", "", "10.1.0.0/24 contains 10.1.0.7")
 			is(nil, node)
 			expect("another", "pods0 10.1.0.0/24", "")
 			l.shelf.hold(entry("alive", "10.1.0.9", time.Hour))
 			is(nil, near)
 			looked := l.shelf.looks()
-			expect("the node comes near", "pods0 10.1.0.0/24", "10.1.0.0/24 has 10.1.0.7")
+			expect("the node comes near", "pods0 10.1.0.0/24", "10.1.0.0/24 contains 10.1.0.7")
 			if l.shelf.looks() != looked+1 {
 				t.Error("what is in use is not mended")
 			}
 			is(nil, node, router)
 			l.Assigned([]string{"10.2.0.0/24"})
-			expect("the router's", "pods0 10.1.0.0/24", "10.2.0.0/24 has 10.2.0.1")
+			expect("the router's", "pods0 10.1.0.0/24", "10.2.0.0/24 contains 10.2.0.1")
 			is(errors.New("no memory"))
 			expect("the kernel fails", "pods0 10.1.0.0/24", "no memory")
 			is(nil, node)
@@ -155,7 +155,7 @@ func TestWorld(t *testing.T) {
 	})
 }
 
-// TestOthersChangeAllTheTime is somebody who undoes whatever is done.
+// TestOthersChangeAllTheTime: others undo every change.
 func TestOthersChangeAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *lab
@@ -173,7 +173,7 @@ func TestOthersChangeAllTheTime(t *testing.T) {
 	})
 }
 
-// TestBegin is what changes before the watches have begun.
+// TestBegin: a change happens before the watches are established.
 func TestBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, func(c *Config) { c.Networks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")} })

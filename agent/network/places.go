@@ -9,12 +9,13 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// places are where the runtime looks for what makes the pods' network.
+// places are the directories in which the runtime looks for network configurations
+// and plugins.
 type places struct {
 	known      bool
 	configDir  string
 	pluginDirs []string
-	loopback   bool // the runtime calls the plugin loopback
+	loopback   bool // the runtime calls the loopback plugin
 }
 
 func placesOf(s config.Network, info container.Info) places {
@@ -22,9 +23,9 @@ func placesOf(s config.Network, info container.Info) places {
 	return places{known: true, configDir: configs, pluginDirs: plugins, loopback: info.CallsLoopback}
 }
 
-// locate finds out where the runtime looks. The answer of a runtime that does
-// not answer any more still holds; before the first answer nothing can be
-// written, and no pod can start either.
+// locate reads the directories from the runtime. While the runtime does not answer,
+// the last answer is used. Before the first answer nothing can be written, and no
+// pod can start either.
 func (n *Network) locate(ctx context.Context) error {
 	var info container.Info
 	if n.cfg.Info != nil {
@@ -33,20 +34,20 @@ func (n *Network) locate(ctx context.Context) error {
 			if n.places.known {
 				return nil
 			}
-			return fmt.Errorf("find out where the container runtime looks for network plugins: %w", err)
+			return fmt.Errorf("read network directories of the container runtime: %w", err)
 		}
 	}
 	p := placesOf(n.cfg.Settings, info)
 	if n.places.known && p.configDir == n.places.configDir && slices.Equal(p.pluginDirs, n.places.pluginDirs) && p.loopback == n.places.loopback {
 		return nil
 	}
-	n.cfg.Log.Info("found the runtime's network directories", "configDir", p.configDir, "pluginDirs", p.pluginDirs, "callsLoopback", p.loopback)
+	n.cfg.Log.Info("found network directories of the runtime", "configDir", p.configDir, "pluginDirs", p.pluginDirs, "callsLoopback", p.loopback)
 	n.places, n.folder = p, folder{p.configDir}
 	return nil
 }
 
-// provide has the runtime find the plugins that it calls: this binary, and the
-// loopback where it calls it and there is none.
+// provide installs the plugins that the runtime calls: the link to this binary, and
+// the loopback plugin if the runtime calls it and there is none.
 func (n *Network) provide() error {
 	dir, err := providePlugin(n.places.pluginDirs, n.cfg.Binary)
 	if err != nil || !n.places.loopback {

@@ -11,12 +11,12 @@ import (
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// Plugin is the name by which the runtime calls this binary.
+// Plugin is the plugin name by which the runtime calls this binary.
 const Plugin = cni.Type
 
-// providePlugin has the runtime find the binary in one of its plugin
-// directories, and returns which: the first that has it, or else the first in
-// which the link can be made.
+// providePlugin makes the runtime find the binary in one of its plugin directories.
+// It returns the first directory that has the plugin, or else the first one in
+// which the link can be created.
 func providePlugin(dirs []string, binary string) (dir string, err error) {
 	for _, dir := range dirs {
 		if linked(filepath.Join(dir, Plugin), binary) {
@@ -34,9 +34,9 @@ func providePlugin(dirs []string, binary string) (dir string, err error) {
 	return "", errors.Join(errs...)
 }
 
-// linked reports whether the runtime finds a plugin at path. A program that is
-// no link is an image's own, and left as it is; so is another link to the
-// binary, which may not be writable.
+// linked reports whether the runtime finds a plugin at path. A regular file is part
+// of the image and stays. So does another link to the binary, whose directory may
+// not be writable.
 func linked(path, binary string) bool {
 	target, err := os.Readlink(path)
 	if err == nil {
@@ -65,9 +65,9 @@ func link(dir, binary string) error {
 	return nil
 }
 
-// provideLoopback puts a script for the plugin loopback beside the binary's link
-// in dir, unless one of the directories has such a plugin. A script and no link:
-// installers of plugins copy over the file that they find, and through a link
+// provideLoopback writes a script for the loopback plugin next to the binary's link
+// in dir, unless one of the directories has such a plugin. It is a script and not a
+// link because installers of plugins copy over an existing file, and through a link
 // they would overwrite the binary.
 func provideLoopback(dirs []string, dir string) error {
 	script := []byte("#!" + filepath.Join(dir, Plugin) + " " + cni.LoopbackType + "\n")
@@ -86,7 +86,7 @@ func provideLoopback(dirs []string, dir string) error {
 	}
 	path := filepath.Join(dir, cni.LoopbackType)
 	tmp := path + ".new"
-	defer os.Remove(tmp) // gone by then, unless something failed
+	defer os.Remove(tmp) // exists only after an error
 	if err := create(tmp, script, 0o755); err != nil {
 		return pluginFault(dir, cni.LoopbackType, err)
 	}
@@ -96,8 +96,8 @@ func provideLoopback(dirs []string, dir string) error {
 	return nil
 }
 
-// isScript reports whether a file is a script of provideLoopback, and whether it
-// is the one that is wanted.
+// isScript reports whether a file is a script of provideLoopback, and whether it is
+// the desired one.
 func isScript(path string, info fs.FileInfo, want []byte) (ours, current bool) {
 	if info.Size() > maxScript {
 		return false, false
@@ -109,7 +109,7 @@ func isScript(path string, info fs.FileInfo, want []byte) (ours, current bool) {
 	return bytes.HasPrefix(have, []byte("#!")) && bytes.HasSuffix(have, []byte("/"+Plugin+" "+cni.LoopbackType+"\n")), bytes.Equal(have, want)
 }
 
-// maxScript is more than any script of provideLoopback has, in bytes.
+// maxScript is larger than any script of provideLoopback, in bytes.
 const maxScript = 4096
 
 func sameFile(a, b string) bool {
@@ -122,5 +122,5 @@ func sameFile(a, b string) bool {
 }
 
 func pluginFault(dir, name string, err error) error {
-	return fmt.Errorf("install the network plugin %s into %s (bin_dirs of containerd name it, unless network.pluginFolder of TinyletConfiguration does; on a read-only image put it there when the image is made): %w", name, dir, err)
+	return fmt.Errorf("install network plugin %s into %s (bin_dirs of containerd, or network.pluginFolder of TinyletConfiguration; on a read-only image install it when the image is built): %w", name, dir, err)
 }

@@ -14,28 +14,28 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/cni"
 )
 
-// Waits before a file that was deleted or overwritten is written again. The
-// first is none. While somebody does it again and again, the next are at most
-// firstRestore and double up to slowLook; slowLook without a change ends that.
+// A file that was deleted or overwritten is written again at once. If that repeats,
+// the waits begin with at most firstRestore and double up to slowLook. A period of
+// slowLook without a change resets them.
 const firstRestore = 2 * time.Second
 
-// watcher tells of changes in folders.
+// watcher watches folders for changes.
 type watcher interface {
-	// run tells the path of each file or folder that has changed, "" where some
-	// were missed, until ctx ends. It returns nil then. Begun is called before
-	// that if place was called already, which had no effect.
+	// run sends the path of each changed file or folder until ctx ends, and ""
+	// after an event queue overflow. It returns nil then. If place was called
+	// before run, which had no effect, run calls begun first.
 	run(ctx context.Context, begun func(), changed chan<- string) error
-	// place has these folders watched and no others. Fresh reports that one of
-	// them was not watched before, so that a change may have been missed.
+	// place sets the watched folders. fresh reports that one of them was not
+	// watched before, so that a change may have been missed.
 	place(folders []string) (fresh bool, err error)
 }
 
-// watchFiles has n look when somebody deletes or changes the network
-// configuration, the plugin's link or the script of the plugin loopback.
+// watchFiles triggers a reconcile when the network configuration, the plugin's link
+// or the loopback script is deleted or changed by others.
 func (n *Network) watchFiles(ctx context.Context) error {
 	changed := make(chan string)
 	ended := make(chan error, 1)
@@ -45,7 +45,7 @@ func (n *Network) watchFiles(ctx context.Context) error {
 		cancel()
 		<-ended
 	}()
-	backoff := apiclient.Backoff{First: firstRestore, Max: slowLook}
+	backoff := wait.Backoff{First: firstRestore, Max: slowLook}
 	var last time.Time
 	var due <-chan time.Time // nil while no file has changed
 	for {
@@ -71,8 +71,8 @@ func (n *Network) watchFiles(ctx context.Context) error {
 	}
 }
 
-// concerns reports whether a changed path is of a file that is kept in place and
-// that is not as it should be, or is the folder of one.
+// concerns reports whether a changed path is a maintained file with another state
+// than desired, or the folder of one.
 func (n *Network) concerns(path string) bool {
 	n.mu.Lock()
 	folders, written := n.watched, n.written
@@ -93,8 +93,8 @@ func (n *Network) concerns(path string) bool {
 	return false
 }
 
-// place has the folders watched in which files are kept in place. It reports
-// whether another look is due, since a change may have been missed.
+// place watches the folders of the maintained files. It reports whether another
+// reconcile is needed, because a change may have been missed.
 func (n *Network) place() (fresh bool) {
 	if n.files == nil {
 		return false
@@ -108,7 +108,7 @@ func (n *Network) place() (fresh bool) {
 	n.mu.Unlock()
 	fresh, err := n.files.place(folders)
 	if err != nil && n.unwatched != err.Error() {
-		n.cfg.Log.Warn("deleted network files are restored late", "error", err)
+		n.cfg.Log.Warn("cannot watch network files, check periodically", "error", err)
 	}
 	n.unwatched = ""
 	if err != nil {
@@ -117,17 +117,17 @@ func (n *Network) place() (fresh bool) {
 	return fresh
 }
 
-// inotify is the watcher of the kernel.
+// inotify implements watcher with inotify(7).
 type inotify struct {
 	mu   sync.Mutex
-	open *fsnotify.Watcher // nil while run does not
-	late bool              // place was called then
+	open *fsnotify.Watcher // nil while run does not run
+	late bool              // place was called while open was nil
 }
 
 func (i *inotify) run(ctx context.Context, begun func(), changed chan<- string) error {
 	open, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watch the files of network plugins: %w", err)
+		return fmt.Errorf("watch network files: %w", err)
 	}
 	defer open.Close()
 	set := func(w *fsnotify.Watcher) (late bool) {
@@ -152,7 +152,7 @@ func (i *inotify) run(ctx context.Context, begun func(), changed chan<- string) 
 			path = e.Name
 		case err := <-open.Errors:
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				return fmt.Errorf("watch the files of network plugins: %w", err)
+				return fmt.Errorf("watch network files: %w", err)
 			}
 		}
 		select {
@@ -163,8 +163,8 @@ func (i *inotify) run(ctx context.Context, begun func(), changed chan<- string) 
 	}
 }
 
-// place adds what is watched already as well: it costs one call, and renews the
-// watch of a folder that was replaced.
+// place also adds folders that are watched already: that costs one call, and renews
+// the watch of a folder that was replaced.
 func (i *inotify) place(folders []string) (fresh bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -175,7 +175,7 @@ func (i *inotify) place(folders []string) (fresh bool, err error) {
 	have := i.open.WatchList()
 	for _, folder := range have {
 		if !slices.Contains(folders, folder) {
-			_ = i.open.Remove(folder) // it may be gone, which ended the watch
+			_ = i.open.Remove(folder) // a deleted folder has ended the watch
 		}
 	}
 	for _, folder := range folders {

@@ -17,8 +17,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// TestDeletedFilesAreRestored has somebody delete what the runtime needs for a
-// pod's network.
+// TestDeletedFilesAreRestored deletes the files that the runtime needs for a pod's
+// network.
 func TestDeletedFilesAreRestored(t *testing.T) {
 	for name, victim := range map[string]func(l *lab, plugins string) (gone, back string){
 		"configuration": func(l *lab, _ string) (string, string) { path := filepath.Join(l.folder, FileName); return path, path },
@@ -60,8 +60,8 @@ func TestDeletedFilesAreRestored(t *testing.T) {
 	}
 }
 
-// await waits for what takes a moment, and fails after two minutes: the slow
-// look comes after ten.
+// await waits for a short time, and fails after two minutes: the periodic reconcile
+// comes after ten.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for range 12_000 {
@@ -73,7 +73,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	t.Fatalf("it does not come true that %s", what)
 }
 
-// teller is a watcher that tests tell what has changed.
+// teller is a watcher with changes from the test.
 type teller struct {
 	events chan string
 
@@ -104,8 +104,8 @@ func (w *teller) place(folders []string) (bool, error) {
 	return false, w.fail
 }
 
-// TestRestoreSparesTheDisk has another agent delete the configuration whenever it
-// is there, for an hour.
+// TestRestoreSparesTheDisk deletes the configuration whenever it exists, for an
+// hour.
 func TestRestoreSparesTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &teller{events: make(chan string)}
@@ -177,7 +177,7 @@ func TestDeletedFileKeepsNetworks(t *testing.T) {
 	})
 }
 
-// TestFilesOfOthersAreNotWatched is about modes in which the file is ours.
+// TestFilesOfOthersAreNotWatched checks which modes watch files.
 func TestFilesOfOthersAreNotWatched(t *testing.T) {
 	for mode, want := range map[string]int{config.NetworkBridge: 2, config.NetworkHost: 2, config.NetworkCNI: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestFilesOfOthersAreNotWatched(t *testing.T) {
 				if len(w.placed) != want {
 					t.Errorf("%s: watched are %q", mode, w.placed)
 				}
-				if n := strings.Count(l.log.String(), "deleted network files are restored late"); n != 1 {
+				if n := strings.Count(l.log.String(), "cannot watch network files"); n != 1 {
 					t.Errorf("%s: the log told %d times", mode, n)
 				}
 			})

@@ -8,24 +8,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// slowLook is how long nothing has to be told before all is looked at again.
+// slowLook is the interval of reconciles without an event.
 const slowLook = 10 * time.Minute
 
-// retryLimit is the longest wait after something failed.
+// retryLimit is the longest backoff after an error.
 const retryLimit = 30 * time.Second
 
-// settle is when all is looked at a second time: the watches may have begun
-// behind the first look, and as a board starts others load their rules.
+// settle is the delay of the second reconcile after a start: a change may have
+// happened before the watches were established, and other services load their rules
+// as a board starts.
 const settle = 5 * time.Second
 
-// between is the shortest time from look to look: somebody may change things
-// all the time.
+// between is the minimum interval between two reconciles, because others may change
+// things all the time.
 const between = 500 * time.Millisecond
 
-// wait is how long nothing has to be told until the next look.
+// wait returns how long to wait for an event before the next reconcile.
 func (n *Network) wait(err error, first bool) time.Duration {
 	wait := n.patience(err, first)
 	if due := n.due(); due > 0 {
@@ -34,7 +35,7 @@ func (n *Network) wait(err error, first bool) time.Duration {
 	return wait
 }
 
-// patience is that wait without what is late.
+// patience returns that wait without regard to a pending configuration.
 func (n *Network) patience(err error, first bool) time.Duration {
 	if err != nil {
 		wait := n.backoff.Next()
@@ -50,7 +51,7 @@ func (n *Network) patience(err error, first bool) time.Duration {
 	return slowLook
 }
 
-// rest waits until there is reason to look, and says whether ctx still lives.
+// rest waits for d or for a trigger. It returns false if ctx ends first.
 func (n *Network) rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -63,28 +64,18 @@ func (n *Network) rest(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// watchFirst and watchMax are the longest first and the longest last wait until
-// a watch that has broken off begins again; each is at least half as long.
+// watchFirst and watchMax are the upper limits of the first and of the longest
+// backoff before a failed watch starts again. Each backoff is at least half of its
+// limit.
 const (
 	watchFirst = 2 * time.Second
 	watchMax   = time.Minute
 )
 
-// errEnded says that a watch gave no reason.
-var errEnded = errors.New("the watch has ended by itself")
+// errEnded means that a watch returned without an error.
+var errEnded = errors.New("watch ended without an error")
 
-// moved is told of a change of what the host has.
+// moved handles a change of the host's network.
 func (n *Network) moved() {
 	n.Look()
 	if n.cfg.Moved != nil {
@@ -92,12 +83,13 @@ func (n *Network) moved() {
 	}
 }
 
-// watch runs one watch until ctx ends. One that breaks off is begun again, and
-// the log told once until one has lasted; while there is none, the slow look is
-// left. A kernel without the protocol is not asked again: each time it would
-// look for a module.
+// watch runs one watch until ctx ends. A failed watch starts again after a backoff.
+// The log has one warning until a watch has lasted for watchMax. While there is no
+// watch, only the periodic reconcile is left. If the kernel lacks the protocol, the
+// watch does not start again: each attempt would make the kernel search for a
+// module.
 func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, told func()) error, told func()) {
-	backoff := apiclient.Backoff{First: watchFirst, Max: watchMax}
+	backoff := wait.Backoff{First: watchFirst, Max: watchMax}
 	began := time.Now()
 	err := watch(ctx, told)
 	for said := false; ctx.Err() == nil; {
@@ -106,10 +98,10 @@ func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, tol
 			said = false
 		}
 		if !said {
-			n.cfg.Log.Warn("changes of the host's network are noticed late, as long as they cannot be watched", "error", cmp.Or(err, errEnded))
+			n.cfg.Log.Warn("cannot watch host network, check periodically", "error", cmp.Or(err, errEnded))
 			said = true
 		}
-		if errors.Is(err, unix.EPROTONOSUPPORT) || !pause(ctx, backoff.Next()) {
+		if errors.Is(err, unix.EPROTONOSUPPORT) || !wait.Pause(ctx, backoff.Next()) {
 			return
 		}
 		began = time.Now()
@@ -117,7 +109,8 @@ func (n *Network) watch(ctx context.Context, watch func(ctx context.Context, tol
 	}
 }
 
-// watchAgain runs a watch, and tells what nobody has heard before it listened.
+// watchAgain runs a watch, and calls told after settle, because a change may have
+// happened before the watch was established.
 func watchAgain(ctx context.Context, watch func(ctx context.Context, told func()) error, told func()) error {
 	listens := time.AfterFunc(settle, told)
 	defer listens.Stop()

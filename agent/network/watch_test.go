@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWatchBreaksOff is a watch that fails for a while, works, and fails again.
+// TestWatchBreaksOff: a watch fails for a while, works, and fails again.
 func TestWatchBreaksOff(t *testing.T) {
 	for _, broken := range []error{errors.New("no memory"), nil} {
 		synctest.Test(t, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestWatchBreaksOff(t *testing.T) {
 					}
 				})
 			})
-			warned := func() int { return strings.Count(l.log.String(), "are noticed late") }
+			warned := func() int { return strings.Count(l.log.String(), "cannot watch host network") }
 			l.run(t, func() {
 				const hour = 60
 				time.Sleep(hour * time.Minute)
@@ -68,7 +68,7 @@ func TestWatchBreaksOff(t *testing.T) {
 	}
 }
 
-// TestWatchOfNoProtocol is a kernel that will never tell.
+// TestWatchOfNoProtocol: the kernel lacks the protocol.
 func TestWatchOfNoProtocol(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var begun atomic.Int32
@@ -80,13 +80,13 @@ func TestWatchOfNoProtocol(t *testing.T) {
 			})
 		})
 		l.run(t, func() { time.Sleep(time.Hour); synctest.Wait() })
-		if begun.Load() != 1 || strings.Count(l.log.String(), "are noticed late") != 1 {
+		if begun.Load() != 1 || strings.Count(l.log.String(), "cannot watch host network") != 1 {
 			t.Errorf("begun %d times; log %s", begun.Load(), l.log)
 		}
 	})
 }
 
-// TestWatchIsNotBegunAtOnce has a second at least between two.
+// TestWatchIsNotBegunAtOnce: at least a second passes between two attempts.
 func TestWatchIsNotBegunAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last time.Time

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Kind is which of a pod's lists a container stands in.
+// Kind is the list of the pod spec that a container is in.
 type Kind uint8
 
 // The kinds of containers. A restartable init container, a sidecar, is of
@@ -29,8 +29,8 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Containers are all containers of the spec: init, main, ephemeral, each list
-// in its order. They point into the spec.
+// Containers yields all containers of the spec: init, main, ephemeral, each list
+// in its order. The pointers point into the spec.
 func Containers(s *v1.PodSpec) iter.Seq2[*v1.Container, Kind] {
 	return func(yield func(*v1.Container, Kind) bool) {
 		for i := range s.InitContainers {
@@ -51,13 +51,15 @@ func Containers(s *v1.PodSpec) iter.Seq2[*v1.Container, Kind] {
 	}
 }
 
-// EphemeralOf is an ephemeral container as a container, of the same memory.
+// EphemeralOf converts an ephemeral container to a container that shares its
+// memory.
 func EphemeralOf(c *v1.EphemeralContainer) *v1.Container {
 	return (*v1.Container)(&c.EphemeralContainerCommon)
 }
 
-// Find is the container of that name, pointing into the spec; nil and 0 if
-// there is none. Of a name that a broken spec has twice it is the first.
+// Find returns the container with that name, as a pointer into the spec, or nil
+// and 0 if there is none. If an invalid spec has the name twice, it returns the
+// first.
 func Find(s *v1.PodSpec, name string) (*v1.Container, Kind) {
 	for c, kind := range Containers(s) {
 		if c.Name == name {
@@ -67,8 +69,8 @@ func Find(s *v1.PodSpec, name string) (*v1.Container, Kind) {
 	return nil, 0
 }
 
-// Statuses are those of all containers of a pod: init, main, ephemeral. They
-// point into the status.
+// Statuses yields the statuses of all containers of a pod: init, main, ephemeral.
+// The pointers point into the status.
 func Statuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	return func(yield func(*v1.ContainerStatus) bool) {
 		for _, list := range [...][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
@@ -81,8 +83,8 @@ func Statuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	}
 }
 
-// StatusOf is the status of the container of that name, pointing into s; nil
-// if there is none.
+// StatusOf returns the status of the container with that name, as a pointer into
+// s, or nil if there is none.
 func StatusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
 	for c := range Statuses(s) {
 		if c.Name == name {
@@ -92,7 +94,7 @@ func StatusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// IsRestartableInit says whether an init container is a sidecar.
+// IsRestartableInit reports whether an init container is a sidecar.
 func IsRestartableInit(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

@@ -1,6 +1,6 @@
-// Package pod is a pure leaf about one pod: its identity, where it came
-// from, its QoS class, the periods that follow from its spec, and what its
-// status comes to in a word. It holds no state and talks to nothing.
+// Package pod has pure functions about one pod: its identity, its config source,
+// its QoS class, the periods that follow from its spec, and a summary of its
+// status. It holds no state and does no I/O.
 package pod
 
 import (
@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Annotations by which the kubelet marks a pod's origin
+// Annotations with which the kubelet marks a pod's config source
 // (pkg/kubelet/types/pod_update.go).
 const (
 	AnnotationSource    = "kubernetes.io/config.source"
@@ -24,8 +24,8 @@ const (
 	SourceFile = "file"
 	SourceHTTP = "http"
 	SourceAPI  = "api"
-	// SourceRestore is the journal's, which remembers pods of the API server:
-	// they are marked as such.
+	// SourceRestore is the config source of the journal, which stores pods of
+	// the API server. Its pods are annotated with SourceAPI.
 	SourceRestore = "restore"
 )
 
@@ -40,21 +40,21 @@ type Ref struct {
 	Name      string
 }
 
-// RefOf is the pod's Ref.
+// RefOf returns the pod's Ref.
 func RefOf(p *v1.Pod) Ref {
 	return Ref{UID: p.UID, Namespace: p.Namespace, Name: p.Name}
 }
 
-// String is namespace/name.
+// String returns namespace/name.
 func (r Ref) String() string { return r.Namespace + "/" + r.Name }
 
-// FullName is the kubelet's full name, name_namespace: what two pods on one
-// node must not share at one time. The UID, not the full name, identifies a
-// pod.
+// FullName returns the kubelet's full name, name_namespace. Two pods on one node
+// must not have the same full name at one time. The UID, not the full name,
+// identifies a pod.
 func (r Ref) FullName() string { return r.Name + "_" + r.Namespace }
 
-// Source is the config source that the pod came from; api where no
-// annotation says otherwise.
+// Source returns the config source of the pod, SourceAPI if it has no source
+// annotation.
 func Source(p *v1.Pod) string {
 	if s := p.Annotations[AnnotationSource]; s != "" {
 		return s
@@ -62,17 +62,17 @@ func Source(p *v1.Pod) string {
 	return SourceAPI
 }
 
-// IsStatic says whether the pod comes from a file or from HTTP.
+// IsStatic reports whether the pod comes from a file or from HTTP.
 func IsStatic(p *v1.Pod) bool { return Source(p) != SourceAPI }
 
-// IsMirror says whether the pod is the API shadow of a static pod.
+// IsMirror reports whether the pod is the mirror pod of a static pod.
 func IsMirror(p *v1.Pod) bool {
 	_, ok := p.Annotations[AnnotationMirror]
 	return ok
 }
 
-// IsCritical says whether the pod may preempt others and is evicted last:
-// static and mirror pods and those of system priority
+// IsCritical reports whether the pod is critical, so that it may preempt others
+// and is evicted last: static and mirror pods, and pods of system priority
 // (pkg/kubelet/types/pod_update.go).
 func IsCritical(p *v1.Pod) bool {
 	if IsStatic(p) || IsMirror(p) {
@@ -81,9 +81,9 @@ func IsCritical(p *v1.Pod) bool {
 	return p.Spec.Priority != nil && *p.Spec.Priority >= SystemCriticalPriority
 }
 
-// GracePeriod is how long the pod's containers get between the stop signal
-// and the kill: the deletion's if the pod is being deleted, else the spec's,
-// else Kubernetes' default of 30 s.
+// GracePeriod returns the termination grace period of the pod's containers: the
+// deletion's if the pod is being deleted, else the spec's, else Kubernetes'
+// default of 30 s.
 func GracePeriod(p *v1.Pod) time.Duration {
 	switch {
 	case p.DeletionGracePeriodSeconds != nil:
@@ -94,9 +94,9 @@ func GracePeriod(p *v1.Pod) time.Duration {
 	return v1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// ProbeGracePeriod is GracePeriod for a container that is killed for a probe,
-// with the probe's own terminationGracePeriodSeconds; nil where it has none.
-// The grace of the pod's deletion goes before it (setTerminationGracePeriod
+// ProbeGracePeriod returns the grace period of a container that is killed because
+// of a failed probe. own is the probe's terminationGracePeriodSeconds, or nil. The
+// grace period of a deletion takes precedence over it (setTerminationGracePeriod
 // in pkg/kubelet/kuberuntime/kuberuntime_container.go).
 func ProbeGracePeriod(p *v1.Pod, own *int64) time.Duration {
 	if own == nil || p.DeletionGracePeriodSeconds != nil {
@@ -109,22 +109,23 @@ func grace(seconds int64) time.Duration {
 	return time.Duration(min(max(seconds, 0), maxGraceSeconds)) * time.Second
 }
 
-// MinGracePeriod is what a container gets between the stop signal and the
-// kill though its grace period is zero or used up by its hook
+// MinGracePeriod is the minimum time between the stop signal and the kill, even
+// if the grace period is zero or the preStop hook has used it up
 // (minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime).
 const MinGracePeriod = 2 * time.Second
 
-// maxGraceSeconds keeps a hostile grace period inside time.Duration and
-// CRI's arithmetic: one year.
+// maxGraceSeconds bounds a grace period to one year, so that a hostile one does
+// not overflow time.Duration or the runtime's arithmetic.
 const maxGraceSeconds = 365 * 24 * 3600
 
-// Newer reports whether p is the current one of two pods of one name: p takes
-// the other's place, which ends or waits to. This is the one rule for everybody
-// who has to choose between pods that the agent carries.
+// Newer reports whether p is the current one of two pods with one full name: p
+// replaces the other, which is terminating or will be. All packages that choose
+// between pods with one full name must use this rule.
 //
-// A static pod is current if it was seen later: its timestamps say nothing,
-// since a manifest need not have them. Of two pods of the API server it is the
-// one that is not being deleted, or else the one that was created later.
+// If the API server deletes one of the two pods, the other is current. Otherwise,
+// if one of them is static, the one that was seen later is current: manifests need
+// not have timestamps. Of two pods of the API server it is the one that was
+// created later.
 func Newer(p, than *v1.Pod) bool {
 	if deleting(p) != deleting(than) {
 		return !deleting(p)
@@ -135,10 +136,10 @@ func Newer(p, than *v1.Pod) bool {
 	return than.CreationTimestamp.Time.Before(p.CreationTimestamp.Time)
 }
 
-// deleting reports whether the API server has the pod deleted.
+// deleting reports whether the API server has marked the pod for deletion.
 func deleting(p *v1.Pod) bool { return p.DeletionTimestamp != nil && !IsStatic(p) }
 
-// firstSeen is when the agent has first seen the pod, the zero time if it is
+// firstSeen returns when the agent first saw the pod, or the zero time if that is
 // not known.
 func firstSeen(p *v1.Pod) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, p.Annotations[AnnotationFirstSeen])

@@ -132,7 +132,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestNewer is which of two pods of one name is the current one.
+// TestNewer checks which of two pods with one full name is the current one.
 func TestNewer(t *testing.T) {
 	made := func(source, seen string, created, deleted int64) *v1.Pod {
 		p := &v1.Pod{}

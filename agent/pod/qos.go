@@ -5,11 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// QoS is the pod's QoS class by the rules of
-// pkg/apis/core/v1/helper/qos: Guaranteed where every container limits both
-// cpu and memory and requests just that, BestEffort where none asks for
-// either, else Burstable. Pod-level resources, where given, decide alone, be
-// they empty.
+// QoS returns the pod's QoS class by the rules of pkg/apis/core/v1/helper/qos:
+// Guaranteed if every container has limits of cpu and memory and requests equal to
+// them, BestEffort if no container has a request or limit of either, else
+// Burstable. If pod-level resources are set, even to empty, only they count.
 func QoS(p *v1.Pod) v1.PodQOSClass {
 	if r := p.Spec.Resources; r != nil {
 		return classOf([]v1.ResourceRequirements{*r})
@@ -31,7 +30,7 @@ func classOf(all []v1.ResourceRequirements) v1.PodQOSClass {
 			limit, limited := positive(all[i].Limits, name)
 			_, requested := positive(all[i].Requests, name)
 			asks = asks || limited || requested
-			// A request that is written out as zero is one, too.
+			// An explicit request of zero counts as a request.
 			if request, given := all[i].Requests[name]; !limited || given && request.Cmp(limit) != 0 {
 				guaranteed = false
 			}

@@ -6,12 +6,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Requests are what the pod asks for as a whole, its overhead included: what
-// its main containers and sidecars ask for together, or one init container
-// with the sidecars before it where that is more; the pod's own requests
-// stand for the sum of each resource that they name (PodRequests in
-// k8s.io/component-helpers/resource; KEP-753, KEP-2837). The list is the
-// caller's.
+// Requests returns the requests of the whole pod, its overhead included: for each
+// resource the sum of its main containers and sidecars, or the sum of one init
+// container and the sidecars before it if that is more. A pod-level request
+// replaces the sum of its resource (PodRequests in
+// k8s.io/component-helpers/resource; KEP-753, KEP-2837). The caller owns the list.
 func Requests(p *v1.Pod) v1.ResourceList {
 	out := sum(&p.Spec, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Requests })
 	if own := p.Spec.Resources; own != nil {
@@ -21,9 +20,10 @@ func Requests(p *v1.Pod) v1.ResourceList {
 	return out
 }
 
-// Limits are the pod's limits as a whole, by the same sums, with its overhead
-// where there is a limit that is not zero (PodLimits). A container without a
-// limit counts as none: Limited says whether the limit holds.
+// Limits returns the limits of the whole pod, by the same sums. The overhead is
+// added to limits that are not zero (PodLimits). A container without a limit
+// counts as 0, so the sum is effective only if Limited is true. The caller owns
+// the list.
 func Limits(p *v1.Pod) v1.ResourceList {
 	out := sum(&p.Spec, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Limits })
 	if own := p.Spec.Resources; own != nil {
@@ -38,10 +38,10 @@ func Limits(p *v1.Pod) v1.ResourceList {
 	return out
 }
 
-// Limited says whether the pod's use of a resource ends at its Limits: the
-// pod has a limit of its own, or each container has one
-// (ResourceConfigForPod in pkg/kubelet/cm/helpers_linux.go). An init
-// container without a limit counts as limited if a sidecar before it is.
+// Limited reports whether Limits bounds the pod's use of a resource: the pod has a
+// pod-level limit, or each container has a limit (ResourceConfigForPod in
+// pkg/kubelet/cm/helpers_linux.go). An init container without a limit counts as
+// limited if a sidecar before it has a limit.
 func Limited(p *v1.Pod, name v1.ResourceName) bool {
 	if own := p.Spec.Resources; own != nil {
 		if _, ok := positive(own.Limits, name); ok && PodLevel(name) {
@@ -65,14 +65,14 @@ func Limited(p *v1.Pod, name v1.ResourceName) bool {
 	return true
 }
 
-// PodLevel says whether a pod can have a resource as a whole: cpu, memory and
+// PodLevel reports whether a resource can be set at pod level: cpu, memory and
 // huge pages (KEP-2837).
 func PodLevel(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// sum is what the containers need together, or at the worst moment of their
-// start.
+// sum returns, for each resource, the larger of the sum of all main containers and
+// sidecars, and the peak while the init containers run.
 func sum(s *v1.PodSpec, of func(*v1.ResourceRequirements) v1.ResourceList) v1.ResourceList {
 	out, sidecars, most := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
 	for i := range s.Containers {

@@ -16,7 +16,7 @@ func list(pairs ...string) v1.ResourceList {
 	return out
 }
 
-// asking is a container with the same requests and limits.
+// asking returns a container with the same requests and limits.
 func asking(pairs ...string) v1.Container {
 	return v1.Container{Resources: v1.ResourceRequirements{Requests: list(pairs...), Limits: list(pairs...)}}
 }

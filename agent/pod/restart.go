@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// RestartPolicy is the container's own restart policy, or the pod's; Always
-// where neither says anything that is known.
+// RestartPolicy returns the container's own restart policy, else the pod's. It
+// returns Always if neither has a known value.
 func RestartPolicy(s *v1.PodSpec, c *v1.Container) v1.RestartPolicy {
 	if c.RestartPolicy != nil {
 		switch p := v1.RestartPolicy(*c.RestartPolicy); p {
@@ -23,10 +23,10 @@ func RestartPolicy(s *v1.PodSpec, c *v1.Container) v1.RestartPolicy {
 	return v1.RestartPolicyAlways
 }
 
-// Restarts says whether a main or init container that ended with exitCode is
-// to run again: by the first of its rules that matches, else by its policy
-// (ContainerShouldRestart in pkg/api/v1/pod/util.go, KEP-5307). That an init
-// container is not run again after exit code 0 is not looked at here.
+// Restarts reports whether a main or init container that exited with exitCode is
+// to be restarted: by the first of its rules that matches, else by its policy
+// (ContainerShouldRestart in pkg/api/v1/pod/util.go, KEP-5307). It does not
+// consider that an init container is not restarted after exit code 0.
 func Restarts(s *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 	if c.RestartPolicy != nil {
 		switch matched(c, exitCode) {
@@ -44,14 +44,14 @@ func Restarts(s *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 	return true
 }
 
-// RestartsAll says whether the end of a main or init container with exitCode
+// RestartsAll reports whether the exit of a main or init container with exitCode
 // restarts all containers of its pod (KEP-5532).
 func RestartsAll(c *v1.Container, exitCode int32) bool {
 	return matched(c, exitCode) == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// MayRestartAll says whether any container has a rule by which its end
-// restarts all of them.
+// MayRestartAll reports whether any container has a rule with the action
+// RestartAllContainers.
 func MayRestartAll(s *v1.PodSpec) bool {
 	for c, kind := range Containers(s) {
 		if kind != Ephemeral && slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
@@ -63,9 +63,9 @@ func MayRestartAll(s *v1.PodSpec) bool {
 	return false
 }
 
-// matched is the action of the first rule that fits the exit code; empty if
-// none does. A rule without exit codes, or with an operator that is not
-// known, fits nothing.
+// matched returns the action of the first rule that matches the exit code, or ""
+// if none does. A rule without exit codes, or with an unknown operator, never
+// matches.
 func matched(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 	for i := range c.RestartPolicyRules {
 		codes := c.RestartPolicyRules[i].ExitCodes

@@ -7,22 +7,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Summary is a pod in the words of kubectl get pods
+// Summary summarizes a pod as kubectl get pods does
 // (pkg/printers/internalversion: printPod), with two differences: a pod that
-// the agent is stopping is Terminating even when no API server wants its
-// deletion, and the last restart is the newest one of all containers.
+// the agent is stopping is Terminating even if the API server has not deleted it,
+// and the last restart is the newest one of all containers.
 type Summary struct {
-	// Ready and Total count the containers that are to run as long as the
-	// pod does.
+	// Ready and Total count the main containers and the sidecars.
 	Ready, Total int
-	// Status is the word that tells most.
+	// Status is the STATUS column of kubectl get pods: a phase, or the reason
+	// of the pod or of a container.
 	Status      string
 	Restarts    int
 	LastRestart time.Time // zero if there was none
 }
 
-// Summarize sums up the pod and its status; stopping says that the agent is
-// stopping it. It needs no clock.
+// Summarize summarizes the pod and its status. stopping means that the agent is
+// stopping the pod.
 func Summarize(p *v1.Pod, stopping bool) Summary {
 	s := Summary{Total: len(p.Spec.Containers), Status: string(p.Status.Phase)}
 	if p.Status.Reason != "" {
@@ -42,8 +42,8 @@ func Summarize(p *v1.Pod, stopping bool) Summary {
 	return s
 }
 
-// initContainers goes through them in order, up to the one that the pod
-// waits for; waits says that there is one.
+// initContainers evaluates the init containers in order, up to the one that the
+// pod waits for. waits reports whether there is one.
 func (s *Summary) initContainers(p *v1.Pod) (waits bool) {
 	sidecars := map[string]bool{}
 	for i := range p.Spec.InitContainers {
@@ -75,13 +75,13 @@ func (s *Summary) initContainers(p *v1.Pod) (waits bool) {
 		break
 	}
 	if !waits || conditionTrue(p, v1.PodInitialized) {
-		// From now on only those that go on running count.
+		// After initialization only the restarts of sidecars count.
 		s.Restarts, s.LastRestart = sidecarRestarts, lastSidecarRestart
 	}
 	return waits
 }
 
-// initReason is what follows "Init:".
+// initReason returns the text after "Init:".
 func initReason(c *v1.ContainerStatus, done, all int) string {
 	if t := c.State.Terminated; t != nil {
 		return EndReason(t)
@@ -92,7 +92,8 @@ func initReason(c *v1.ContainerStatus, done, all int) string {
 	return fmt.Sprintf("%d/%d", done, all)
 }
 
-// containers lets the first container with something to tell decide.
+// containers evaluates the main containers. The first one with a reason determines
+// the status.
 func (s *Summary) containers(p *v1.Pod) {
 	running := false
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
@@ -121,7 +122,8 @@ func (s *Summary) count(c *v1.ContainerStatus) {
 	s.LastRestart = later(s.LastRestart, LastEnd(c))
 }
 
-// EndReason says in a word how a container ended.
+// EndReason returns the reason why a container terminated, else its signal or its
+// exit code.
 func EndReason(t *v1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":
@@ -132,7 +134,7 @@ func EndReason(t *v1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// LastEnd is when the container before this one ended, or zero.
+// LastEnd returns when the previous container attempt finished, or the zero time.
 func LastEnd(c *v1.ContainerStatus) time.Time {
 	if t := c.LastTerminationState.Terminated; t != nil {
 		return t.FinishedAt.Time

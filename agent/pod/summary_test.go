@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// now is when the pods of these tests are looked at.
+// now is the time at which these tests evaluate pods.
 var now = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 
 // Parts of pods.
@@ -32,7 +32,7 @@ func signalled(signal int32) v1.ContainerState {
 
 type change func(*v1.Pod)
 
-// withContainers gives the pod containers in those states; one that runs is
+// withContainers sets the containers of the pod to those states. A running one is
 // ready.
 func withContainers(states ...v1.ContainerState) change {
 	return func(p *v1.Pod) {

@@ -1,9 +1,9 @@
-// Package podworker owns the pod workers: one goroutine for each pod UID that
-// carries the pod through its life, one step at a time.
+// Package podworker implements the pod workers: one goroutine for each pod UID,
+// which syncs, terminates and removes the pod, one step at a time.
 //
 //	          name free, runtime known
 //	Submit ──► waiting ──► syncing ──────────────────┐
-//	              │           │                      │ Sync says Done, or
+//	              │           │                      │ Sync returned Done,
 //	              │           │ Remove, deletion     │ Remove, deletion
 //	              │ Remove,   │ (cancels the sync)   │
 //	              │ deletion  ▼                      ▼
@@ -16,12 +16,12 @@
 //	                      forgotten (no entry) ── the same UID submitted
 //	                                              meanwhile: waiting again
 //
-// States only move forward for one life of a UID. waiting and adopted are
-// syncing that has not begun: a pod waits while another UID holds its full
-// name, and before the runtime's pods are known; an adopted pod was found in
-// the runtime and is touched only when somebody wants it (Submit) or nobody
-// does (Remove).
+// The state of a UID only moves forward until the UID is forgotten. Waiting and
+// adopted pods have not been synced yet. A pod waits while another UID holds
+// its full name, and until the runtime's pods are known. An adopted pod was
+// found in the runtime. Its worker acts on it only after Submit (a source has
+// the pod) or Remove (no source has it).
 //
-// Wakeups carry no data. A worker that wakes reads the newest facts, so any
-// number of wakeups coalesce into one look.
+// Wakeups carry no data. A worker that wakes reads the current state, so any
+// number of wakeups coalesce into one step.
 package podworker

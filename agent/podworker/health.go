@@ -6,6 +6,7 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// Unlocked fails when a worker holds the set's lock until ctx ends. A step that
-// takes long, such as a call of the runtime, does not hold it.
+// Unlocked returns nil as soon as the set's lock could be taken, and an error
+// if the lock is held until ctx ends. No worker holds the lock during a long
+// step, such as a call of the runtime.
 func (s *Set) Unlocked(ctx context.Context) error { return health.Free(ctx, s.mu.TryLock, s.mu.Unlock) }

@@ -6,9 +6,10 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// operation is what the kubelet calls a step (SyncPodType in
-// pkg/kubelet/types, and pod_workers.go for the last), "" for one that it does
-// not count: there, what is left of a pod is cleared away elsewhere.
+// operation returns the kubelet's name of a step (SyncPodType in
+// pkg/kubelet/types, and pod_workers.go for the last). It returns "" for a step
+// that the kubelet does not count, since it removes the remains of a pod
+// elsewhere.
 func (l *life) operation(do action) string {
 	switch do {
 	case actSync:
@@ -28,7 +29,7 @@ func (l *life) operation(do action) string {
 	return ""
 }
 
-// observe counts a step that has ended, in whatever way.
+// observe records the duration of a step, whatever its result.
 func (s *Set) observe(operation string, took time.Duration) {
 	if operation == "" {
 		return
@@ -37,10 +38,10 @@ func (s *Set) observe(operation string, took time.Duration) {
 	s.took.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, nil)
 }
 
-// WriteMetrics writes how long the steps on pods took, under the kubelet's
-// name. A kubelet counts from the moment that it hands a pod to its worker,
-// this from the moment that the worker begins.
+// WriteMetrics writes the durations of pod steps under the kubelet's metric
+// name. The kubelet measures from the moment that it passes a pod to its
+// worker; this metric measures from the moment that the worker begins.
 func (s *Set) WriteMetrics(out *metrics.Stream) {
-	out.Family(metrics.KindHistogram, "kubelet_pod_worker_duration_seconds", "How long steps on one pod took, by what they were for.")
+	out.Family(metrics.KindHistogram, "kubelet_pod_worker_duration_seconds", "Duration in seconds of one step of a pod worker, by operation type.")
 	out.Timings(&s.took)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// step is what a worker has to do next: one snapshot of its facts.
+// step is the next step of a worker: one snapshot of the pod's state.
 type step struct {
 	do    action
 	ref   pod.Ref
 	pod   *v1.Pod
 	grace time.Duration
-	// told is what metrics call the step; "" is not told.
+	// told is the operation type in metrics; a step with "" is not counted.
 	told string
 }
 
@@ -32,8 +32,8 @@ const (
 	actForget
 )
 
-// run is the worker's goroutine: wait, take the next step, note the outcome.
-// It returns when ctx ends or the life is over.
+// run is the worker's goroutine. It waits for a wakeup, takes the next step and
+// records the result. It returns when ctx ends or the pod is forgotten.
 func (s *Set) run(ctx context.Context, w *worker) {
 	timer := time.NewTimer(0)
 	timer.Stop()
@@ -68,12 +68,12 @@ func (s *Set) run(ctx context.Context, w *worker) {
 		}
 		switch {
 		case err != nil && errors.Is(context.Cause(stepCtx), errTerminating):
-			failures = 0 // interrupted, not failed; the next step is due now
+			failures = 0 // interrupted, not failed; the next step is due at once
 			w.signal()
 		case err != nil:
 			wait := retryAfter(failures)
 			failures++
-			s.log.Log(ctx, loud(failures), "pod step failed, will be repeated", "failures", failures, "pod", next.ref.String(), "podUID", next.ref.UID,
+			s.log.Log(ctx, loud(failures), "pod step failed", "failures", failures, "pod", next.ref.String(), "podUID", next.ref.UID,
 				"step", next.do.String(), "retryIn", wait.Round(time.Millisecond).String(), "error", err)
 			timer.Reset(wait)
 		default:
@@ -85,9 +85,9 @@ func (s *Set) run(ctx context.Context, w *worker) {
 	}
 }
 
-// loud is the level at which the n-th failure in a row is logged: the first,
-// second, fourth, eighth ... as a warning, so that a pod that fails for days
-// does not fill the flash.
+// loud returns the log level for the n-th failure in a row. The first, second,
+// fourth, eighth ... failure is a warning, so that a pod that fails for days
+// does not fill the flash storage.
 func loud(n int) slog.Level {
 	if n&(n-1) == 0 {
 		return slog.LevelWarn
@@ -95,7 +95,7 @@ func loud(n int) slog.Level {
 	return slog.LevelDebug
 }
 
-// begin picks the step that the facts ask for and makes it interruptible.
+// begin selects the next step and makes it cancellable.
 func (s *Set) begin(ctx context.Context, w *worker) (step, context.Context, context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *Set) begin(ctx context.Context, w *worker) (step, context.Context, cont
 	return next, stepCtx, cancel
 }
 
-// due derives the next step from the facts.
+// due derives the next step from the pod's state.
 func (s *Set) due(l *life) action {
 	switch {
 	case l.finished && l.removed:
@@ -149,7 +149,8 @@ func (s *Set) do(ctx context.Context, next step) (Result, error) {
 	return Result{}, nil
 }
 
-// note records a step's outcome and says whether the worker's life is over.
+// note records the result of a step and reports whether the pod is forgotten
+// and its worker has to return.
 func (s *Set) note(w *worker, done step, result Result, err error) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,95 +14,96 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Result is what a sync that did not fail found.
+// Result is the result of a successful sync.
 type Result struct {
-	// Next is when to sync again without being woken; zero is never.
+	// Next is the time of the next sync if nothing wakes the worker before;
+	// zero means no such time.
 	Next time.Time
-	// Done says that the pod has ended for good: everything exited and
-	// nothing is to be restarted.
+	// Done means that the pod has finished: every container has exited and none
+	// will be restarted.
 	Done bool
 }
 
-// Syncer does the work on one pod. All calls for one UID come from one
-// goroutine, one at a time. Each must return soon after its ctx ends.
+// Syncer does the work on one pod. One goroutine makes all calls for a UID, one
+// at a time. Each call must return soon after its ctx ends.
 type Syncer interface {
-	// Submitted is told of a wanted pod before any work is done on it, and
-	// again for each new version of its spec, also while the pod waits. It
-	// must not block.
+	// Submitted is called for a desired pod before any work on it, and again
+	// for each new version of its spec, also while the pod waits. It must not
+	// block.
 	Submitted(p *v1.Pod)
-	// Removed is told that no source wants the pod any more, before its
+	// Removed is called when no source has the pod any more, before its
 	// termination begins. It must not block.
 	Removed(ref pod.Ref)
-	// Adopted is told which pods run already, before work on any begins.
-	// It must not block.
+	// Adopted is called with the pods that already run, before work on any pod
+	// begins. It must not block.
 	Adopted(running []pod.Ref)
-	// Sync brings the pod towards its spec. It is repeated after an error,
-	// at Result.Next, and whenever the pod is woken.
+	// Sync brings the pod towards its spec. It is called again after an error,
+	// at Result.Next, and whenever the pod's worker is woken.
 	Sync(ctx context.Context, p *v1.Pod) (Result, error)
-	// Terminate stops everything of the pod and returns nil only when
-	// nothing runs. p is nil for a pod that only the runtime knows. It is
-	// repeated with what is left of the grace period after an error, and
-	// begun again with less when the grace period shrinks.
+	// Terminate stops everything of the pod and returns nil only when nothing
+	// runs. p is nil for a pod that only the runtime has. After an error it
+	// is called again with the rest of the grace period. When the grace period
+	// shrinks, it is cancelled and called again with the shorter one.
 	Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error
-	// Finish releases what a pod that does not run needs no more, and keeps
-	// what tells of its end.
+	// Finish releases what a terminated pod does not need any more. It keeps
+	// the records of how the pod ended.
 	Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error
-	// Forget removes what is left of a finished pod that nobody wants.
+	// Forget removes the remains of a terminated pod that no source has.
 	Forget(ctx context.Context, ref pod.Ref) error
 }
 
-// Backoff after a failed step: the first wait and the longest one. Each is
-// lengthened at random by up to a fifth, so that pods do not move in step.
+// Backoff after a failed step: the first and the longest wait. Each wait is
+// lengthened at random by up to a fifth, so that pods do not retry in lockstep.
 const (
 	retryFirst = 500 * time.Millisecond
 	retryMax   = 20 * time.Second
 )
 
-// Set is all pod workers. Its methods are safe for concurrent use and only
-// note facts and wake workers; they never wait for a worker's work.
+// Set holds all pod workers. Its methods are safe for concurrent use. They only
+// record state and wake workers; they never wait for a step.
 type Set struct {
-	// Finished is told of each pod that has reached Terminated, by its
-	// worker; it must not block. It may be nil, and is set before any pod is
-	// handed over.
+	// Finished is called by a pod's worker when the pod reaches Terminated. It
+	// must not block. It may be nil, and must be set before any pod is
+	// submitted or adopted.
 	Finished func(types.UID)
 
 	syncer Syncer
 	log    *slog.Logger
 	now    func() time.Time
-	took   metrics.Timings // steps, by what upstream calls them
+	took   metrics.Timings // durations of steps, by upstream's operation type
 
 	wg sync.WaitGroup
 
 	mu      sync.Mutex
-	known   bool // the runtime's pods were handed to Adopt
+	known   bool // Adopt was called
 	workers map[types.UID]*worker
-	// names are the UIDs that share a full name, in the order in which they
-	// came; the first holds the name.
+	// names lists the UIDs that share a full name, in order of arrival. The
+	// first one holds the name.
 	names map[string][]types.UID
 }
 
-// worker is one goroutine and the life that it carries. All fields but the
-// channels are guarded by the set's lock.
+// worker is one goroutine and the state of its pod. The set's lock guards all
+// fields but the channels.
 type worker struct {
 	life   life
-	wake   chan struct{}           // one slot: the facts of the life changed
+	wake   chan struct{}           // one slot: the pod's state changed
 	look   chan struct{}           // one slot: the runtime reported a change
-	cancel context.CancelCauseFunc // ends the running Sync or Terminate
-	// deaf is true between a failed step and its retry: what the failure
-	// itself stirs up in the runtime must not cut the backoff short.
+	cancel context.CancelCauseFunc // cancels the running Sync or Terminate
+	// deaf is true between a failed step and its retry. Runtime events that the
+	// failure itself causes must not cut the backoff short.
 	deaf bool
 }
 
-// Found is a pod that the runtime holds.
+// Found is a pod that the runtime has.
 type Found struct {
 	Ref pod.Ref
-	// Grace is the pod's termination grace period, negative if not known.
+	// Grace is the pod's termination grace period; negative means unknown.
 	Grace time.Duration
-	// Running says that something of it runs.
+	// Running means that a sandbox or a container of the pod runs.
 	Running bool
 }
 
-// NewSet makes a set without workers; nothing is started.
+// NewSet returns a set without workers. It starts nothing.
 func NewSet(syncer Syncer, log *slog.Logger) *Set {
 	return &Set{
 		syncer:  syncer,
@@ -113,13 +114,13 @@ func NewSet(syncer Syncer, log *slog.Logger) *Set {
 	}
 }
 
-// Wait blocks until every worker has returned, which they do when the ctx
-// that they were started with ends. Pods are left as they are.
+// Wait blocks until every worker has returned. A worker returns when the ctx
+// that it was started with ends. The pods keep running.
 func (s *Set) Wait() { s.wg.Wait() }
 
-// Submit says that a source wants the pod, in this version. A pod with a
-// deletion timestamp is terminated with its deletion grace period. ctx is
-// the life of the worker that may be started.
+// Submit records that a source has the pod, in this version. A pod with a
+// deletion timestamp is terminated within its deletion grace period. ctx bounds
+// the lifetime of a worker that Submit starts.
 func (s *Set) Submit(ctx context.Context, p *v1.Pod) {
 	s.syncer.Submitted(p)
 	s.mu.Lock()
@@ -128,7 +129,7 @@ func (s *Set) Submit(ctx context.Context, p *v1.Pod) {
 	l := &w.life
 	switch {
 	case l.removed && p.DeletionTimestamp == nil:
-		l.next = p // after this life, if it is still wanted then
+		l.next = p // submitted again once the removed pod is forgotten
 	case l.removed:
 	case p.DeletionTimestamp != nil:
 		l.pod = p
@@ -139,9 +140,9 @@ func (s *Set) Submit(ctx context.Context, p *v1.Pod) {
 	}
 }
 
-// Adopt hands over the pods that the runtime holds. Those that have no
-// worker yet get one that holds the full name and does nothing until Submit
-// or Remove. The first call lets submitted pods begin.
+// Adopt records the pods that the runtime has. A pod without a worker gets one,
+// which holds the full name and does nothing until Submit or Remove. The first
+// call lets submitted pods begin.
 func (s *Set) Adopt(ctx context.Context, found []Found) {
 	var running []pod.Ref
 	for _, f := range found {
@@ -167,9 +168,9 @@ func (s *Set) Adopt(ctx context.Context, found []Found) {
 	}
 }
 
-// Remove says that no source wants the pod: it is terminated within its own
-// grace period, finished and forgotten. An unknown UID gets a worker for
-// just that.
+// Remove records that no source has the pod: the pod is terminated within its
+// own grace period, finished and forgotten. An unknown UID gets a worker for
+// that.
 func (s *Set) Remove(ctx context.Context, ref pod.Ref) {
 	s.syncer.Removed(ref)
 	s.mu.Lock()
@@ -177,13 +178,13 @@ func (s *Set) Remove(ctx context.Context, ref pod.Ref) {
 	w := s.ensure(ctx, ref)
 	w.life.removed, w.life.next = true, nil
 	s.stop(w, w.life.ownGrace())
-	w.signal() // a terminated pod is to be forgotten
+	w.signal() // so that a terminated pod is forgotten
 }
 
-// End has a pod stop within at most grace, though a source wants it, and not
-// start again. A pod that is stopping already stops sooner, if grace is
-// shorter. An unknown UID is ignored. It says whether the pod stops sooner than
-// it would have.
+// End terminates a pod within at most grace, although a source still has it,
+// and the pod does not start again. It shortens a termination that has begun,
+// if grace is shorter. It ignores an unknown UID. It reports whether the pod
+// stops sooner than it would have.
 func (s *Set) End(uid types.UID, grace time.Duration) (sooner bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,9 +192,9 @@ func (s *Set) End(uid types.UID, grace time.Duration) (sooner bool) {
 	return w != nil && s.stop(w, grace)
 }
 
-// Wake makes the pod's worker look again because the runtime reported a
-// change. An unknown UID is ignored, and so is a pod that is about to repeat
-// a failed step: it looks again then.
+// Wake triggers a sync because the runtime reported a change. It ignores an
+// unknown UID, and a pod that waits to retry a failed step: the retry observes
+// the change.
 func (s *Set) Wake(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,15 +203,15 @@ func (s *Set) Wake(uid types.UID) {
 	}
 }
 
-// RuntimeKnown says whether Adopt was called: before that nobody knows what
-// runs.
+// RuntimeKnown reports whether Adopt was called. Before that it is unknown
+// which pods run.
 func (s *Set) RuntimeKnown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known
 }
 
-// State says in which state a UID's worker is; ok is false for an unknown UID.
+// State returns the state of a UID's worker; ok is false for an unknown UID.
 func (s *Set) State(uid types.UID) (state State, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *Set) State(uid types.UID) (state State, ok bool) {
 	return w.life.state(), true
 }
 
-// Known says for every UID with a worker in which state it is.
+// Known returns the state of every UID that has a worker.
 func (s *Set) Known() map[types.UID]State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +233,8 @@ func (s *Set) Known() map[types.UID]State {
 	return out
 }
 
-// Adopted says whether the pod ran when it was found, and nobody has asked for
-// it yet.
+// Adopted reports whether the pod ran when it was found and no source has
+// submitted or removed it yet.
 func (s *Set) Adopted(uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +242,7 @@ func (s *Set) Adopted(uid types.UID) bool {
 	return w != nil && w.life.found && w.life.state() == Adopted
 }
 
-// Unclaimed lists the adopted pods: what runs, and nobody has asked for.
+// Unclaimed returns the adopted pods that no source has submitted or removed.
 func (s *Set) Unclaimed() []pod.Ref {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +255,8 @@ func (s *Set) Unclaimed() []pod.Ref {
 	return out
 }
 
-// ensure finds or starts the worker of a UID. The set is locked.
+// ensure returns the worker of a UID and starts it if there is none. The caller
+// holds the lock.
 func (s *Set) ensure(ctx context.Context, ref pod.Ref) *worker {
 	if w := s.workers[ref.UID]; w != nil {
 		return w
@@ -266,15 +268,16 @@ func (s *Set) ensure(ctx context.Context, ref pod.Ref) *worker {
 	return w
 }
 
-// queue puts the worker in the line for its full name. The set is locked.
+// queue appends the worker to the queue for its full name. The caller holds the
+// lock.
 func (s *Set) queue(w *worker) {
 	name := w.life.ref.FullName()
 	s.names[name] = append(s.names[name], w.life.ref.UID)
 	w.life.holdsName = len(s.names[name]) == 1
 }
 
-// release leaves the line for the full name, and wakes who is next. The set
-// is locked.
+// release removes the worker from the queue for its full name and wakes the
+// next one. The caller holds the lock.
 func (s *Set) release(w *worker) {
 	name := w.life.ref.FullName()
 	line := s.names[name]
@@ -296,8 +299,8 @@ func (s *Set) release(w *worker) {
 	}
 }
 
-// stop begins or shortens a termination, which interrupts what the worker is
-// doing, and says whether it did. The set is locked.
+// stop begins or shortens a termination, which interrupts the worker's current
+// step. It reports whether it did. The caller holds the lock.
 func (s *Set) stop(w *worker, grace time.Duration) bool {
 	if !w.life.stop(s.now(), grace) {
 		return false
@@ -309,7 +312,7 @@ func (s *Set) stop(w *worker, grace time.Duration) bool {
 	return true
 }
 
-// signal says that the facts changed, without ever blocking.
+// signal wakes the worker for a change of its state. It never blocks.
 func (w *worker) signal() { fill(w.wake) }
 
 func fill(slot chan struct{}) {
@@ -319,7 +322,8 @@ func fill(slot chan struct{}) {
 	}
 }
 
-// plug makes the worker deaf until its next step. The set is locked.
+// plug makes the worker ignore runtime events until its next step. The caller
+// holds the lock.
 func (w *worker) plug() {
 	w.deaf = true
 	select {
@@ -328,7 +332,7 @@ func (w *worker) plug() {
 	}
 }
 
-// retryAfter is the wait before try n+1, n counting from 0.
+// retryAfter returns the wait after failure n; n counts from 0.
 func retryAfter(n int) time.Duration {
 	d := retryMax
 	if n < 6 {

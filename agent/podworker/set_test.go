@@ -22,7 +22,7 @@ import (
 )
 
 // fakeSyncer behaves like a runtime that needs a second for each step, and
-// writes down what it was asked.
+// records the calls.
 type fakeSyncer struct {
 	mu      sync.Mutex
 	calls   []string
@@ -467,7 +467,7 @@ func TestNextLooksAgainByItself(t *testing.T) {
 	})
 }
 
-// nextSyncer asks to be called again ten seconds after each sync.
+// nextSyncer requests the next sync ten seconds after each sync.
 type nextSyncer struct{ *fakeSyncer }
 
 func (f *nextSyncer) Sync(ctx context.Context, p *v1.Pod) (Result, error) {

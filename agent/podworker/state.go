@@ -9,10 +9,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// State is where a pod is in its life; see the package's drawing.
+// State is the state of a pod's worker; see the diagram in the package comment.
 type State uint8
 
-// The states in the order in which a pod can pass through them.
+// The states, in the order in which a pod can pass through them.
 const (
 	Adopted State = iota
 	Waiting
@@ -37,34 +37,37 @@ func (s State) String() string {
 	return "invalid"
 }
 
-// errTerminating is the cause with which a running sync or a running
-// termination is cancelled.
+// errTerminating is the cancellation cause of a sync or a termination that a
+// new or shorter termination interrupts.
 var errTerminating = errors.New("pod is terminating")
 
-// life is what is known of one life of a UID. The state is derived from
-// these facts, never stored; each fact changes once, or only shrinks.
+// life is the state of one pod in its worker, from its arrival until it is
+// forgotten. The State is derived from these fields and never stored. Each
+// field changes once, or only shrinks.
 type life struct {
 	ref pod.Ref
-	pod *v1.Pod // nil while only the runtime knows the pod
+	pod *v1.Pod // nil for a pod that only the runtime has
 
-	holdsName bool // the full name is ours
-	begun     bool // Sync was called, or may have been
-	stopping  bool // no way back
-	removed   bool // no source wants the pod; forget it when it is terminated
-	stopped   bool // no container runs any more
+	holdsName bool // first in the queue for its full name
+	begun     bool // a sync has begun
+	stopping  bool // the termination has begun; it is final
+	removed   bool // no source has the pod; forget it when it is terminated
+	stopped   bool // Terminate returned nil
 	finished  bool // Finish ran
 
-	// synced is the version that Sync was last called with.
+	// synced is the version of the pod that Sync was last called with.
 	synced *v1.Pod
-	// found says that something of the pod ran before it was asked for.
+	// found means that the pod ran before a source submitted it.
 	found bool
 	// promised is the grace period that an adopted pod was started with.
 	promised time.Duration
-	// deadline is when the grace period ends; set when stopping becomes true.
+	// deadline is the end of the grace period; it is set when stopping becomes
+	// true.
 	deadline time.Time
-	// grace is the shortest period that anyone asked for.
+	// grace is the shortest grace period that was requested.
 	grace time.Duration
-	// next is the same UID wanted again after it was removed.
+	// next is a pod of the same UID that was submitted after this one was
+	// removed.
 	next *v1.Pod
 }
 
@@ -72,7 +75,7 @@ func newLife(ref pod.Ref) life {
 	return life{ref: ref, promised: v1.DefaultTerminationGracePeriodSeconds * time.Second}
 }
 
-// ownGrace is the grace period that the pod was promised.
+// ownGrace returns the grace period that the pod was started with.
 func (l *life) ownGrace() time.Duration {
 	if l.pod != nil {
 		return pod.GracePeriod(l.pod)
@@ -96,7 +99,7 @@ func (l *life) state() State {
 	}
 }
 
-// stop begins or shortens the termination and says whether anything changed.
+// stop begins or shortens the termination and reports whether anything changed.
 func (l *life) stop(now time.Time, grace time.Duration) bool {
 	grace = max(grace, 0)
 	if !l.stopping {
@@ -114,8 +117,9 @@ func (l *life) stop(now time.Time, grace time.Duration) bool {
 	return false
 }
 
-// remaining is what is left of the grace period. A second is always left to
-// a pod that was promised any, so that a retry is no instant kill.
+// remaining returns the rest of the grace period. If the pod has a grace period
+// at all, it returns at least a second (or the whole period, if that is
+// shorter), so that a retry is not an instant kill.
 func (l *life) remaining(now time.Time) time.Duration {
 	if l.grace == 0 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// TestStatesOnlyMoveForward walks every order in which the facts of a life
+// TestStatesOnlyMoveForward walks every order in which the fields of a life
 // can become true and checks that the derived state never goes back.
 func TestStatesOnlyMoveForward(t *testing.T) {
 	type fact struct {

@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestCapturedTrees judges what was captured from boards, leaving out what a
-// tree of files does not hold.
+// TestCapturedTrees evaluates captured trees of boards. It omits what a tree of
+// files does not hold.
 func TestCapturedTrees(t *testing.T) {
 	for _, tt := range []struct{ tree, arch string }{
 		{"arm64-virt", "arm64"},

@@ -1,6 +1,6 @@
-// Package preflight tells whether this system can be a node, and where it
-// cannot, why and what helps. It collects facts, changes nothing, and judges
-// them apart from that: Evaluate is a pure function from Facts to Findings.
+// Package preflight checks whether this system can be a node, and reports the cause
+// and the remedy of each problem. Collect gathers facts and changes nothing.
+// Evaluate is a pure function from Facts to Findings.
 package preflight
 
 import (
@@ -13,62 +13,63 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-// Level is how much a finding weighs.
+// Level is the severity of a finding.
 type Level string
 
 // Levels, from good to bad.
 const (
 	OK   Level = "ok"
-	Warn Level = "warn" // the node works, but less well or not for everything
+	Warn Level = "warn" // the node works, but with limitations
 	Fail Level = "fail" // the node cannot work
 )
 
-// Finding is the judgement of one matter.
+// Finding is the result of one check.
 type Finding struct {
-	// ID names the matter and stays the same from release to release.
+	// ID identifies the check and is stable across releases.
 	ID    string `json:"id"`
 	Level Level  `json:"level"`
-	// What is what was found.
+	// What describes what was found.
 	What string `json:"what"`
-	// Remedy is what to do about it; never empty where Level is not OK.
+	// Remedy describes how to correct it. It is never empty unless Level is OK.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Options say where to look. The zero value is this system with the usual
-// places.
+// Options configure the checks. The zero value checks this system with the default
+// paths.
 type Options struct {
-	// Root is the file system to read facts of the kernel and the board
-	// from, such as a captured tree; "" is "/".
+	// Root is the root of the file system from which facts of the kernel and the
+	// board are read, such as a captured tree; "" is "/".
 	Root string
-	// Endpoint is the container runtime's, such as
-	// unix:///run/containerd/containerd.sock, the default.
+	// Endpoint is the container runtime's endpoint. The default is
+	// unix:///run/containerd/containerd.sock.
 	Endpoint string
-	// RootDir, LogDir, ImageDir and RunDir are where pods, their logs, the
-	// runtime's images and the agent's socket live.
+	// RootDir, LogDir, ImageDir and RunDir are the folders of pods, of their logs,
+	// of the runtime's images and of the agent's socket.
 	RootDir, LogDir, ImageDir, RunDir string
-	// NodeName is the node's name; "" is the host's.
+	// NodeName is the node's name; "" is the host name.
 	NodeName string
-	// FailSwapOn is the configuration's field of that name.
+	// FailSwapOn is the field of KubeletConfiguration.
 	FailSwapOn bool
-	// Network is the configuration's section of that name, and PodNetworks
-	// are the networks of the node's pods; nil leaves them to the API server.
+	// Network is the section network of TinyletConfiguration. PodNetworks are the
+	// networks of the node's pods; nil takes those that the API server assigns.
 	Network     config.Network
 	PodNetworks []netip.Prefix
-	// Eviction is what the configuration keeps of the memory.
+	// Eviction are the memory reservations and the eviction threshold of the
+	// configuration.
 	Eviction Eviction
-	// Journal is what the configuration says of it.
+	// Journal are the journal's settings.
 	Journal Journal
-	// ConfigFile names the configuration and Config reads it, answering
-	// warnings and an error; nil where there is none.
+	// ConfigFile is the path of the configuration. Config reads it and returns
+	// warnings and an error; nil if there is no configuration.
 	ConfigFile string
 	Config     func() (warnings []string, err error)
-	// Now is the time on the system's clock; zero is asked for.
+	// Now is the system time; zero reads the clock.
 	Now time.Time
-	// Built is when this binary was built; zero is unknown.
+	// Built is the build time of this binary; zero is unknown.
 	Built time.Time
 }
 
-// Places that are looked at unless Options name others.
+// Defaults of Options.
 const (
 	DefaultEndpoint = "unix:///run/containerd/containerd.sock"
 	DefaultRootDir  = "/var/lib/kubelet"
@@ -77,13 +78,13 @@ const (
 	DefaultRunDir   = "/run/tinylet"
 )
 
-// Run collects the facts and judges them. It blocks for as long as the
-// runtime takes to answer, at most 5 s.
+// Run collects the facts and evaluates them. It blocks until the runtime has
+// answered, for at most 5 s.
 func Run(ctx context.Context, o Options) []Finding {
 	return Evaluate(Collect(ctx, o))
 }
 
-// Failed says whether any finding keeps the node from working.
+// Failed reports whether any finding prevents the node from working.
 func Failed(findings []Finding) bool {
 	for _, f := range findings {
 		if f.Level == Fail {
@@ -113,6 +114,6 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// architecture is what this binary runs as, which on a 64-bit kernel may
-// still be 32-bit.
+// architecture is the architecture of this binary, which may be 32-bit on a 64-bit
+// kernel.
 const architecture = runtime.GOARCH

@@ -15,7 +15,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Collect reads the facts. What cannot be read stays unknown.
+// Collect reads the facts. What cannot be read is unknown.
 func Collect(ctx context.Context, o Options) Facts {
 	o.setDefaults()
 	t := tree(o.Root)
@@ -57,7 +57,7 @@ func Collect(ctx context.Context, o Options) Facts {
 	if f.NodeName == "" {
 		f.NodeName = t.word("proc/sys/kernel/hostname")
 	}
-	f.Board, _ = board.Identify(o.Root) // no board known is a fact too
+	f.Board, _ = board.Identify(o.Root) // zero for an unknown board
 	for _, name := range []string{"boot/firmware/cmdline.txt", "boot/cmdline.txt"} {
 		if t.exists(name) {
 			f.BootCommandLine = "/" + name
@@ -75,10 +75,10 @@ func Collect(ctx context.Context, o Options) Facts {
 	return f
 }
 
-// tree is a file system's root, the real one or a captured one.
+// tree is the root of a file system, the real one or a captured one.
 type tree string
 
-// maxRead bounds what is read of one file, in bytes.
+// maxRead bounds the size of one file, in bytes.
 const maxRead = 8 << 20
 
 func (t tree) path(name string) string { return filepath.Join(string(t), name) }
@@ -101,8 +101,8 @@ func (t tree) read(name string) ([]byte, error) {
 	return b, nil
 }
 
-// lines yields the file's lines, each split into words; none where it cannot
-// be read.
+// lines returns the lines of a file, each split into words. It returns none if the
+// file cannot be read.
 func (t tree) lines(name string) [][]string {
 	b, err := t.read(name)
 	if err != nil {
@@ -117,7 +117,8 @@ func (t tree) lines(name string) [][]string {
 	return out
 }
 
-// word is the file's content without the space around it, or "".
+// word returns the content of a file without surrounding space, or "" if it cannot
+// be read.
 func (t tree) word(name string) string {
 	b, err := t.read(name)
 	if err != nil {
@@ -126,7 +127,7 @@ func (t tree) word(name string) string {
 	return string(bytes.TrimSpace(b))
 }
 
-// flag reads a file that holds 0 or another number.
+// flag reads a file that holds a number: 0 is No, any other content is Yes.
 func (t tree) flag(name string) Known {
 	switch t.word(name) {
 	case "":
@@ -182,7 +183,7 @@ func (t tree) memory() Memory {
 		if len(row) < 2 {
 			continue
 		}
-		n, err := strconv.ParseUint(row[1], 10, 54) // KiB; in bytes it still fits
+		n, err := strconv.ParseUint(row[1], 10, 54) // KiB; 54 bits fit into 64 in bytes
 		if err != nil {
 			continue
 		}
@@ -198,7 +199,7 @@ func (t tree) memory() Memory {
 	return m
 }
 
-// sharedRoot looks for the mount of / and its optional field shared:N
+// sharedRoot reports whether the mount of / has the optional field shared:N
 // (proc_pid_mountinfo(5)).
 func (t tree) sharedRoot() Known {
 	known := Unknown

@@ -11,25 +11,24 @@ import (
 	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// chainFamilies are the families of nftables that see what goes between pods
-// and the world, as the nft program names them.
+// chainFamilies are the nftables families that see packets between pods and the
+// uplinks, with their names in the nft program.
 var chainFamilies = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6"}
 
 // verdictDrop is NF_DROP of linux/netfilter.h.
 const verdictDrop = 0
 
-// forwarding is what is known of the chains in the hook of forwarded packets.
+// forwarding is the collected state of the chains in the forward hook.
 type forwarding struct {
-	policy map[DroppingChain]bool // of each chain: it drops
-	last   map[DroppingChain]bool // its last rule drops whatever comes to it
-	named  map[[2]string]bool     // family and table: a rule names the bridge
+	policy map[DroppingChain]bool // whether the policy of a chain is drop
+	last   map[DroppingChain]bool // whether its last rule drops all packets
+	named  map[[2]string]bool     // whether a rule of a family and table names the bridge
 }
 
-// droppingChains are the chains in the hook of forwarded packets that drop what
-// no rule of theirs has taken, be it by their policy or by their last rule.
-// Tables with a rule that names the bridge are left out: who has written it has
-// seen to the pods. It asks the kernel of the calling thread's network
-// namespace.
+// droppingChains returns the chains in the forward hook that drop packets that none
+// of their rules accept, by their policy or by their last rule. It omits tables
+// with a rule that names the bridge: their author has considered the pods. It reads
+// the network namespace of the calling thread.
 func droppingChains(bridge string) ([]DroppingChain, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -51,7 +50,7 @@ func droppingChains(bridge string) ([]DroppingChain, error) {
 	return f.dropping(), nil
 }
 
-// listRules goes through all chains or rules of the families that matter.
+// listRules dumps all chains or rules of chainFamilies.
 func listRules(c *netlink.Conn, kind uint16, begin func(), each func(family string, attributes []byte)) error {
 	const headerLen = 4 // struct nfgenmsg
 	var b netlink.Builder
@@ -78,7 +77,7 @@ func (f *forwarding) chain(family string, a []byte) {
 	f.policy[c] = policy != nil && number(policy) == verdictDrop
 }
 
-// rule takes a rule; those of a chain come in their order.
+// rule handles one rule. The kernel lists the rules of a chain in order.
 func (f *forwarding) rule(family string, a, bridge []byte) {
 	c := DroppingChain{family, netlink.Text(netlink.Attribute(a, unix.NFTA_RULE_TABLE)), netlink.Text(netlink.Attribute(a, unix.NFTA_RULE_CHAIN))}
 	expressions := netlink.Attribute(a, unix.NFTA_RULE_EXPRESSIONS)
@@ -90,7 +89,7 @@ func (f *forwarding) rule(family string, a, bridge []byte) {
 	}
 }
 
-// dropsAll says whether a rule drops or rejects whatever comes to it.
+// dropsAll reports whether a rule drops or rejects all packets.
 func dropsAll(expressions []byte) bool {
 	drops := false
 	for _, e := range netlink.Attributes(expressions) {
@@ -122,8 +121,8 @@ func (f *forwarding) dropping() (all []DroppingChain) {
 	return all
 }
 
-// number is a number in the network's order, as nftables has it; one that is
-// cut short is none of those that matter.
+// number decodes a number in network byte order, as nftables has it. It returns a
+// value without meaning for one that is too short.
 func number(value []byte) uint32 {
 	if len(value) < 4 {
 		return 1<<32 - 1

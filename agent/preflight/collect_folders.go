@@ -8,12 +8,12 @@ import (
 
 const mebibyte = 1 << 20
 
-// folders looks at the places that the node writes to.
+// folders checks the folders that the node writes to.
 func (t tree) folders(o *Options) []Folder {
 	out := []Folder{
 		{ID: "pods", Path: o.RootDir, Needs: 50 * mebibyte},
 		{ID: "images", Path: o.ImageDir, Needs: 50 * mebibyte},
-		// Logs often are in memory, in a small file system of their own.
+		// Logs are often in memory, on a small file system of their own.
 		{ID: "logs", Path: o.LogDir, Needs: 10 * mebibyte},
 		{ID: "run", Path: o.RunDir, Needs: mebibyte},
 	}
@@ -23,8 +23,8 @@ func (t tree) folders(o *Options) []Folder {
 	return out
 }
 
-// measure fills in a folder's facts. Nothing is written: access(2) tells of
-// read-only file systems too.
+// measure sets the facts of a folder. It writes nothing: access(2) also detects
+// read-only file systems.
 func (t tree) measure(f *Folder) {
 	f.Exists = f.Path
 	for !t.exists(f.Exists) && f.Exists != "/" && f.Exists != "." {

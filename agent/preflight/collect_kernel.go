@@ -18,7 +18,7 @@ type feature struct {
 	option string
 }
 
-// The kernel features that are looked for.
+// The kernel features that are checked.
 var features = []feature{
 	{"overlay", "CONFIG_OVERLAY_FS"},
 	{"veth", "CONFIG_VETH"},
@@ -35,7 +35,7 @@ var features = []feature{
 	{"sch_tbf", "CONFIG_NET_SCH_TBF"},
 }
 
-// Options of the kernel's configuration that matter beside the features'.
+// Further options of the kernel's configuration that are checked.
 var kernelOptions = []string{
 	"CONFIG_CGROUPS", "CONFIG_MEMCG", "CONFIG_CPUSETS", "CONFIG_CGROUP_PIDS", "CONFIG_CGROUP_SCHED",
 	"CONFIG_BLK_CGROUP", "CONFIG_PSI", "CONFIG_PSI_DEFAULT_DISABLED", "CONFIG_USER_NS", "CONFIG_SECCOMP_FILTER",
@@ -64,7 +64,8 @@ func (t tree) kernel() Kernel {
 	return k
 }
 
-// kernelConfig reads the running kernel's configuration where it is kept.
+// kernelConfig reads the running kernel's configuration. It returns nil if there is
+// none.
 func (t tree) kernelConfig(release string) map[string]string {
 	if b, err := t.read("proc/config.gz"); err == nil {
 		if z, err := gzip.NewReader(bytes.NewReader(b)); err == nil {
@@ -82,8 +83,8 @@ func (t tree) kernelConfig(release string) map[string]string {
 	return nil
 }
 
-// parseKernelConfig keeps the options in question; one that is not set is
-// "n".
+// parseKernelConfig returns the options that are checked. An option that is not set
+// is "n".
 func parseKernelConfig(b []byte) map[string]string {
 	wanted := slices.Clone(kernelOptions)
 	for _, f := range features {
@@ -102,8 +103,8 @@ func parseKernelConfig(b []byte) map[string]string {
 	return out
 }
 
-// moduleFiles lists the modules that are built in or installed, by name; nil
-// where no list can be read.
+// moduleFiles returns the names of the modules that are built in or installed; nil
+// if no list can be read.
 func (t tree) moduleFiles(release string) map[string]bool {
 	if release == "" || release != path.Base(release) {
 		return nil
@@ -128,7 +129,7 @@ func (t tree) moduleFiles(release string) map[string]bool {
 	return out
 }
 
-// moduleName is nf_tables for "kernel/net/netfilter/nf_tables.ko.xz: ...".
+// moduleName returns nf_tables for "kernel/net/netfilter/nf_tables.ko.xz: ...".
 func moduleName(line string) string {
 	file, _, _ := strings.Cut(strings.TrimSpace(line), ":")
 	name, _, ok := strings.Cut(path.Base(file), ".ko")
@@ -145,13 +146,13 @@ func (t tree) module(f feature, config map[string]string, files map[string]bool)
 	case config[f.option] == "n", files != nil:
 		return No
 	case config[f.option] == "m":
-		return No // to be loaded from files that are not there
+		return No // its file does not exist
 	}
 	return Unknown
 }
 
-// pressure is No where PSI is not in the kernel and where it is off, which
-// shows only when the file is read.
+// pressure returns No if PSI is not in the kernel or if it is disabled; only a read
+// of the file detects the latter.
 func (t tree) pressure() Known {
 	_, err := t.read("proc/pressure/memory")
 	switch {

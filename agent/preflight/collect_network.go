@@ -18,25 +18,24 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// ownConfig is the configuration that the agent writes (agent/network), under
-// ownNetwork.
+// ownConfig is the file name of the configuration that the agent writes
+// (agent/network), and ownNetwork the name of its network.
 const (
 	ownConfig  = "10-tinylet.conflist"
 	ownNetwork = "tinylet"
 )
 
-// configSuffixes are those of the files that runtimes read (libcni's
-// ConfFiles).
+// configSuffixes are those of the files that runtimes read (ConfFiles of libcni).
 var configSuffixes = []string{".conf", ".conflist", ".json"}
 
-// network reads how the pods are to get their network.
+// network collects the facts of the pod network.
 func (t tree) network(o *Options, info container.Info) Network {
 	n := Network{Bridge: o.Network.Bridge, Services: o.Network.Services, Pods: o.PodNetworks}
 	var plugins []string
 	n.ConfigFolder, plugins = info.NetworkDirectories(&o.Network)
 	own, ours := t.ownConfig(n.ConfigFolder)
 	n.Ours = ours
-	if n.Pods == nil && ours { // the agent, too, goes on with the last ones
+	if n.Pods == nil && ours { // the agent also uses the last ones
 		for _, r := range own.Ranges {
 			n.Pods = append(n.Pods, r.Subnet)
 		}
@@ -61,8 +60,7 @@ func (t tree) network(o *Options, info container.Info) Network {
 	return n
 }
 
-// decideMode is the mode that the agent takes, which leaves others' networks
-// alone.
+// decideMode returns the network mode that the agent selects.
 func decideMode(configured string, others bool) string {
 	switch {
 	case configured != "":
@@ -73,12 +71,12 @@ func decideMode(configured string, others bool) string {
 	return config.NetworkBridge
 }
 
-// maxLoopback bounds what is read of a configuration that may be of the plugin
-// loopback alone, as in the agent.
+// maxLoopback bounds the size of a configuration that may have only the loopback
+// plugin, as in the agent.
 const maxLoopback = 16 << 10
 
-// onlyLoopback says that a configuration has the plugin loopback alone: it is no
-// network of pods. The agent judges by the same.
+// onlyLoopback reports whether a configuration has only the loopback plugin. Such a
+// configuration is no pod network. The agent uses the same rule.
 func (t tree) onlyLoopback(name string) bool {
 	info, err := os.Stat(t.path(name))
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxLoopback {
@@ -105,8 +103,8 @@ func (t tree) onlyLoopback(name string) bool {
 	return len(c.Plugins) > 0 && !slices.ContainsFunc(c.Plugins, other)
 }
 
-// ownConfig is tinylet's own configuration. What cannot be read is its own as
-// well, by its name: the agent writes it anew.
+// ownConfig reads tinylet's own configuration. A file that cannot be parsed is
+// tinylet's because of its name: the agent writes it again.
 func (t tree) ownConfig(folder string) (c cni.Config, ours bool) {
 	data, err := t.read(filepath.Join(folder, ownConfig))
 	if err != nil {
@@ -118,8 +116,8 @@ func (t tree) ownConfig(folder string) (c cni.Config, ours bool) {
 	return c, c.Name == ownNetwork
 }
 
-// plugin looks for a plugin in the runtime's directories: the first that is
-// there, or else where the agent would put it.
+// plugin finds a plugin in the runtime's directories: the first that exists, or
+// else the path at which the agent would install it.
 func (t tree) plugin(folders []string, name string) Plugin {
 	var all []Plugin
 	for _, folder := range folders {
@@ -143,7 +141,7 @@ func (t tree) pluginIn(folder, name string) Plugin {
 	real := t.path(p.Path)
 	info, err := os.Lstat(real)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		p.Target, _ = os.Readlink(real) // it is one
+		p.Target, _ = os.Readlink(real) // a symbolic link
 		if filepath.IsAbs(p.Target) {
 			real = t.path(p.Target)
 		}
@@ -163,7 +161,7 @@ func (t tree) pluginIn(folder, name string) Plugin {
 	return p
 }
 
-// hostNetwork asks the kernel of the calling thread's network namespace.
+// hostNetwork reads the network state of the calling thread's network namespace.
 func hostNetwork(bridge string) HostNetwork {
 	var n HostNetwork
 	var err error
@@ -179,7 +177,8 @@ func hostNetwork(bridge string) HostNetwork {
 	return n
 }
 
-// bridgeFamily asks whether what pods send can be judged on their bridge.
+// bridgeFamily reports whether nftables can filter on the pods' bridge what pods
+// send.
 func bridgeFamily() Known {
 	senders, err := nft.OpenSenders()
 	if err == nil {
@@ -204,8 +203,8 @@ func hostUses(bridge string) ([]UsedNetwork, error) {
 	return usedNetworks(h, bridge)
 }
 
-// usedNetworks are those of addresses, and behind them those of routes that are
-// not of an address.
+// usedNetworks returns the networks of addresses, and after them those of routes
+// that have no address in the same network.
 func usedNetworks(h *link.Handle, bridge string) ([]UsedNetwork, error) {
 	all, err := h.Links()
 	if err != nil {

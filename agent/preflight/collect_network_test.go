@@ -22,8 +22,7 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// The agent decides by the same rules; they stand beside each other in one
-// layer.
+// The agent uses the same rules. Neither package imports the other.
 func TestModeIsTheAgents(t *testing.T) {
 	for _, configured := range []string{"", config.NetworkBridge, config.NetworkRouted, config.NetworkHost, config.NetworkCNI} {
 		for _, others := range [][]string{nil, {"05-x.conflist"}, {"20-y.conf"}} {
@@ -52,7 +51,7 @@ const (
 	loopbackList = `{"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]}`
 )
 
-// What is no file is not waited for.
+// A path that is not a regular file does not block.
 func TestLoopbackThatIsNoFile(t *testing.T) {
 	root := files(t, map[string]string{"d/x": ""})
 	if err := unix.Mkfifo(root.path("d/99-loopback.conf"), 0o600); err != nil {
@@ -119,8 +118,8 @@ func TestNetworkConfigurations(t *testing.T) {
 	}
 }
 
-// TestHostWithoutNFTables is of a kernel that lacks nf_tables: what needs no
-// rules is known all the same.
+// TestHostWithoutNFTables: with a kernel without nf_tables, all facts but the rules
+// are known.
 func TestHostWithoutNFTables(t *testing.T) {
 	ns := nstest.New(t)
 	var got HostNetwork
@@ -168,7 +167,7 @@ func TestPluginLink(t *testing.T) {
 	}
 }
 
-// in runs programs in a network namespace, each line one.
+// in runs programs in a network namespace, one per line.
 func in(t *testing.T, ns *os.File, lines string) {
 	t.Helper()
 	if err := netlink.In(ns, func() error {
@@ -231,8 +230,8 @@ ip route add 203.0.113.0/24 via 192.0.2.3 table 100
 	}
 }
 
-// A bridge that is the way to the world is nothing that pods have left, and
-// nobody is told to delete it.
+// A bridge that is the uplink is not left from an earlier network, and no finding
+// recommends to delete it.
 func TestBridgeToTheWorld(t *testing.T) {
 	ns := nstest.New(t)
 	need(t, "ip")
@@ -303,7 +302,7 @@ func TestDroppingChains(t *testing.T) {
 	}
 }
 
-// What tinylet itself makes is no finding.
+// The network that tinylet creates is no finding.
 func TestOwnNetworkIsNoFinding(t *testing.T) {
 	ns := nstest.New(t)
 	var got HostNetwork
@@ -332,7 +331,7 @@ func TestOwnNetworkIsNoFinding(t *testing.T) {
 	}
 }
 
-// A kernel that does not tell is known not to have told.
+// Facts that the kernel does not report are unknown.
 func TestHostNetworkWithoutRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give up root's rights")
@@ -367,7 +366,7 @@ func TestIPv6ForwardIsRead(t *testing.T) {
 	}
 }
 
-// A tree is not this machine: nothing is asked of the kernel for it.
+// For a tree other than / nothing is read from the kernel of this machine.
 func TestTreeHasNoHostNetwork(t *testing.T) {
 	f := Collect(t.Context(), Options{Root: t.TempDir(), Endpoint: "unix:///nowhere"})
 	if f.Network.Host.Known || f.Network.Host.Err+f.Network.Host.RulesErr != "" || f.Network.Mode != config.NetworkBridge || f.Network.ConfigFolder != config.DefaultConfigFolder {

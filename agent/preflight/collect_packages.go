@@ -12,16 +12,15 @@ import (
 	"sync"
 )
 
-// runtimePackages are the distribution's packages that a node's containers run
-// with.
+// runtimePackages are the names of the distribution's packages that run containers.
 var runtimePackages = []string{"containerd", "crun", "runc"}
 
-// cvePattern is the name of a vulnerability in a changelog.
+// cvePattern matches the name of a vulnerability in a changelog.
 var cvePattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\bCVE-\d{4}-\d{4,7}\b`)
 })
 
-// packages reads dpkg's list of what is installed. It is empty on a system
+// packages reads the installed packages from dpkg. It returns none on a system
 // without dpkg.
 func (t tree) packages() []Package {
 	f, err := os.Open(t.path("var/lib/dpkg/status"))
@@ -36,7 +35,7 @@ func (t tree) packages() []Package {
 	return found
 }
 
-// installed finds runtimePackages in dpkg's status file.
+// installed returns the runtimePackages that dpkg's status file lists as installed.
 func installed(r io.Reader) []Package {
 	var found []Package
 	var p Package
@@ -71,8 +70,8 @@ func installed(r io.Reader) []Package {
 	return found
 }
 
-// changelog reads which vulnerabilities the package's own changelog names. It
-// reports false where the package has none: small images leave it out.
+// changelog returns the vulnerabilities that the package's own changelog names.
+// found is false if the package has no changelog: small images omit it.
 func (t tree) changelog(name string) (found bool, cves []string) {
 	b, err := t.read("usr/share/doc/" + name + "/changelog.Debian.gz")
 	if err != nil {
@@ -94,9 +93,9 @@ func (t tree) changelog(name string) (found bool, cves []string) {
 	return true, cves
 }
 
-// restartMonitorOff reports whether containerd's configuration file disables
-// the plugin that restarts containers by their labels. Imported files are not
-// read: what they disable counts as enabled.
+// restartMonitorOff reports whether containerd's configuration file disables the
+// plugin that restarts containers by their labels. Imported files are not read: a
+// plugin that they disable counts as enabled.
 func (t tree) restartMonitorOff() bool {
 	b, err := t.read("etc/containerd/config.toml")
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// runtimeTimeout is how long the runtime may take for all its answers.
+// runtimeTimeout is the timeout of all requests to the runtime together.
 const runtimeTimeout = 5 * time.Second
 
-// askRuntime asks the runtime what it is and how it does. sandbox names the image
-// of sandboxes where the runtime does not.
+// askRuntime reads the state of the runtime. sandbox returns the sandbox image if
+// the runtime does not report it.
 func askRuntime(ctx context.Context, endpoint string, sandbox func(name, version string) string) Runtime {
 	r := Runtime{Endpoint: endpoint}
 	path := strings.TrimPrefix(endpoint, "unix://")
@@ -56,7 +56,7 @@ func askRuntime(ctx context.Context, endpoint string, sandbox func(name, version
 	return r
 }
 
-// knock connects once, which tells the reasons apart that gRPC does not.
+// knock connects once to distinguish the errors that gRPC does not.
 func knock(ctx context.Context, path string) (RuntimeFailure, string) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -71,7 +71,7 @@ func knock(ctx context.Context, path string) (RuntimeFailure, string) {
 		return NotAllowed, err.Error()
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return NobodyListens, err.Error()
-	case ctx.Err() != nil, errors.Is(err, syscall.EAGAIN): // its queue is full
+	case ctx.Err() != nil, errors.Is(err, syscall.EAGAIN): // the accept queue is full
 		return Silent, err.Error()
 	}
 	return Broken, err.Error()
@@ -87,7 +87,7 @@ func (r *Runtime) ask(ctx context.Context, c runtimeapi.RuntimeServiceClient) er
 	if err != nil {
 		return err
 	}
-	r.Info, _ = container.ParseInfo(s.GetInfo()) // empty: the usual directories
+	r.Info, _ = container.ParseInfo(s.GetInfo()) // empty on an error: the default directories
 	for _, condition := range s.GetStatus().GetConditions() {
 		c := &Condition{True: condition.GetStatus(), Reason: condition.GetReason(), Message: condition.GetMessage()}
 		switch condition.GetType() {

@@ -9,18 +9,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Where containerd reads its configuration unless it is told otherwise: the
-// file, and what a file of version 3 or later imports by default.
+// containerd's default configuration file, and the files that a configuration of
+// version 3 or later imports by default.
 const (
 	containerdConfig  = "etc/containerd/config.toml"
 	containerdImports = "etc/containerd/conf.d/*.toml"
 )
 
-// maxImports bounds how many imported files are read.
+// maxImports bounds the number of imported files.
 const maxImports = 64
 
-// defaultSandboxes are containerd's own images of sandboxes, by the first
-// version that has each (DefaultSandboxImage in internal/cri/config).
+// defaultSandboxes are containerd's default sandbox images, by the first version
+// that has each (DefaultSandboxImage in internal/cri/config).
 var defaultSandboxes = []struct {
 	major, minor int
 	image        string
@@ -31,14 +31,14 @@ var defaultSandboxes = []struct {
 	{1, 7, "registry.k8s.io/pause:3.8"},
 }
 
-// sandboxImage is the image of sandboxes that containerd's configuration names,
-// or else its version's own; "" where neither is known. containerd 2 does not
-// say it over CRI.
+// sandboxImage returns the sandbox image of containerd's configuration, or else the
+// default of its version; "" if neither is known. containerd 2 does not report it
+// over CRI.
 func (t tree) sandboxImage(name, version string) string {
 	if name != "containerd" {
 		return ""
 	}
-	imports, _ := filepath.Glob(t.path(containerdImports)) // the pattern is sound
+	imports, _ := filepath.Glob(t.path(containerdImports)) // the pattern is valid
 	slices.Sort(imports)
 	if len(imports) > maxImports {
 		imports = imports[:maxImports]
@@ -46,7 +46,7 @@ func (t tree) sandboxImage(name, version string) string {
 	image := ""
 	for _, file := range append([]string{t.path(containerdConfig)}, imports...) {
 		if set := sandboxSetting(tree("").lines(file)); set != "" {
-			image = set // an import wins over the file that names it
+			image = set // an import overrides the importing file
 		}
 	}
 	if image != "" {
@@ -64,10 +64,10 @@ func (t tree) sandboxImage(name, version string) string {
 	return ""
 }
 
-// sandboxSetting finds the setting in the words of a file's lines: sandbox_image
-// until configuration version 2, sandbox among pinned_images since version 3. It
-// is no parser of TOML: it finds the setting where it has a line of its own, as
-// containerd and all its documents write it.
+// sandboxSetting finds the setting in the words of a file's lines: sandbox_image up
+// to configuration version 2, sandbox in pinned_images since version 3. It does not
+// parse TOML: it finds the setting on a line of its own, as containerd and its
+// documents write it.
 func sandboxSetting(lines [][]string) (image string) {
 	for _, words := range lines {
 		key, value, found := strings.Cut(strings.Join(words, ""), "=")
@@ -85,7 +85,7 @@ func sandboxSetting(lines [][]string) (image string) {
 	return image
 }
 
-// ask asks the runtime for the image.
+// ask reads the image's status from the runtime.
 func (s *SandboxImage) ask(ctx context.Context, c runtimeapi.ImageServiceClient) error {
 	if s.Name == "" {
 		return nil

@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// files makes a tree by hand.
+// files creates a tree with the files.
 func files(t *testing.T, contents map[string]string) tree {
 	t.Helper()
 	root := t.TempDir()
@@ -167,7 +167,7 @@ func TestCollectConfig(t *testing.T) {
 	}
 }
 
-// fakeRuntime answers as it is told.
+// fakeRuntime returns preset responses.
 type fakeRuntime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	hang   bool
@@ -293,7 +293,7 @@ func FuzzTree(f *testing.F) {
 	})
 }
 
-// noSandbox names no image.
+// noSandbox returns no image.
 func noSandbox(string, string) string { return "" }
 
 func TestSandboxImage(t *testing.T) {

@@ -8,11 +8,11 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/volume"
 )
 
-// volumes looks for what a kubelet has set up for pods.
+// volumes finds volumes that a kubelet has set up for pods.
 func (t tree) volumes(o *Options) Volumes {
 	prefix := string(t)
 	if prefix == "/" {
-		prefix = "" // of the running system
+		prefix = "" // the running system
 	}
 	found, err := volume.FindForeign(prefix, o.RootDir, t.path("proc/self/mountinfo"))
 	if err != nil {
@@ -37,7 +37,7 @@ func (t tree) volumes(o *Options) Volumes {
 	return out
 }
 
-// podNames are the names of pods by their UIDs, from the folders of their logs.
+// podNames returns the names of pods by UID, from the names of their log folders.
 func (t tree) podNames(logs string) map[string]string {
 	entries, err := os.ReadDir(filepath.Join(string(t), logs))
 	if err != nil {

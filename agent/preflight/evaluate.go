@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Evaluate judges the facts, most basic matters first. It is pure.
+// Evaluate returns the findings for the facts, the most basic checks first. It is
+// pure.
 func Evaluate(f Facts) []Finding {
 	var out []Finding
 	for _, judge := range []func(*Facts) []Finding{
@@ -48,14 +49,14 @@ func judgeCaller(f *Facts) []Finding {
 		return nil
 	}
 	return []Finding{warn("caller",
-		fmt.Sprintf("this check runs as user %d, who cannot see everything; some findings below may be wrong", f.UID),
+		fmt.Sprintf("this check runs as user %d, which cannot read everything; some findings may be wrong", f.UID),
 		"run tinylet check as root")}
 }
 
-// rebuild is the remedy for a kernel without options.
+// rebuild returns the remedy for a kernel without options.
 func rebuild(options ...string) string {
 	return "build the kernel with " + strings.Join(options, "=y, ") + "=y, or take one from a distribution"
 }
 
-// mib writes bytes as whole MiB.
+// mib formats bytes as whole MiB.
 func mib(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes/mebibyte) }

@@ -2,7 +2,8 @@ package preflight
 
 import "fmt"
 
-// judgeEviction shows what pods may use of the memory, and who has the rest.
+// judgeEviction reports how much memory pods may use, and what is reserved or kept
+// free by eviction.
 func judgeEviction(f *Facts) []Finding {
 	const id = "eviction"
 	e, total := f.Eviction, f.Memory.Total
@@ -11,20 +12,20 @@ func judgeEviction(f *Facts) []Finding {
 	}
 	kept := e.Reserved + e.Hard
 	if kept >= total {
-		return []Finding{warn(id, fmt.Sprintf("nothing of %s of memory is left for pods: %s are reserved, and pods are evicted while less than %s are available", mib(total), mib(e.Reserved), mib(e.Hard)),
-			"lower evictionHard[memory.available], kubeReserved or systemReserved in the configuration, or take evictionHard out: then the threshold goes by the memory")}
+		return []Finding{warn(id, fmt.Sprintf("no memory is allocatable of %s: %s are reserved, and pods are evicted below %s available", mib(total), mib(e.Reserved), mib(e.Hard)),
+			"lower evictionHard[memory.available], kubeReserved or systemReserved in the configuration, or remove evictionHard to use the default for this much memory")}
 	}
 	text := fmt.Sprintf("pods may use %s of %s of memory", mib(total-kept), mib(total))
 	if e.Reserved > 0 {
-		text += fmt.Sprintf("; %s are kept by kubeReserved and systemReserved", mib(e.Reserved))
+		text += fmt.Sprintf("; %s are reserved by kubeReserved and systemReserved", mib(e.Reserved))
 	}
 	switch {
 	case e.Hard == 0:
-		text += "; none is evicted for memory, as evictionHard has no memory.available"
+		text += "; no pod is evicted for memory, because evictionHard has no memory.available"
 	case e.Default:
-		text += fmt.Sprintf("; they are evicted while less than %s are available, the default for this much memory", mib(e.Hard))
+		text += fmt.Sprintf("; pods are evicted below %s available, the default for this much memory", mib(e.Hard))
 	default:
-		text += fmt.Sprintf("; they are evicted while less than %s are available, by evictionHard in the configuration", mib(e.Hard))
+		text += fmt.Sprintf("; pods are evicted below %s available, by evictionHard in the configuration", mib(e.Hard))
 	}
 	return []Finding{ok(id, "%s", text)}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/tinylet/tinylet/agent/config"
 )
 
-// Kernel versions. Below the first, cgroup v2 has no freezer (it came with
-// 5.2), which container runtimes need to stop and to pause. The second is
-// what Kubernetes asks for with cgroup v2.
+// Kernel versions. Before kernelNeeded, cgroup v2 has no freezer (added in 5.2),
+// which container runtimes need to stop and pause containers. Kubernetes requires
+// kernelWanted for cgroup v2.
 var (
 	kernelNeeded = [2]int{5, 2}
 	kernelWanted = [2]int{5, 8}
@@ -20,8 +20,8 @@ func judgeKernel(f *Facts) []Finding {
 	const id = "kernel"
 	var v [2]int
 	if n, err := fmt.Sscanf(f.Kernel.Release, "%d.%d", &v[0], &v[1]); err != nil || n != 2 {
-		return []Finding{warn(id, fmt.Sprintf("the kernel's version %q cannot be read", f.Kernel.Release),
-			"look at uname -r: 5.8 or later is wanted; mount /proc if it is not")}
+		return []Finding{warn(id, fmt.Sprintf("cannot parse kernel version %q", f.Kernel.Release),
+			"make sure that uname -r is 5.8 or later, and that /proc is mounted")}
 	}
 	on := f.Kernel.Release + " on " + f.Arch
 	if f.Board.Name != "" {
@@ -31,14 +31,14 @@ func judgeKernel(f *Facts) []Finding {
 	case slices.Compare(v[:], kernelNeeded[:]) < 0:
 		return []Finding{fail(id, "kernel "+on+": before 5.2, cgroup v2 cannot freeze containers", "install kernel 5.8 or later")}
 	case slices.Compare(v[:], kernelWanted[:]) < 0:
-		return []Finding{warn(id, "kernel "+on+": Kubernetes asks for 5.8 or later with cgroup v2", "install kernel 5.8 or later")}
+		return []Finding{warn(id, "kernel "+on+": Kubernetes requires 5.8 or later for cgroup v2", "install kernel 5.8 or later")}
 	}
 	return []Finding{ok(id, "kernel %s", on)}
 }
 
 func judgeFeatures(f *Facts) []Finding {
 	k := &f.Kernel
-	out := []Finding{judgeModule(k, "overlayfs", "overlay", Fail, "container images cannot be put together", "CONFIG_OVERLAY_FS")}
+	out := []Finding{judgeModule(k, "overlayfs", "overlay", Fail, "container images cannot be mounted", "CONFIG_OVERLAY_FS")}
 	out = append(out, judgeNetworkFeatures(k, &f.Network)...)
 	out = append(out,
 		judgeKnown("seccomp", k.Seccomp, "seccomp filters", "seccomp profiles of pods cannot be applied", rebuild("CONFIG_SECCOMP", "CONFIG_SECCOMP_FILTER")),
@@ -47,13 +47,14 @@ func judgeFeatures(f *Facts) []Finding {
 	return out
 }
 
-// judgeNetworkFeatures: what somebody else's network needs beyond its links
-// only he knows, and pods on the host's network need nothing.
+// judgeNetworkFeatures checks what the pod network needs. For another network
+// plugin, only the links are known to be required. Pods on the host's network need
+// nothing.
 func judgeNetworkFeatures(k *Kernel, n *Network) []Finding {
 	if n.Mode == config.NetworkHost {
 		return nil
 	}
-	const noLinks = "pods cannot be joined to a network of their own"
+	const noLinks = "pods without hostNetwork cannot be connected"
 	out := []Finding{
 		judgeModule(k, "veth", "veth", Fail, noLinks, "CONFIG_VETH"),
 		judgeModule(k, "bridge", "bridge", Fail, noLinks, "CONFIG_BRIDGE"),
@@ -61,28 +62,29 @@ func judgeNetworkFeatures(k *Kernel, n *Network) []Finding {
 	if !n.own() {
 		return append(out, judgeModule(k, "nf-tables", "nf_tables", Warn, "masquerading and host ports may not work", "CONFIG_NF_TABLES"))
 	}
-	const noRules = "pods with a network of their own cannot start, pods with hostNetwork can"
+	const noRules = "pods without hostNetwork cannot start"
 	tables := judgeModule(k, "nf-tables", "nf_tables", Fail, noRules, "CONFIG_NF_TABLES")
 	if tables.Level == OK && k.Config["CONFIG_NF_TABLES_INET"] == "n" {
-		tables = fail("nf-tables", "the kernel's nf_tables has no family inet: "+noRules, rebuild("CONFIG_NF_TABLES_INET"))
+		tables = fail("nf-tables", "the kernel's nf_tables has no inet family: "+noRules, rebuild("CONFIG_NF_TABLES_INET"))
 	}
 	out = append(out, tables)
-	if tables.Level != Fail { // what follows needs it
+	if tables.Level != Fail { // the following need nf_tables
 		out = append(out, judgeModules(k, "masquerade", natModules, noRules))
 		out = append(out, judgeSpoofing(k, n)...)
 		if n.Services {
 			out = append(out, judgeModules(k, "services", serviceModules, "pods cannot reach Services (network.services)"))
 		}
 	}
-	return append(out, judgeModule(k, "bandwidth", "sch_tbf", Warn, "pods whose annotations limit their bandwidth do not start", "CONFIG_NET_SCH_TBF"))
+	return append(out, judgeModule(k, "bandwidth", "sch_tbf", Warn, "pods with bandwidth annotations do not start", "CONFIG_NET_SCH_TBF"))
 }
 
-// optionBridgeFamily has nftables judge what goes over a bridge. It is of no
-// module of its own.
+// optionBridgeFamily lets nftables filter bridged packets. It has no module of its
+// own.
 const optionBridgeFamily = "CONFIG_NF_TABLES_BRIDGE"
 
-// judgeSpoofing: without it pods start all the same. What neither the kernel nor
-// its configuration tells is left out.
+// judgeSpoofing checks whether pods can spoof addresses. Pods start without the
+// bridge family too. It returns no finding if neither the kernel nor its
+// configuration reports the family.
 func judgeSpoofing(k *Kernel, n *Network) []Finding {
 	const id = "pod-spoofing"
 	has := n.Host.BridgeFamily
@@ -96,21 +98,22 @@ func judgeSpoofing(k *Kernel, n *Network) []Finding {
 	}
 	switch has {
 	case Yes:
-		return []Finding{ok(id, "the kernel's nf_tables has the family bridge: pods send from their own addresses alone")}
+		return []Finding{ok(id, "the kernel's nf_tables has the bridge family: pods can send only from their own addresses")}
 	case No:
-		return []Finding{warn(id, "the kernel's nf_tables has no family bridge: a pod can send with the addresses of other pods and of the gateway", rebuild(optionBridgeFamily))}
+		return []Finding{warn(id, "the kernel's nf_tables has no bridge family: a pod can spoof the addresses of other pods and of the gateway", rebuild(optionBridgeFamily))}
 	case Unknown:
 	}
 	return nil
 }
 
-// natModules are what the rules of the pods' network are made of.
+// natModules are the modules that the rules of the pod network need.
 var natModules = []string{"nf_conntrack", "nft_chain_nat", "nft_ct", "nft_fib_inet", "nft_masq", "nft_nat"}
 
-// serviceModules are what those of Services are made of, beside natModules.
+// serviceModules are the modules that the rules of Services need in addition to
+// natModules.
 var serviceModules = []string{"nft_numgen", "nft_reject_inet"}
 
-// judgeModules judges features that are of use together alone.
+// judgeModules checks modules that are only useful together.
 func judgeModules(k *Kernel, id string, modules []string, harm string) Finding {
 	var missing, unknown []string
 	for _, m := range modules {
@@ -130,13 +133,13 @@ func judgeModules(k *Kernel, id string, modules []string, harm string) Finding {
 		}
 		return fail(id, fmt.Sprintf("the kernel has no %s: %s", strings.Join(missing, ", "), harm), remedy)
 	case unknown != nil:
-		return warn(id, fmt.Sprintf("cannot tell whether the kernel has %s; without, %s", strings.Join(unknown, ", "), harm),
+		return warn(id, fmt.Sprintf("cannot determine whether the kernel has %s; without, %s", strings.Join(unknown, ", "), harm),
 			fmt.Sprintf("try modprobe -a %s; if it fails, %s", strings.Join(unknown, " "), rebuild(options(unknown)...)))
 	}
 	return ok(id, "the kernel has %s", strings.Join(modules, ", "))
 }
 
-// options are those of the kernel's configuration that modules come by.
+// options returns the options of the kernel's configuration for modules.
 func options(modules []string) (all []string) {
 	for _, f := range features {
 		if slices.Contains(modules, f.module) && !slices.Contains(all, f.option) {
@@ -146,8 +149,8 @@ func options(modules []string) (all []string) {
 	return all
 }
 
-// judgeModule judges a feature that may be a module; without is how bad its
-// absence is.
+// judgeModule checks a feature that may be a module. without is the severity if it
+// is missing.
 func judgeModule(k *Kernel, id, module string, without Level, harm, option string) Finding {
 	switch k.Modules[module] {
 	case Yes:
@@ -160,7 +163,7 @@ func judgeModule(k *Kernel, id, module string, without Level, harm, option strin
 		return Finding{ID: id, Level: without, What: fmt.Sprintf("the kernel has no %s: %s", module, harm), Remedy: remedy}
 	case Unknown:
 	}
-	return warn(id, fmt.Sprintf("cannot tell whether the kernel has %s; without it, %s", module, harm),
+	return warn(id, fmt.Sprintf("cannot determine whether the kernel has %s; without it, %s", module, harm),
 		fmt.Sprintf("try modprobe %s; if it fails, %s", module, rebuild(option)))
 }
 
@@ -172,7 +175,7 @@ func judgeKnown(id string, known Known, what, harm, remedy string) Finding {
 		return warn(id, fmt.Sprintf("the kernel has no %s: %s", what, harm), remedy)
 	case Unknown:
 	}
-	return warn(id, fmt.Sprintf("cannot tell whether the kernel has %s; without, %s", what, harm), "mount /proc; "+remedy)
+	return warn(id, fmt.Sprintf("cannot determine whether the kernel has %s; without, %s", what, harm), "mount /proc; "+remedy)
 }
 
 func judgeUserNamespaces(k *Kernel) Finding {
@@ -187,15 +190,15 @@ func judgePressure(k *Kernel) Finding {
 	remedy := "add psi=1 to the kernel's command line"
 	switch {
 	case slices.Contains(k.CommandLine, "psi=0"):
-		remedy = "take psi=0 off the kernel's command line"
+		remedy = "remove psi=0 from the kernel's command line"
 	case k.Config["CONFIG_PSI"] == "n":
 		remedy = rebuild("CONFIG_PSI")
 	}
-	return judgeKnown("pressure", k.Pressure, "pressure stall information (PSI)", "a node that runs short of memory is noticed by memory.events alone, when pods come to their limits, and by rare looks", remedy)
+	return judgeKnown("pressure", k.Pressure, "pressure stall information (PSI)", "memory pressure is detected only by memory.events, when pods reach their limits, and by infrequent polls", remedy)
 }
 
-// lastSwitch finds the last word of the command line that has value in key's
-// list, such as cgroup_disable=memory,cpu; -1 is none.
+// lastSwitch returns the index of the last command line option with value in the
+// list of key, such as cgroup_disable=memory,cpu. It returns -1 if there is none.
 func lastSwitch(commandLine []string, key, value string) int {
 	at := -1
 	for i, word := range commandLine {

@@ -28,55 +28,55 @@ func judgeSettings(f *Facts) []Finding {
 		out = append(out, ok("swap", "swap is off"))
 	case f.FailSwapOn:
 		out = append(out, warn("swap", fmt.Sprintf("swap is on (%s) and failSwapOn is true", mib(f.Memory.Swap)),
-			"set failSwapOn: false in the configuration, or swapoff -a and take swap out of /etc/fstab"))
+			"set failSwapOn: false in the configuration, or run swapoff -a and remove swap from /etc/fstab"))
 	default:
 		out = append(out, ok("swap", "swap is on, %s", mib(f.Memory.Swap)))
 	}
 	return out
 }
 
-// judgeForwarding: tinylet sets it where it makes the pods' network itself, and
-// nobody needs it where pods have the host's.
+// judgeForwarding checks IPv4 forwarding. tinylet sets it if it sets up the pod
+// network. Nothing needs it if pods use the host's network.
 func judgeForwarding(f *Facts) Finding {
 	const id = "ip-forward"
 	const remedy = "set net.ipv4.ip_forward=1 with sysctl -w and in /etc/sysctl.d"
 	switch {
 	case f.IPForward == Yes:
-		return ok(id, "packets are forwarded (net.ipv4.ip_forward)")
+		return ok(id, "IPv4 forwarding is on (net.ipv4.ip_forward)")
 	case f.Network.own():
-		return ok(id, "tinylet sets net.ipv4.ip_forward when it makes the pods' network (kubeadm join wants it before that)")
+		return ok(id, "tinylet sets net.ipv4.ip_forward when it sets up the pod network (kubeadm join requires it before)")
 	case f.Network.Mode == config.NetworkHost:
-		return ok(id, "packets need not be forwarded: pods have the host's network (kubeadm join wants net.ipv4.ip_forward all the same)")
+		return ok(id, "IPv4 forwarding is not needed: pods use the host's network (kubeadm join requires net.ipv4.ip_forward anyway)")
 	case f.IPForward == No:
-		return warn(id, "net.ipv4.ip_forward is 0: pods reach nothing outside this node, and kubeadm join refuses it", remedy)
+		return warn(id, "net.ipv4.ip_forward is 0: pods reach nothing outside this node, and kubeadm join fails", remedy)
 	}
-	return warn(id, "cannot tell whether packets are forwarded", "see that sysctl net.ipv4.ip_forward is 1")
+	return warn(id, "cannot determine whether IPv4 forwarding is on", "make sure that sysctl net.ipv4.ip_forward is 1")
 }
 
-// judgeForwarding6 is of IPv6, which nobody needs whose pods have none of it.
+// judgeForwarding6 checks IPv6 forwarding, for pods that have IPv6 addresses.
 func judgeForwarding6(f *Facts) Finding {
 	const id = "ip6-forward"
 	const name = "net.ipv6.conf.all.forwarding"
 	switch f.IPv6Forward {
 	case Yes:
-		return ok(id, "packets of IPv6 are forwarded (%s)", name)
+		return ok(id, "IPv6 forwarding is on (%s)", name)
 	case No:
 		if f.Network.own() {
-			return ok(id, "tinylet sets %s when it makes the pods' network", name)
+			return ok(id, "tinylet sets %s when it sets up the pod network", name)
 		}
 		return warn(id, name+" is 0: pods reach nothing outside this node by IPv6",
 			"set "+name+"=1 with sysctl -w and in /etc/sysctl.d, and accept_ra=2 of interfaces that learn their route from routers")
 	case Unknown:
 	}
-	if f.Network.own() && f.IPForward != Unknown { // /proc is there, and that is not
-		return fail(id, "the kernel has no IPv6 ("+name+"), and the pods are to have "+listed(f.Network.Pods)+": they get no network",
-			"take ipv6.disable=1 off the kernel's command line, "+rebuild("CONFIG_IPV6")+", or leave IPv6 out of network.podCIDRs")
+	if f.Network.own() && f.IPForward != Unknown { // /proc is mounted and lacks the file
+		return fail(id, "the kernel has no IPv6 ("+name+"), and the pod network is "+listed(f.Network.Pods)+": pods get no network",
+			"remove ipv6.disable=1 from the kernel's command line, "+rebuild("CONFIG_IPV6")+", or remove IPv6 from network.podCIDRs")
 	}
-	return warn(id, "cannot tell whether packets of IPv6 are forwarded", "see that sysctl "+name+" is 1")
+	return warn(id, "cannot determine whether IPv6 forwarding is on", "make sure that sysctl "+name+" is 1")
 }
 
-// Memory sizes. A board sold with 256 MB shows some 180 MiB when the GPU has
-// its default share.
+// Memory sizes. A board sold with 256 MB reports about 180 MiB with the default
+// share of the GPU.
 const (
 	memoryWanted    = 200 * mebibyte
 	availableWanted = 32 * mebibyte
@@ -87,11 +87,11 @@ func judgeMemory(f *Facts) []Finding {
 	m := f.Memory
 	switch {
 	case m.Total == 0:
-		return []Finding{warn(id, "cannot tell how much memory there is", "mount /proc")}
+		return []Finding{warn(id, "cannot read the memory size", "mount /proc")}
 	case m.Total < memoryWanted:
 		remedy := "use a board with 256 MB or more"
 		if f.Board.RaspberryPi {
-			remedy = "give the GPU less: set gpu_mem=16 in config.txt beside cmdline.txt, and reboot"
+			remedy = "reduce the GPU's share: set gpu_mem=16 in config.txt next to cmdline.txt, and reboot"
 		}
 		return []Finding{warn(id, fmt.Sprintf("%s of memory leave little for pods", mib(m.Total)), remedy)}
 	case m.Available < availableWanted:
@@ -109,14 +109,14 @@ func judgeFolders(f *Facts) []Finding {
 	return out
 }
 
-// judgeFolder: below a tenth free there is a warning, below a hundredth, or
-// what the folder needs, the node cannot work.
+// judgeFolder warns below 10 % free. Below 1 %, or below what the folder needs, the
+// node cannot work.
 func judgeFolder(d *Folder) Finding {
 	id := "folder-" + d.ID
 	makeRoom := "make room in the file system of " + d.Exists + ", or put it on a larger one"
 	switch {
 	case !d.Writable:
-		return fail(id, d.Path+" cannot be written to", "mount the file system of "+d.Exists+" read-write, or put the folder elsewhere; run this check as root")
+		return fail(id, d.Path+" is not writable", "mount the file system of "+d.Exists+" read-write, or configure another folder; run this check as root")
 	case d.Total == 0:
 		return ok(id, "%s is writable", d.Path)
 	}
@@ -136,13 +136,14 @@ func judgeFolder(d *Folder) Finding {
 	return ok(id, "%s", free)
 }
 
-// earliest is before any release: a clock before it was never set.
+// earliest is before any release. A clock before it was never set.
 var earliest = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// latest is so far after the build that a clock there was set wrongly.
+// latest is the longest plausible time since the build. A clock beyond it is set
+// wrongly.
 const latest = 20 * 365 * 24 * time.Hour
 
-// end32 is when a signed 32-bit count of seconds ends.
+// end32 is the end of signed 32-bit seconds.
 var end32 = time.Unix(1<<31-1, 0)
 
 func judgeClock(f *Facts) []Finding {
@@ -150,7 +151,7 @@ func judgeClock(f *Facts) []Finding {
 	if since.IsZero() {
 		since, what = earliest, "any release of tinylet"
 	}
-	const remedy = "give the board a clock: an RTC with hwclock -s at boot, NTP, or fake-hwclock; until then set it with date -s"
+	const remedy = "set the clock at boot: with an RTC and hwclock -s, NTP, or fake-hwclock; until then set it with date -s"
 	now := f.Now.UTC().Format(time.DateTime)
 	out := []Finding{ok("clock", "the clock shows %s UTC", now)}
 	switch {
@@ -167,18 +168,18 @@ func judgeClock(f *Facts) []Finding {
 		return append(out, warn("year-2038", "the clock is past 2038-01-19 on a 32-bit system: programs with 32-bit times are wrong",
 			"use images whose C library has 64-bit times, or a 64-bit system"))
 	}
-	return append(out, ok("year-2038", "32-bit system: programs with 32-bit times end on 2038-01-19, tinylet does not"))
+	return append(out, ok("year-2038", "32-bit system: programs with 32-bit times fail from 2038-01-19 on, tinylet does not"))
 }
 
 func judgeName(f *Facts) []Finding {
 	const id = "node-name"
 	name := strings.ToLower(f.NodeName)
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return []Finding{fail(id, fmt.Sprintf("the node's name %q is none that Kubernetes takes: %s", name, problems[0]),
+		return []Finding{fail(id, fmt.Sprintf("the node's name %q is not valid in Kubernetes: %s", name, problems[0]),
 			"set the host's name in /etc/hostname, or start tinylet with --hostname-override")}
 	}
 	if name == "localhost" || name == "(none)" {
-		return []Finding{warn(id, fmt.Sprintf("the node's name is %q, as if none were set", name),
+		return []Finding{warn(id, fmt.Sprintf("the node's name is %q: no host name is set", name),
 			"set the host's name in /etc/hostname, or start tinylet with --hostname-override")}
 	}
 	return []Finding{ok(id, "the node's name is %s", name)}
@@ -191,10 +192,10 @@ func judgeConfig(f *Facts) []Finding {
 		file = "the command line"
 	}
 	if f.Config.Err != "" {
-		return []Finding{fail(id, "the configuration in "+file+" cannot be used: "+f.Config.Err, "correct the field that is named; the README lists them")}
+		return []Finding{fail(id, "the configuration in "+file+" is invalid: "+f.Config.Err, "correct the named field")}
 	}
 	if len(f.Config.Warnings) > 0 {
-		return []Finding{warn(id, "the configuration in "+file+" works, but: "+strings.Join(f.Config.Warnings, "; "), "correct what is named")}
+		return []Finding{warn(id, "the configuration in "+file+" has warnings: "+strings.Join(f.Config.Warnings, "; "), "correct the named fields")}
 	}
 	if f.Config.File == "" {
 		return []Finding{ok(id, "no configuration file is in use")}

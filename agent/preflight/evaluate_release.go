@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// judgeReleases judges containerd and the OCI runtimes by their known
-// vulnerabilities. It never fails: the node works with them.
+// judgeReleases checks containerd and the OCI runtimes for known vulnerabilities.
+// It never returns Fail, because the node works with them.
 func judgeReleases(f *Facts) []Finding {
 	var out []Finding
 	if f.Runtime.Kind == Answered && f.Runtime.Name == "containerd" {
@@ -17,8 +17,8 @@ func judgeReleases(f *Facts) []Finding {
 		}
 		out = append(out, judgeRelease("containerd", f.Runtime.Version, holes, f.Packages)...)
 	}
-	// What runs the containers is known where it is a package: neither CRI nor
-	// the file tells its version.
+	// The version of the OCI runtime is known only from a package: neither CRI nor
+	// the binary reports it.
 	for _, p := range f.Packages {
 		switch p.Name {
 		case "crun":
@@ -34,7 +34,7 @@ func judgeRelease(name, version string, holes []hole, packages []Package) []Find
 	id := name + "-security"
 	r, ok := parseRelease(version)
 	if !ok {
-		return []Finding{warn(id, fmt.Sprintf("cannot tell whether %s has known vulnerabilities: its version %q cannot be read", name, version),
+		return []Finding{warn(id, fmt.Sprintf("cannot determine whether %s has known vulnerabilities: cannot parse its version %q", name, version),
 			"use a release of "+name)}
 	}
 	holes = slices.DeleteFunc(slices.Clone(holes), func(h hole) bool { return !h.in(r) })
@@ -55,14 +55,14 @@ func judgeRelease(name, version string, holes []hole, packages []Package) []Find
 	list := strings.Join(cves, ", ")
 	switch {
 	case pkg != nil && pkg.Changelog:
-		return []Finding{warn(id, fmt.Sprintf("the changelog of the package %s %s names no repair of %s", name, pkg.Version, list),
-			fmt.Sprintf("upgrade the package, or see what the distribution says of %s", list))}
+		return []Finding{warn(id, fmt.Sprintf("the changelog of the package %s %s names no fix of %s", name, pkg.Version, list),
+			fmt.Sprintf("upgrade the package, or check what the distribution publishes about %s", list))}
 	case pkg != nil || r.build == packaged:
-		return []Finding{warn(id, fmt.Sprintf("cannot tell whether %s %s of this distribution has repairs of %s: the package's changelog is not installed", name, version, list),
-			"see what the distribution says of "+list)}
+		return []Finding{warn(id, fmt.Sprintf("cannot determine whether %s %s of this distribution has fixes of %s: the package's changelog is not installed", name, version, list),
+			"check what the distribution publishes about "+list)}
 	case r.build == custom:
-		return []Finding{warn(id, fmt.Sprintf("cannot tell whether %s %s, which is not a release of its project, has repairs of %s", name, version, list),
-			"ask whoever built it")}
+		return []Finding{warn(id, fmt.Sprintf("cannot determine whether %s %s, which is not an upstream release, has fixes of %s", name, version, list),
+			"ask its vendor")}
 	}
 	var effects []string
 	good := holes[0].repairFor(r)
@@ -76,8 +76,8 @@ func judgeRelease(name, version string, holes []hole, packages []Package) []Find
 		fmt.Sprintf("use %s %s or later", name, good))}
 }
 
-// packageOf finds the distribution's package that release r of name is from,
-// or nil: what runs can be another build than what is installed.
+// packageOf returns the distribution's package of release r of name, or nil. The
+// running build may differ from the installed package.
 func packageOf(name string, r release, packages []Package) *Package {
 	for i := range packages {
 		p := &packages[i]

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// containerdNeeded is the oldest containerd that is worked with.
+// containerdNeeded is the oldest supported release of containerd.
 var containerdNeeded = [2]int{1, 7}
 
 func judgeRuntime(f *Facts) []Finding {
@@ -16,34 +16,34 @@ func judgeRuntime(f *Facts) []Finding {
 	switch r.Kind {
 	case Answered:
 	case NoSocket:
-		return []Finding{fail(id, "there is no socket of a container runtime at "+r.Endpoint,
-			"start containerd (its service, or /etc/init.d/S40containerd), or name its socket in containerRuntimeEndpoint")}
+		return []Finding{fail(id, "there is no container runtime socket at "+r.Endpoint,
+			"start containerd (its service, or /etc/init.d/S40containerd), or set containerRuntimeEndpoint to its socket")}
 	case NotAllowed:
-		return []Finding{fail(id, at+" lets only root in", "run tinylet check as root")}
+		return []Finding{fail(id, at+" allows only root", "run tinylet check as root")}
 	case NobodyListens:
-		return []Finding{fail(id, at+" does not run: its socket was left behind", "start containerd, and look into its log for why it ended")}
+		return []Finding{fail(id, at+" is not running: its socket is stale", "start containerd, and check its log for why it ended")}
 	case Silent:
-		return []Finding{fail(id, at+" takes connections but does not answer within 5 s",
-			"look into containerd's log; a busy disk or missing memory can be the cause; restart it if it stays so (pods survive that)")}
+		return []Finding{fail(id, at+" accepts connections but does not answer within 5 s",
+			"check containerd's log; a busy disk or lack of memory can be the cause; restart it if that persists (pods survive that)")}
 	case Broken:
 		return []Finding{fail(id, at+" answers with an error: "+r.Err,
-			"see that containerd's CRI plugin is on: disabled_plugins in /etc/containerd/config.toml must not name cri")}
+			"make sure that containerd's CRI plugin is enabled: disabled_plugins in /etc/containerd/config.toml must not name cri")}
 	}
 	return append([]Finding{
 		judgeRuntimeVersion(r),
-		judgeCondition("runtime-ready", r.Ready, Fail, "the container runtime", "look into containerd's log"),
-		// Only a warning: tinylet sets it up when it runs, or in a cluster a pod
-		// on the host's network.
-		judgeCondition("network-ready", r.NetworkReady, Warn, "the pods' network",
+		judgeCondition("runtime-ready", r.Ready, Fail, "the container runtime", "check containerd's log"),
+		// Only a warning: tinylet, or in a cluster a pod with hostNetwork, sets the
+		// network up later.
+		judgeCondition("network-ready", r.NetworkReady, Warn, "the pod network",
 			f.Network.networkRemedy()),
 		judgeCgroupDriver(f),
 	}, judgeSandboxImage(&r.Sandbox)...)
 }
 
-// containerdVersion reads the branch of a version of containerd.
+// containerdVersion parses the major and minor number of a version of containerd.
 func containerdVersion(version string) (v [2]int, err error) {
 	if n, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &v[0], &v[1]); err != nil || n != 2 {
-		return v, fmt.Errorf("read the version %q of containerd", version)
+		return v, fmt.Errorf("parse containerd version %q", version)
 	}
 	return v, nil
 }
@@ -55,7 +55,7 @@ func judgeRuntimeVersion(r *Runtime) Finding {
 	}
 	v, err := containerdVersion(r.Version)
 	if err != nil {
-		return warn(id, fmt.Sprintf("containerd's version %q cannot be read", r.Version), "use containerd 1.7 or later")
+		return warn(id, fmt.Sprintf("cannot parse containerd version %q", r.Version), "use containerd 1.7 or later")
 	}
 	if v[0] < containerdNeeded[0] || v[0] == containerdNeeded[0] && v[1] < containerdNeeded[1] {
 		return fail(id, "containerd "+r.Version+" is too old", "use containerd 1.7 or later")
@@ -66,7 +66,7 @@ func judgeRuntimeVersion(r *Runtime) Finding {
 func judgeCondition(id string, c *Condition, not Level, what, remedy string) Finding {
 	switch {
 	case c == nil:
-		return warn(id, "the container runtime does not tell whether "+what+" is ready", remedy)
+		return warn(id, "the container runtime does not report whether "+what+" is ready", remedy)
 	case !c.True:
 		why := strings.TrimSpace(c.Reason + ": " + c.Message)
 		return Finding{ID: id, Level: not, What: what + " is not ready (" + strings.Trim(why, ": ") + ")", Remedy: remedy}
@@ -74,7 +74,7 @@ func judgeCondition(id string, c *Condition, not Level, what, remedy string) Fin
 	return ok(id, "%s is ready", what)
 }
 
-// How the runtime names the driver, and the kernel process 1.
+// Names of the runtime's cgroup driver and of process 1.
 const (
 	driverSystemd = "systemd"
 	initSystemd   = "systemd"
@@ -84,16 +84,16 @@ func judgeCgroupDriver(f *Facts) Finding {
 	const id = "cgroup-driver"
 	switch driver := f.Runtime.CgroupDriver; {
 	case driver == driverSystemd && f.Init != "" && f.Init != initSystemd:
-		return fail(id, "the container runtime leaves cgroups to systemd, which is not what runs this system (process 1 is "+f.Init+")",
+		return fail(id, "the container runtime's cgroup driver is systemd, which does not run this system (process 1 is "+f.Init+")",
 			"set SystemdCgroup = false for the runtime in /etc/containerd/config.toml and restart containerd")
 	case f.Runtime.Systemd != "":
-		return fail(id, "the container runtime leaves cgroups to systemd, and pods cannot have theirs: "+f.Runtime.Systemd,
-			"see that dbus.service runs and that `systemctl list-jobs` answers; run tinylet check as root")
+		return fail(id, "the container runtime's cgroup driver is systemd, and pods cannot have cgroups: "+f.Runtime.Systemd,
+			"make sure that dbus.service runs and that `systemctl list-jobs` works; run tinylet check as root")
 	case f.Runtime.SystemBus != "":
-		return warn(id, "the container runtime leaves cgroups to systemd, which does not answer on the system bus: with crun no container starts: "+f.Runtime.SystemBus,
-			"see that dbus.socket and dbus.service run")
+		return warn(id, "the container runtime's cgroup driver is systemd, which does not answer on the system bus: with crun no container starts: "+f.Runtime.SystemBus,
+			"make sure that dbus.socket and dbus.service run")
 	case driver == "":
-		return ok(id, "the container runtime does not tell its cgroup driver; the configuration's holds")
+		return ok(id, "the container runtime does not report its cgroup driver; the configured one is used")
 	default:
 		return ok(id, "the container runtime's cgroup driver is %s", driver)
 	}

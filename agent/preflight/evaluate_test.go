@@ -11,7 +11,7 @@ import (
 	"github.com/tinylet/tinylet/board"
 )
 
-// healthy is a node with nothing to complain about.
+// healthy returns the facts of a node without a problem.
 func healthy() Facts {
 	built := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
 	return Facts{
@@ -66,7 +66,7 @@ func bridge(network, name string) UsedNetwork {
 	return u
 }
 
-// uses has the host have more networks.
+// uses adds networks of the host.
 func uses(more ...UsedNetwork) func(*Facts) {
 	return func(f *Facts) { f.Network.Host.Used = append(f.Network.Host.Used, more...) }
 }
@@ -75,7 +75,7 @@ func network(change func(*Network)) func(*Facts) {
 	return func(f *Facts) { change(&f.Network) }
 }
 
-// mode is the network of another mode, where the kernel has nothing for pods.
+// mode sets the network mode, with a kernel that has nothing for pods.
 func mode(name string, others ...string) func(*Network) {
 	return func(n *Network) { n.Mode, n.Others, n.Ours = name, others, name != "cni" }
 }
@@ -120,12 +120,12 @@ func TestEvaluate(t *testing.T) {
 		{
 			name: "no memory, by the command line", id: "cgroup-memory", level: Fail,
 			change: func(f *Facts) { withoutController(f, "memory"); commandLine(f, "a cgroup_disable=memory b") },
-			what:   "cgroup_disable=memory", remedy: "take cgroup_disable=memory off",
+			what:   "cgroup_disable=memory", remedy: "remove cgroup_disable=memory from",
 		},
 		{
 			name: "no memory, among others on the command line", id: "cgroup-memory", level: Fail,
 			change: func(f *Facts) { withoutController(f, "memory"); commandLine(f, "cgroup_disable=pids,memory") },
-			what:   "cgroup_disable=memory", remedy: "take cgroup_disable=memory off",
+			what:   "cgroup_disable=memory", remedy: "remove cgroup_disable=memory from",
 		},
 		{
 			name: "no memory on a Raspberry Pi, by its firmware", id: "cgroup-memory", level: Fail,
@@ -134,7 +134,7 @@ func TestEvaluate(t *testing.T) {
 				commandLine(f, "coherent_pool=1M cgroup_disable=memory console=tty1")
 				f.Board, f.BootCommandLine = pi, "/boot/firmware/cmdline.txt"
 			},
-			what: "Raspberry Pi firmware", remedy: "append cgroup_enable=memory cgroup_memory=1 to the one line in /boot/firmware/cmdline.txt",
+			what: "Raspberry Pi firmware", remedy: "append cgroup_enable=memory cgroup_memory=1 to the only line of /boot/firmware/cmdline.txt",
 		},
 		{
 			name: "no memory on a Raspberry Pi, by its kernel", id: "cgroup-memory", level: Fail,
@@ -142,7 +142,7 @@ func TestEvaluate(t *testing.T) {
 				withoutController(f, "memory")
 				f.Board, f.BootCommandLine, f.Cgroup.Disabled = pi, "/boot/cmdline.txt", []string{"memory"}
 			},
-			what: "Raspberry Pi kernels", remedy: "cgroup_enable=memory cgroup_memory=1 to the one line in /boot/cmdline.txt",
+			what: "Raspberry Pi kernels", remedy: "cgroup_enable=memory cgroup_memory=1 to the only line of /boot/cmdline.txt",
 		},
 		{
 			name: "no memory on a Raspberry Pi, boot partition not mounted", id: "cgroup-memory", level: Fail,
@@ -156,7 +156,7 @@ func TestEvaluate(t *testing.T) {
 				commandLine(f, "cgroup_disable=memory cgroup_memory=1 cgroup_enable=memory")
 				f.Board = pi
 			},
-			what: "does not heed", remedy: "bootargs",
+			what: "ignores", remedy: "bootargs",
 		},
 		{
 			name: "no memory in the kernel", id: "cgroup-memory", level: Fail,
@@ -169,34 +169,34 @@ func TestEvaluate(t *testing.T) {
 		{
 			name: "memory is off", id: "cgroup-memory", level: Fail,
 			change: func(f *Facts) { withoutController(f, "memory"); f.Cgroup.Disabled = []string{"memory"} },
-			what:   "it is off", remedy: "cgroup_enable=memory",
+			what:   "it is disabled", remedy: "cgroup_enable=memory",
 		},
 		{
 			name: "memory in version 1", id: "cgroup-memory", level: Fail,
 			change: func(f *Facts) { withoutController(f, "memory"); f.Cgroup.InV1 = []string{"memory"} },
-			what:   "version 1", remedy: "cgroup_no_v1=all",
+			what:   "cgroup v1", remedy: "cgroup_no_v1=all",
 		},
 		{
 			name: "no memory, nobody knows why", id: "cgroup-memory", level: Fail,
 			change: func(f *Facts) { withoutController(f, "memory") },
-			what:   "does not show", remedy: "CONFIG_MEMCG",
+			what:   "cause is unknown", remedy: "CONFIG_MEMCG",
 		},
 		{name: "no cpu", change: func(f *Facts) { withoutController(f, "cpu") }, id: "cgroup-cpu", level: Fail, what: "cpu", remedy: "CONFIG_CGROUP_SCHED"},
-		{name: "no pids", change: func(f *Facts) { withoutController(f, "pids"); commandLine(f, "cgroup_disable=pids") }, id: "cgroup-pids", level: Fail, what: "pids", remedy: "out of cgroup_disable"},
-		{name: "no io", change: func(f *Facts) { withoutController(f, "io"); commandLine(f, "cgroup_disable=blkio") }, id: "cgroup-io", level: Warn, what: "io", remedy: "take blkio out"},
-		{name: "cpuset in version 1", change: func(f *Facts) { withoutController(f, "cpuset"); f.Cgroup.InV1 = []string{"cpuset"} }, id: "cgroup-cpuset", level: Warn, what: "cpuset", remedy: "version 1"},
-		{name: "no tree", change: func(f *Facts) { f.Cgroup = Cgroup{} }, id: "cgroup-v2", level: Fail, what: "no cgroup tree", remedy: "mount -t cgroup2"},
+		{name: "no pids", change: func(f *Facts) { withoutController(f, "pids"); commandLine(f, "cgroup_disable=pids") }, id: "cgroup-pids", level: Fail, what: "pids", remedy: "from cgroup_disable"},
+		{name: "no io", change: func(f *Facts) { withoutController(f, "io"); commandLine(f, "cgroup_disable=blkio") }, id: "cgroup-io", level: Warn, what: "io", remedy: "remove blkio from"},
+		{name: "cpuset in version 1", change: func(f *Facts) { withoutController(f, "cpuset"); f.Cgroup.InV1 = []string{"cpuset"} }, id: "cgroup-cpuset", level: Warn, what: "cpuset", remedy: "cgroup v1"},
+		{name: "no tree", change: func(f *Facts) { f.Cgroup = Cgroup{} }, id: "cgroup-v2", level: Fail, what: "no cgroup file system", remedy: "mount -t cgroup2"},
 		{name: "no cgroups", change: func(f *Facts) { f.Cgroup = Cgroup{}; f.Kernel.Config = map[string]string{"CONFIG_CGROUPS": "n"} }, id: "cgroup-v2", level: Fail, what: "no cgroups", remedy: "CONFIG_CGROUPS"},
-		{name: "hybrid", change: func(f *Facts) { f.Cgroup = Cgroup{Kind: CgroupHybrid, InV1: []string{"cpu"}}; f.Init = "systemd" }, id: "cgroup-v2", level: Fail, what: "holds cpu", remedy: "systemd.unified_cgroup_hierarchy=1"},
-		{name: "version 1 without systemd", change: func(f *Facts) { f.Cgroup = Cgroup{Kind: CgroupV1} }, id: "cgroup-v2", level: Fail, what: "version 1", remedy: "mount -t cgroup2"},
+		{name: "hybrid", change: func(f *Facts) { f.Cgroup = Cgroup{Kind: CgroupHybrid, InV1: []string{"cpu"}}; f.Init = "systemd" }, id: "cgroup-v2", level: Fail, what: "controllers cpu", remedy: "systemd.unified_cgroup_hierarchy=1"},
+		{name: "version 1 without systemd", change: func(f *Facts) { f.Cgroup = Cgroup{Kind: CgroupV1} }, id: "cgroup-v2", level: Fail, what: "cgroup v1", remedy: "mount -t cgroup2"},
 
 		{name: "no overlayfs", change: module("overlay", No), id: "overlayfs", level: Fail, what: "overlay", remedy: "CONFIG_OVERLAY_FS"},
 		{name: "no veth", change: module("veth", No), id: "veth", level: Fail, what: "veth", remedy: "modprobe veth"},
 		{name: "no bridge", change: module("bridge", No), id: "bridge", level: Fail, what: "bridge", remedy: "modprobe bridge"},
-		{name: "no nf_tables", change: module("nf_tables", No), id: "nf-tables", level: Fail, what: "pods with a network of their own cannot start", remedy: "CONFIG_NF_TABLES=y"},
+		{name: "no nf_tables", change: module("nf_tables", No), id: "nf-tables", level: Fail, what: "pods without hostNetwork cannot start", remedy: "CONFIG_NF_TABLES=y"},
 		{name: "no nf_tables for another's network", change: all(module("nf_tables", No), network(mode("cni", "10-x.conflist"))), id: "nf-tables", level: Warn, what: "nf_tables", remedy: "modprobe nf_tables"},
 		{name: "no family bridge", change: network(func(n *Network) { n.Host.BridgeFamily = No }), id: "pod-spoofing", level: Warn, what: "addresses of other pods", remedy: "CONFIG_NF_TABLES_BRIDGE=y"},
-		{name: "no family bridge, by the configuration", id: "pod-spoofing", level: Warn, what: "family bridge", remedy: "CONFIG_NF_TABLES_BRIDGE=y", change: func(f *Facts) {
+		{name: "no family bridge, by the configuration", id: "pod-spoofing", level: Warn, what: "bridge family", remedy: "CONFIG_NF_TABLES_BRIDGE=y", change: func(f *Facts) {
 			f.Network.Host.BridgeFamily, f.Kernel.Config = Unknown, map[string]string{"CONFIG_NF_TABLES_BRIDGE": "n"}
 		}},
 		{name: "the family bridge, by the configuration", id: "pod-spoofing", level: OK, what: "their own addresses", change: func(f *Facts) {
@@ -210,35 +210,35 @@ func TestEvaluate(t *testing.T) {
 		{name: "no state of connections", change: module("nft_ct", No), id: "masquerade", level: Fail, what: "nft_ct", remedy: "CONFIG_NFT_CT=y"},
 		{name: "two modules of one option", change: all(module("nft_nat", No), module("nft_chain_nat", No)), id: "masquerade", level: Fail, what: "nft_chain_nat, nft_nat", remedy: "with CONFIG_NFT_NAT=y, or"},
 		{name: "masquerade was left out of the kernel", change: all(module("nft_masq", No), func(f *Facts) { f.Kernel.Config = map[string]string{"CONFIG_NFT_MASQ": "n"} }), id: "masquerade", level: Fail, what: "nft_masq", remedy: "build the kernel with CONFIG_NFT_MASQ=y"},
-		{name: "masquerade cannot be told", change: module("nft_masq", Unknown), id: "masquerade", level: Warn, what: "cannot tell", remedy: "modprobe -a nft_masq"},
+		{name: "masquerade cannot be told", change: module("nft_masq", Unknown), id: "masquerade", level: Warn, what: "cannot determine", remedy: "modprobe -a nft_masq"},
 		{name: "services", change: services, id: "services", level: OK, what: "nft_numgen, nft_reject_inet"},
 		{name: "no choice among endpoints", change: all(services, module("nft_numgen", No)), id: "services", level: Fail, what: "nft_numgen", remedy: "CONFIG_NFT_NUMGEN=y"},
 		{name: "no refusal", change: all(services, module("nft_reject_inet", No)), id: "services", level: Fail, what: "nft_reject_inet", remedy: "CONFIG_NFT_REJECT=y"},
 		{name: "no limits of bandwidth", change: module("sch_tbf", No), id: "bandwidth", level: Warn, what: "sch_tbf", remedy: "CONFIG_NET_SCH_TBF"},
-		{name: "veth cannot be told", change: module("veth", Unknown), id: "veth", level: Warn, what: "cannot tell", remedy: "modprobe veth"},
+		{name: "veth cannot be told", change: module("veth", Unknown), id: "veth", level: Warn, what: "cannot determine", remedy: "modprobe veth"},
 		{name: "no seccomp", change: func(f *Facts) { f.Kernel.Seccomp = No }, id: "seccomp", level: Warn, what: "no seccomp", remedy: "CONFIG_SECCOMP_FILTER"},
 		{name: "no user namespaces", change: func(f *Facts) { f.Kernel.UserNamespaces = No }, id: "user-namespaces", level: Warn, what: "hostUsers", remedy: "CONFIG_USER_NS"},
 		{name: "user namespaces are off", change: func(f *Facts) {
 			f.Kernel.UserNamespaces = No
 			f.Kernel.Config = map[string]string{"CONFIG_USER_NS": "y"}
 		}, id: "user-namespaces", level: Warn, what: "hostUsers", remedy: "max_user_namespaces"},
-		{name: "no room for pods", change: func(f *Facts) { f.Eviction = Eviction{Known: true, Hard: 512 * mebibyte} }, id: "eviction", level: Warn, what: "nothing of 512 MiB", remedy: "evictionHard"},
+		{name: "no room for pods", change: func(f *Facts) { f.Eviction = Eviction{Known: true, Hard: 512 * mebibyte} }, id: "eviction", level: Warn, what: "allocatable of 512 MiB", remedy: "evictionHard"},
 		{name: "no PSI", change: func(f *Facts) { f.Kernel.Pressure = No }, id: "pressure", level: Warn, what: "PSI", remedy: "psi=1"},
-		{name: "PSI turned off", change: func(f *Facts) { f.Kernel.Pressure = No; commandLine(f, "psi=0") }, id: "pressure", level: Warn, what: "PSI", remedy: "take psi=0 off"},
+		{name: "PSI turned off", change: func(f *Facts) { f.Kernel.Pressure = No; commandLine(f, "psi=0") }, id: "pressure", level: Warn, what: "PSI", remedy: "remove psi=0 from"},
 		{name: "PSI not built", change: func(f *Facts) { f.Kernel.Pressure = No; f.Kernel.Config = map[string]string{"CONFIG_PSI": "n"} }, id: "pressure", level: Warn, what: "PSI", remedy: "CONFIG_PSI"},
-		{name: "PSI cannot be told", change: func(f *Facts) { f.Kernel.Pressure = Unknown }, id: "pressure", level: Warn, what: "cannot tell", remedy: "/proc"},
+		{name: "PSI cannot be told", change: func(f *Facts) { f.Kernel.Pressure = Unknown }, id: "pressure", level: Warn, what: "cannot determine", remedy: "/proc"},
 
 		{name: "no forwarding yet", change: func(f *Facts) { f.IPForward = No }, id: "ip-forward", level: OK, what: "tinylet sets net.ipv4.ip_forward"},
 		{name: "no forwarding, with routes", change: all(forward(No), network(mode("routed"))), id: "ip-forward", level: OK, what: "tinylet sets net.ipv4.ip_forward"},
-		{name: "no forwarding, and no need", change: all(forward(No), network(mode("host"))), id: "ip-forward", level: OK, what: "need not be"},
+		{name: "no forwarding, and no need", change: all(forward(No), network(mode("host"))), id: "ip-forward", level: OK, what: "not needed"},
 		{name: "no forwarding for another's network", change: all(forward(No), network(mode("cni", "10-x.conflist"))), id: "ip-forward", level: Warn, what: "ip_forward", remedy: "sysctl"},
-		{name: "IPv6 is forwarded", change: func(*Facts) {}, id: "ip6-forward", level: OK, what: "packets of IPv6 are forwarded"},
+		{name: "IPv6 is forwarded", change: func(*Facts) {}, id: "ip6-forward", level: OK, what: "IPv6 forwarding is on"},
 		{name: "no forwarding of IPv6 yet", change: forward6(No), id: "ip6-forward", level: OK, what: "tinylet sets net.ipv6.conf.all.forwarding"},
-		{name: "no IPv6", change: forward6(Unknown), id: "ip6-forward", level: Fail, what: "the kernel has no IPv6 (net.ipv6.conf.all.forwarding), and the pods are to have 10.88.0.0/24 and fd00:88::/64", remedy: "ipv6.disable=1"},
-		{name: "no IPv6, and nothing else", change: all(forward6(Unknown), forward(Unknown)), id: "ip6-forward", level: Warn, what: "cannot tell", remedy: "sysctl"},
+		{name: "no IPv6", change: forward6(Unknown), id: "ip6-forward", level: Fail, what: "the kernel has no IPv6 (net.ipv6.conf.all.forwarding), and the pod network is 10.88.0.0/24 and fd00:88::/64", remedy: "ipv6.disable=1"},
+		{name: "no IPv6, and nothing else", change: all(forward6(Unknown), forward(Unknown)), id: "ip6-forward", level: Warn, what: "cannot determine", remedy: "sysctl"},
 		{name: "no forwarding of IPv6 for another's network", change: all(forward6(No), network(mode("cni", "10-x.conflist"))), id: "ip6-forward", level: Warn, what: "by IPv6", remedy: "accept_ra=2"},
-		{name: "no IPv6 for another's network", change: all(forward6(Unknown), network(mode("cni", "10-x.conflist"))), id: "ip6-forward", level: Warn, what: "cannot tell", remedy: "sysctl"},
-		{name: "forwarding cannot be told", change: all(forward(Unknown), network(mode("cni", "10-x.conflist"))), id: "ip-forward", level: Warn, what: "cannot tell", remedy: "sysctl"},
+		{name: "no IPv6 for another's network", change: all(forward6(Unknown), network(mode("cni", "10-x.conflist"))), id: "ip6-forward", level: Warn, what: "cannot determine", remedy: "sysctl"},
+		{name: "forwarding cannot be told", change: all(forward(Unknown), network(mode("cni", "10-x.conflist"))), id: "ip-forward", level: Warn, what: "cannot determine", remedy: "sysctl"},
 		{name: "private root", change: func(f *Facts) { f.SharedMount = No }, id: "mount-propagation", level: Warn, what: "private", remedy: "--make-rshared"},
 		{name: "swap", change: func(f *Facts) { f.Memory.Swap = 100 * mebibyte }, id: "swap", level: OK, what: "100 MiB"},
 		{name: "swap that is not wanted", change: func(f *Facts) { f.Memory.Swap, f.FailSwapOn = 100*mebibyte, true }, id: "swap", level: Warn, what: "failSwapOn", remedy: "swapoff"},
@@ -246,9 +246,9 @@ func TestEvaluate(t *testing.T) {
 		{name: "little memory", change: func(f *Facts) { f.Memory.Total = 120 * mebibyte }, id: "memory", level: Warn, what: "120 MiB", remedy: "256 MB"},
 		{name: "little memory on a Raspberry Pi", change: func(f *Facts) { f.Memory.Total = 180 * mebibyte; f.Board = pi }, id: "memory", level: Warn, what: "180 MiB", remedy: "gpu_mem=16"},
 		{name: "memory in use", change: func(f *Facts) { f.Memory.Available = mebibyte }, id: "memory", level: Warn, what: "only 1 MiB", remedy: "limits"},
-		{name: "memory unknown", change: func(f *Facts) { f.Memory = Memory{} }, id: "memory", level: Warn, what: "cannot tell", remedy: "/proc"},
+		{name: "memory unknown", change: func(f *Facts) { f.Memory = Memory{} }, id: "memory", level: Warn, what: "cannot read", remedy: "/proc"},
 
-		{name: "read-only", change: folder(func(d *Folder) { d.Writable = false }), id: "folder-pods", level: Fail, what: "/p cannot be written", remedy: "read-write"},
+		{name: "read-only", change: folder(func(d *Folder) { d.Writable = false }), id: "folder-pods", level: Fail, what: "/p is not writable", remedy: "read-write"},
 		{name: "too little space", change: folder(func(d *Folder) { d.Free = 49 * mebibyte }), id: "folder-pods", level: Fail, what: "49 MiB of 1000 MiB", remedy: "room"},
 		{name: "large and full", change: folder(func(d *Folder) { d.Total, d.Free = 100_000*mebibyte, 900*mebibyte }), id: "folder-pods", level: Fail, what: "1 %", remedy: "room"},
 		{name: "nearly full", change: folder(func(d *Folder) { d.Free = 99 * mebibyte }), id: "folder-pods", level: Warn, what: "10 %", remedy: "room"},
@@ -258,21 +258,21 @@ func TestEvaluate(t *testing.T) {
 		{name: "size unknown", change: folder(func(d *Folder) { d.Total, d.Free = 0, 0 }), id: "folder-pods", level: OK, what: "writable"},
 		{name: "small and empty", change: folder(func(d *Folder) { d.Needs, d.Total, d.Free = 10*mebibyte, 32*mebibyte, 30*mebibyte }), id: "folder-pods", level: OK, what: "30 MiB of 32 MiB"},
 
-		{name: "no runtime", change: runtimeFails(NoSocket), id: "runtime", level: Fail, what: "no socket", remedy: "start containerd"},
+		{name: "no runtime", change: runtimeFails(NoSocket), id: "runtime", level: Fail, what: "no container runtime socket", remedy: "start containerd"},
 		{name: "runtime not for us", change: runtimeFails(NotAllowed), id: "runtime", level: Fail, what: "root", remedy: "root"},
-		{name: "runtime is gone", change: runtimeFails(NobodyListens), id: "runtime", level: Fail, what: "left behind", remedy: "start containerd"},
+		{name: "runtime is gone", change: runtimeFails(NobodyListens), id: "runtime", level: Fail, what: "is stale", remedy: "start containerd"},
 		{name: "runtime hangs", change: runtimeFails(Silent), id: "runtime", level: Fail, what: "5 s", remedy: "log"},
 		{name: "runtime without CRI", change: runtimeFails(Broken), id: "runtime", level: Fail, what: "the error", remedy: "disabled_plugins"},
 		{name: "old containerd", change: func(f *Facts) { f.Runtime.Version = "1.6.36" }, id: "runtime", level: Fail, what: "1.6.36", remedy: "1.7"},
 		{name: "containerd of Debian 13", change: func(f *Facts) { f.Runtime.Version = "1.7.24~ds1-6+b4" }, id: "runtime", level: OK, what: "1.7.24"},
 		{name: "containerd with a v", change: func(f *Facts) { f.Runtime.Version = "v2.4.2" }, id: "runtime", level: OK, what: "v2.4.2"},
-		{name: "containerd without a version", change: func(f *Facts) { f.Runtime.Version = "" }, id: "runtime", level: Warn, what: "cannot be read", remedy: "1.7"},
+		{name: "containerd without a version", change: func(f *Facts) { f.Runtime.Version = "" }, id: "runtime", level: Warn, what: "cannot parse", remedy: "1.7"},
 		{name: "another runtime", change: func(f *Facts) { f.Runtime.Name, f.Runtime.Version = "cri-o", "1.0" }, id: "runtime", level: OK, what: "cri-o 1.0"},
 		{name: "runtime not ready", change: func(f *Facts) { f.Runtime.Ready = &Condition{Reason: "R", Message: "m"} }, id: "runtime-ready", level: Fail, what: "(R: m)", remedy: "log"},
-		{name: "runtime keeps quiet", change: func(f *Facts) { f.Runtime.Ready = nil }, id: "runtime-ready", level: Warn, what: "does not tell", remedy: "log"},
+		{name: "runtime keeps quiet", change: func(f *Facts) { f.Runtime.Ready = nil }, id: "runtime-ready", level: Warn, what: "does not report", remedy: "log"},
 		{name: "network not ready", change: notReady, id: "network-ready", level: Warn, what: "(NetworkPluginNotReady)", remedy: "start tinylet, which writes /etc/cni/net.d/10-tinylet.conflist"},
 		{name: "network of the host not ready", change: all(notReady, network(mode("host"))), id: "network-ready", level: Warn, what: "(NetworkPluginNotReady)", remedy: "start tinylet"},
-		{name: "another's network not ready", change: all(notReady, network(mode("cni"))), id: "network-ready", level: Warn, what: "(NetworkPluginNotReady)", remedy: "its plugins into /opt/cni/bin or /usr/lib/cni"},
+		{name: "another's network not ready", change: all(notReady, network(mode("cni"))), id: "network-ready", level: Warn, what: "(NetworkPluginNotReady)", remedy: "its plugins in /opt/cni/bin or /usr/lib/cni"},
 
 		{name: "our network", change: network(func(*Network) {}), id: "pod-network", level: OK, what: "(bridge), 10.88.0.0/24 and fd00:88::/64"},
 		{name: "our network, of a cluster", change: network(func(n *Network) { n.Pods = nil }), id: "pod-network", level: OK, what: "the API server"},
@@ -280,46 +280,46 @@ func TestEvaluate(t *testing.T) {
 		{name: "the host's network", change: network(mode("host")), id: "pod-network", level: OK, what: "network.mode is host"},
 		{name: "another's network", change: network(mode("cni", "10-flannel.conflist")), id: "pod-network", level: OK, what: "/etc/cni/net.d/10-flannel.conflist"},
 		{name: "another's network that is not there", change: network(mode("cni")), id: "pod-network", level: Warn, what: "no network configuration", remedy: "network.mode: bridge"},
-		{name: "another configuration first", change: network(mode("bridge", "05-x.conflist", "20-y.conf")), id: "pod-network", level: Warn, what: "takes /etc/cni/net.d/05-x.conflist", remedy: "remove /etc/cni/net.d/05-x.conflist, or set network.mode: cni"},
+		{name: "another configuration first", change: network(mode("bridge", "05-x.conflist", "20-y.conf")), id: "pod-network", level: Warn, what: "uses /etc/cni/net.d/05-x.conflist", remedy: "remove /etc/cni/net.d/05-x.conflist, or set network.mode: cni"},
 		{name: "another configuration before the host's", change: network(mode("host", "05-x.conflist")), id: "pod-network", level: Warn, what: "network.mode is host", remedy: "remove"},
 		{name: "another configuration behind", change: network(mode("bridge", "20-y.conf")), id: "pod-network", level: OK, what: "(bridge)"},
-		{name: "a loopback first", change: all(network(mode("bridge", "00-loopback.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "pods get the loopback alone", remedy: "99-loopback.conf"},
+		{name: "a loopback first", change: all(network(mode("bridge", "00-loopback.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "pods get only the loopback interface", remedy: "99-loopback.conf"},
 		{name: "a loopback behind", change: all(network(mode("bridge", "99-loopback.conf")), loopbacks("99-loopback.conf")), id: "pod-network", level: OK, what: "(bridge)"},
-		{name: "a loopback alone for another's network", change: all(network(mode("cni", "99-loopback.conf")), loopbacks("99-loopback.conf")), id: "pod-network", level: Warn, what: "no network configuration but of the loopback", remedy: "network.mode: bridge"},
-		{name: "a loopback before another's network", change: all(network(mode("cni", "00-loopback.conf", "10-x.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "takes /etc/cni/net.d/00-loopback.conf", remedy: "remove"},
+		{name: "a loopback alone for another's network", change: all(network(mode("cni", "99-loopback.conf")), loopbacks("99-loopback.conf")), id: "pod-network", level: Warn, what: "no network configuration except for the loopback", remedy: "network.mode: bridge"},
+		{name: "a loopback before another's network", change: all(network(mode("cni", "00-loopback.conf", "10-x.conf")), loopbacks("00-loopback.conf")), id: "pod-network", level: Warn, what: "uses /etc/cni/net.d/00-loopback.conf", remedy: "remove"},
 		{name: "no list of configurations", change: network(func(n *Network) { n.Err = "not a directory" }), id: "pod-network", level: Warn, what: "not a directory", remedy: "network.configFolder"},
 
 		{name: "loopback there", change: loopbackPlugin(PluginThere, true), id: "loopback-plugin", level: OK, what: "/opt/cni/bin/loopback"},
 		{name: "loopback not there yet", change: all(loopbackPlugin(PluginMissing, true), network(func(n *Network) { n.Ours = false })), id: "loopback-plugin", level: OK, what: "when it starts"},
 		{name: "loopback not there any more", change: loopbackPlugin(PluginMissing, true), id: "loopback-plugin", level: Warn, what: "pods get no network", remedy: "start tinylet"},
 		{name: "loopback cannot be put there", change: loopbackPlugin(PluginMissing, false), id: "loopback-plugin", level: Fail, what: "pods get no network", remedy: "use_internal_loopback"},
-		{name: "sandbox image there", change: sandbox(Yes, Yes), id: "sandbox-image", level: OK, what: "there and pinned"},
+		{name: "sandbox image there", change: sandbox(Yes, Yes), id: "sandbox-image", level: OK, what: "present and pinned"},
 		{name: "sandbox image not there", change: sandbox(No, No), id: "sandbox-image", level: Warn, what: "registry.k8s.io/pause:3.8", remedy: "imagesFolder"},
 		{name: "sandbox image not pinned", change: sandbox(Yes, No), id: "sandbox-image", level: Warn, what: "not pinned", remedy: "pinned_images.sandbox"},
 		{name: "plugin not linked yet", change: all(plugin(PluginMissing, true), network(func(n *Network) { n.Ours = false })), id: "network-plugin", level: OK, what: "when it starts"},
-		{name: "plugin not linked any more", change: plugin(PluginMissing, true), id: "network-plugin", level: Warn, what: "tinylet-cni is not there", remedy: "start tinylet"},
-		{name: "plugin cannot be linked", change: all(plugin(PluginMissing, false), network(func(n *Network) { n.Ours = false })), id: "network-plugin", level: Fail, what: "tinylet-cni is not there", remedy: "ln -s /usr/bin/tinylet /opt/cni/bin/tinylet-cni"},
-		{name: "plugin leads nowhere", change: plugin(PluginBroken, true), id: "network-plugin", level: Warn, what: "leads to /usr/bin/tinylet", remedy: "start tinylet"},
-		{name: "plugin leads nowhere for good", change: plugin(PluginBroken, false), id: "network-plugin", level: Fail, what: "leads to /usr/bin/tinylet", remedy: "ln -s"},
-		{name: "plugin is no program", change: plugin(PluginInert, true), id: "network-plugin", level: Fail, what: "can be run", remedy: "chmod"},
+		{name: "plugin not linked any more", change: plugin(PluginMissing, true), id: "network-plugin", level: Warn, what: "tinylet-cni does not exist", remedy: "start tinylet"},
+		{name: "plugin cannot be linked", change: all(plugin(PluginMissing, false), network(func(n *Network) { n.Ours = false })), id: "network-plugin", level: Fail, what: "tinylet-cni does not exist", remedy: "ln -s /usr/bin/tinylet /opt/cni/bin/tinylet-cni"},
+		{name: "plugin leads nowhere", change: plugin(PluginBroken, true), id: "network-plugin", level: Warn, what: "links to /usr/bin/tinylet", remedy: "start tinylet"},
+		{name: "plugin leads nowhere for good", change: plugin(PluginBroken, false), id: "network-plugin", level: Fail, what: "links to /usr/bin/tinylet", remedy: "ln -s"},
+		{name: "plugin is no program", change: plugin(PluginInert, true), id: "network-plugin", level: Fail, what: "not an executable file", remedy: "chmod"},
 
-		{name: "the kernel does not tell", change: network(func(n *Network) { n.Host = HostNetwork{Err: "no memory", RulesErr: "not permitted"} }), id: "network-overlap", level: Warn, what: "within 10.88.0.0/24 and fd00:88::/64: no memory", remedy: "as root"},
+		{name: "the kernel does not tell", change: network(func(n *Network) { n.Host = HostNetwork{Err: "no memory", RulesErr: "not permitted"} }), id: "network-overlap", level: Warn, what: "overlap 10.88.0.0/24 and fd00:88::/64: no memory", remedy: "as root"},
 		{name: "nftables do not tell", change: network(func(n *Network) { n.Host.RulesKnown, n.Host.RulesErr = false, "not permitted" }), id: "forward-drop", level: Warn, what: "not permitted", remedy: "as root"},
 		{name: "no overlap", change: uses(), id: "network-overlap", level: OK, what: "10.88.0.0/24 and fd00:88::/64"},
-		{name: "overlap with the host's network", change: uses(address("10.88.0.0/16", "eth1")), id: "network-overlap", level: Fail, what: "10.88.0.0/24 of the pods and 10.88.0.0/16, to which the host has an address over eth1", remedy: "network.podCIDRs"},
+		{name: "overlap with the host's network", change: uses(address("10.88.0.0/16", "eth1")), id: "network-overlap", level: Fail, what: "pod network 10.88.0.0/24 and 10.88.0.0/16 (address on eth1)", remedy: "network.podCIDRs"},
 		{name: "overlap with one address", change: uses(address("10.88.0.7/32", "wg0")), id: "network-overlap", level: Fail, what: "10.88.0.7/32", remedy: "--cluster-cidr"},
-		{name: "overlap of IPv6", change: uses(address("fd00:88::/48", "eth1")), id: "network-overlap", level: Fail, what: "fd00:88::/64 of the pods and fd00:88::/48", remedy: "network.podCIDRs"},
-		{name: "overlap with a route", change: uses(route("10.88.0.128/25", "tun0")), id: "network-overlap", level: Fail, what: "10.88.0.128/25, to which a route leads over tun0", remedy: "network.podCIDRs"},
-		{name: "overlap with the same route", change: uses(route("10.88.0.0/24", "tun0")), id: "network-overlap", level: Fail, what: "10.88.0.0/24 of the pods and 10.88.0.0/24", remedy: "network.podCIDRs"},
+		{name: "overlap of IPv6", change: uses(address("fd00:88::/48", "eth1")), id: "network-overlap", level: Fail, what: "pod network fd00:88::/64 and fd00:88::/48", remedy: "network.podCIDRs"},
+		{name: "overlap with a route", change: uses(route("10.88.0.128/25", "tun0")), id: "network-overlap", level: Fail, what: "10.88.0.128/25 (route on tun0)", remedy: "network.podCIDRs"},
+		{name: "overlap with the same route", change: uses(route("10.88.0.0/24", "tun0")), id: "network-overlap", level: Fail, what: "pod network 10.88.0.0/24 and 10.88.0.0/24", remedy: "network.podCIDRs"},
 		{name: "within a larger route", change: uses(route("10.0.0.0/8", "tun0")), id: "network-overlap", level: Warn, what: "10.0.0.0/8", remedy: "network.podCIDRs"},
-		{name: "several overlaps", change: uses(route("10.0.0.0/8", "tun0"), address("10.88.0.0/24", "eth1")), id: "network-overlap", level: Fail, what: "over tun0; 10.88.0.0/24 of the pods", remedy: "network.podCIDRs"},
-		{name: "several overlaps, the worse first", change: uses(address("10.88.0.0/24", "eth1"), route("10.0.0.0/8", "tun0")), id: "network-overlap", level: Fail, what: "over tun0", remedy: "network.podCIDRs"},
+		{name: "several overlaps", change: uses(route("10.0.0.0/8", "tun0"), address("10.88.0.0/24", "eth1")), id: "network-overlap", level: Fail, what: "on tun0); pod network 10.88.0.0/24", remedy: "network.podCIDRs"},
+		{name: "several overlaps, the worse first", change: uses(address("10.88.0.0/24", "eth1"), route("10.0.0.0/8", "tun0")), id: "network-overlap", level: Fail, what: "on tun0", remedy: "network.podCIDRs"},
 
 		{name: "one bridge", change: uses(bridge("10.99.0.0/24", "docker0")), id: "second-bridge", level: OK, what: "tinylet0"},
 		{name: "two bridges", change: uses(bridge("10.88.0.0/16", "cni0"), bridge("fd00:88::/64", "cni0")), id: "second-bridge", level: Warn, what: "cni0 (10.88.0.0/16), cni0 (fd00:88::/64)", remedy: "ip link delete cni0; or"},
 		{name: "three bridges", change: uses(bridge("10.88.0.0/16", "podman0"), bridge("10.88.0.0/24", "cni0")), id: "second-bridge", level: Warn, what: "podman0 (10.88.0.0/16)", remedy: "ip link delete cni0, ip link delete podman0;"},
 
-		{name: "nothing drops", change: uses(), id: "forward-drop", level: OK, what: "no other table"},
+		{name: "nothing drops", change: uses(), id: "forward-drop", level: OK, what: "no other nftables table"},
 		{name: "Docker drops", change: drops(DroppingChain{"ip", "filter", "FORWARD"}, DroppingChain{"inet", "firewalld", "filter_FORWARD"}), id: "forward-drop", level: Warn, what: "chain FORWARD of table ip filter, chain filter_FORWARD of table inet firewalld, where no rule names tinylet0", remedy: "iptables -I DOCKER-USER -i tinylet0"},
 		{name: "systemd driver without systemd", change: func(f *Facts) { f.Runtime.CgroupDriver = "systemd" }, id: "cgroup-driver", level: Fail, what: "init", remedy: "SystemdCgroup = false"},
 		{name: "systemd driver with systemd", change: func(f *Facts) { f.Runtime.CgroupDriver, f.Init = "systemd", "systemd" }, id: "cgroup-driver", level: OK, what: "systemd"},
@@ -329,7 +329,7 @@ func TestEvaluate(t *testing.T) {
 		{name: "systemd driver without the bus", change: func(f *Facts) {
 			f.Runtime.CgroupDriver, f.Init, f.Runtime.SystemBus = "systemd", "systemd", "no bus"
 		}, id: "cgroup-driver", level: Warn, what: "no bus", remedy: "dbus.socket"},
-		{name: "driver not told", change: func(f *Facts) { f.Runtime.CgroupDriver = "" }, id: "cgroup-driver", level: OK, what: "does not tell"},
+		{name: "driver not told", change: func(f *Facts) { f.Runtime.CgroupDriver = "" }, id: "cgroup-driver", level: OK, what: "does not report"},
 
 		{name: "clock before the build", change: func(f *Facts) { f.Now = time.Unix(100, 0) }, id: "clock", level: Warn, what: "1970-01-01 00:01:40", remedy: "NTP"},
 		{name: "clock before any release", change: func(f *Facts) { f.Built, f.Now = time.Time{}, earliest.Add(-1) }, id: "clock", level: Warn, what: "any release", remedy: "RTC"},
@@ -410,7 +410,7 @@ func TestMemoryCauseIsToldWithoutATreeOfVersion2(t *testing.T) {
 	}
 }
 
-// all makes several changes.
+// all applies several changes.
 func all(changes ...func(*Facts)) func(*Facts) {
 	return func(f *Facts) {
 		for _, change := range changes {
@@ -447,7 +447,7 @@ func drops(chains ...DroppingChain) func(*Facts) {
 	return network(func(n *Network) { n.Host.Dropping = chains })
 }
 
-// What is judged of the pods' network goes by who makes it.
+// The findings of the pod network depend on who sets it up.
 func TestNetworkIsJudgedByItsMode(t *testing.T) {
 	for name, want := range map[string]string{
 		"bridge": "veth bridge nf-tables masquerade pod-spoofing bandwidth pod-network network-plugin network-overlap second-bridge forward-drop",
@@ -467,7 +467,7 @@ func TestNetworkIsJudgedByItsMode(t *testing.T) {
 	}
 }
 
-// Who does not need IPv6 hears nothing of it.
+// Without IPv6 pods there are no findings of IPv6.
 func TestForwardingOfIPv6IsJudgedWhereItIsNeeded(t *testing.T) {
 	for name, change := range map[string]func(*Network){
 		"IPv4 alone": func(n *Network) { n.Pods = n.Pods[:1] },
@@ -485,7 +485,7 @@ func TestForwardingOfIPv6IsJudgedWhereItIsNeeded(t *testing.T) {
 	}
 }
 
-// A host that is not asked is not judged, nor are networks that nobody knows.
+// There are no findings of a host that was not read, nor of unknown networks.
 func TestNetworkThatIsNotKnown(t *testing.T) {
 	f := healthy()
 	f.Network.Host = HostNetwork{}
@@ -515,12 +515,13 @@ func runtimeFails(kind RuntimeFailure) func(*Facts) {
 	return func(f *Facts) { f.Runtime = Runtime{Endpoint: "unix:///r", Kind: kind, Err: "the error"} }
 }
 
-// What pods may use is shown with who has the rest.
+// TestEvictionIsShown: the finding shows what pods may use and why the rest is not
+// allocatable.
 func TestEvictionIsShown(t *testing.T) {
 	for want, e := range map[string]Eviction{
-		"pods may use 480 MiB of 512 MiB of memory; they are evicted while less than 32 MiB are available, the default for this much memory":                                 {Known: true, Hard: 32 * mebibyte, Default: true},
-		"pods may use 412 MiB of 512 MiB of memory; they are evicted while less than 100 MiB are available, by evictionHard in the configuration":                            {Known: true, Hard: 100 * mebibyte},
-		"pods may use 492 MiB of 512 MiB of memory; 20 MiB are kept by kubeReserved and systemReserved; none is evicted for memory, as evictionHard has no memory.available": {Known: true, Reserved: 20 * mebibyte},
+		"pods may use 480 MiB of 512 MiB of memory; pods are evicted below 32 MiB available, the default for this much memory":                                                          {Known: true, Hard: 32 * mebibyte, Default: true},
+		"pods may use 412 MiB of 512 MiB of memory; pods are evicted below 100 MiB available, by evictionHard in the configuration":                                                     {Known: true, Hard: 100 * mebibyte},
+		"pods may use 492 MiB of 512 MiB of memory; 20 MiB are reserved by kubeReserved and systemReserved; no pod is evicted for memory, because evictionHard has no memory.available": {Known: true, Reserved: 20 * mebibyte},
 	} {
 		f := healthy()
 		f.Eviction = e

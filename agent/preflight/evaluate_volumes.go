@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// maxNamed bounds how many volumes a finding names.
+// maxNamed bounds the number of volumes in a finding.
 const maxNamed = 20
 
-// judgeVolumes is about volumes that tinylet neither serves nor takes down.
+// judgeVolumes checks for volumes that tinylet neither mounts nor unmounts.
 func judgeVolumes(f *Facts) []Finding {
 	const id = "foreign-volumes"
 	if f.Volumes.Err != "" {
-		return []Finding{warn(id, "cannot tell whether a kubelet has left volumes: "+f.Volumes.Err, "mount /proc, and run tinylet check as root")}
+		return []Finding{warn(id, "cannot determine whether a kubelet has left volumes: "+f.Volumes.Err, "mount /proc, and run tinylet check as root")}
 	}
 	var texts []string
 	for _, v := range f.Volumes.Foreign {
@@ -25,6 +25,6 @@ func judgeVolumes(f *Facts) []Finding {
 	if more := len(texts) - maxNamed; more > 0 {
 		texts = append(texts[:maxNamed], fmt.Sprintf("and %d more", more))
 	}
-	return []Finding{fail(id, "a kubelet has set up volumes that tinylet cannot take down: "+strings.Join(texts, ", "),
-		"drain the node and stop the kubelet first, so that it removes these volumes; what is left after that unmount by hand, and delete it")}
+	return []Finding{fail(id, "a kubelet has set up volumes that tinylet cannot unmount: "+strings.Join(texts, ", "),
+		"drain the node and stop the kubelet first, so that it removes these volumes; unmount and delete by hand what is left")}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/tinylet/tinylet/board"
 )
 
-// Facts is everything that Evaluate judges by.
+// Facts are the input of Evaluate.
 type Facts struct {
-	Arch     string // as Go names it
+	Arch     string // GOARCH
 	UID      int    // of the caller
 	NodeName string
 	Init     string // name of process 1
@@ -17,8 +17,8 @@ type Facts struct {
 	Now, Built time.Time
 
 	Board board.Model // zero where there is no device tree
-	// BootCommandLine is the file that the Raspberry Pi firmware takes the
-	// kernel's command line from, where it is mounted; else "".
+	// BootCommandLine is the file from which the Raspberry Pi firmware reads the
+	// kernel's command line, if its file system is mounted; else "".
 	BootCommandLine string
 
 	Kernel     Kernel
@@ -29,37 +29,37 @@ type Facts struct {
 
 	IPForward   Known
 	IPv6Forward Known
-	SharedMount Known // the root mount propagates
+	SharedMount Known // the root mount is shared
 
 	Folders []Folder
 	Volumes Volumes
 	Runtime Runtime
-	// Packages are those of the distribution that containers run with.
+	// Packages are the distribution's packages that run containers.
 	Packages []Package
 	Network  Network
 	Config   Config
 	Journal  Journal
 }
 
-// Known is what is known of a feature.
+// Known reports whether a feature exists, or that this is unknown.
 type Known uint8
 
-// The zero value is not to know.
+// The zero value is Unknown.
 const (
 	Unknown Known = iota
 	No
 	Yes
 )
 
-// Kernel is what the kernel can do.
+// Kernel are the features of the kernel.
 type Kernel struct {
 	Release string
-	// CommandLine has the words of /proc/cmdline.
+	// CommandLine are the words of /proc/cmdline.
 	CommandLine []string
-	// Config has the options in question, such as CONFIG_MEMCG: "y", "m" or
-	// "n"; nil where the configuration cannot be read.
+	// Config maps the checked options, such as CONFIG_MEMCG, to "y", "m" or "n";
+	// nil if the configuration cannot be read.
 	Config map[string]string
-	// Modules says of a module whether it is there, built in or to be loaded.
+	// Modules maps the name of a module to whether it is built in or installed.
 	Modules map[string]Known
 
 	Pressure       Known
@@ -67,23 +67,23 @@ type Kernel struct {
 	UserNamespaces Known
 }
 
-// CgroupKind is what is mounted at /sys/fs/cgroup.
+// CgroupKind is the kind of mount at /sys/fs/cgroup.
 type CgroupKind string
 
 // Kinds of cgroup mounts.
 const (
 	CgroupNone    CgroupKind = ""
 	CgroupV1      CgroupKind = "v1"
-	CgroupHybrid  CgroupKind = "hybrid" // version 1 with version 2 beside it
+	CgroupHybrid  CgroupKind = "hybrid" // version 1 and version 2
 	CgroupUnified CgroupKind = "unified"
 )
 
 // Cgroup is the state of the cgroup tree.
 type Cgroup struct {
 	Kind        CgroupKind
-	Controllers []string // of the root, version 2
-	InV1        []string // controllers that a version 1 tree holds
-	Disabled    []string // those that /proc/cgroups shows as not enabled
+	Controllers []string // controllers of the root cgroup, version 2
+	InV1        []string // controllers of version 1 hierarchies
+	Disabled    []string // controllers that are disabled in /proc/cgroups
 }
 
 // Memory sizes are in bytes; zero is unknown.
@@ -91,27 +91,27 @@ type Memory struct {
 	Total, Available, Swap uint64
 }
 
-// Eviction is what is kept of the memory that pods may not use.
+// Eviction are the memory reservations and the hard eviction threshold.
 type Eviction struct {
-	// Known says that the configuration could be read.
+	// Known is true if the configuration could be read.
 	Known bool
 	// Reserved is kubeReserved and systemReserved together, in bytes.
 	Reserved uint64
-	// Hard is the threshold evictionHard[memory.available] in bytes; 0 is
-	// none. Default says that it is the one for so much memory where the
-	// configuration sets none.
+	// Hard is the threshold evictionHard[memory.available] in bytes; 0 is none.
+	// Default is true if the configuration sets no threshold and Hard is the
+	// default for the memory size.
 	Hard    uint64
 	Default bool
 }
 
-// Folder is a place that the node writes to.
+// Folder is a folder that the node writes to.
 type Folder struct {
 	ID   string // for the finding
 	Path string
-	// Exists is the folder itself or the nearest one above it that is there.
+	// Exists is the folder itself or its nearest existing parent.
 	Exists   string
 	Writable bool
-	// Needs is how many bytes must be free for the node to work.
+	// Needs is the number of bytes that must be free for the node to work.
 	Needs uint64
 	// Total and Free are in bytes; Total 0 is unknown.
 	Total, Free uint64
@@ -119,43 +119,44 @@ type Folder struct {
 	Inodes, InodesFree uint64
 }
 
-// Volumes are those that a kubelet set up with plugins that tinylet does not
+// Volumes are volumes that a kubelet set up with plugins that tinylet does not
 // have.
 type Volumes struct {
 	Foreign []ForeignVolume
-	// Staged are mounts of such volumes that belong to no pod, by their paths.
+	// Staged are the paths of mounts of such volumes that belong to no pod.
 	Staged []string
-	// Err is why they could not be looked for.
+	// Err is why the volumes could not be listed.
 	Err string
 }
 
-// ForeignVolume is one of them.
+// ForeignVolume is a volume that a kubelet set up for a pod.
 type ForeignVolume struct {
-	// Pod is the pod as namespace/name, or its UID where that is not known.
+	// Pod is the pod as namespace/name, or its UID if the name is unknown.
 	Pod, Volume string
 }
 
-// Runtime is what the container runtime answered.
+// Runtime is the state of the container runtime.
 type Runtime struct {
 	Endpoint string
-	// Err is why it did not answer; Kind sorts it.
+	// Err is why it did not answer; Kind classifies Err.
 	Err  string
 	Kind RuntimeFailure
 
 	Name, Version string
-	// Ready and NetworkReady are nil where the runtime did not tell.
+	// Ready and NetworkReady are nil if the runtime did not report them.
 	Ready, NetworkReady *Condition
-	// Info is what it says of its configuration in a verbose status.
+	// Info is the runtime's configuration from the verbose status.
 	Info container.Info
-	// Sandbox is the image that every pod's sandbox needs.
+	// Sandbox is the sandbox image.
 	Sandbox SandboxImage
-	// CgroupDriver is systemd, cgroupfs, or "" where it did not tell.
+	// CgroupDriver is systemd, cgroupfs, or "" if the runtime did not report it.
 	CgroupDriver string
-	// Systemd is why systemd could not be asked, where it is the driver.
+	// Systemd is why a call to systemd failed, if systemd is the cgroup driver.
 	Systemd string
-	// SystemBus is why it could not over the system bus, where else it could.
+	// SystemBus is why a call to systemd over the system bus failed, if it works
+	// otherwise.
 	SystemBus string
-	// RestartMonitorOff says that containerd is configured without the plugin
+	// RestartMonitorOff is true if containerd's configuration disables the plugin
 	// that restarts containers by their labels.
 	RestartMonitorOff bool
 }
@@ -163,22 +164,22 @@ type Runtime struct {
 // Package is a package of the distribution.
 type Package struct {
 	Name, Version string
-	// Changelog says that its changelog is installed; Repairs are the
-	// vulnerabilities that it names.
+	// Changelog is true if the package's changelog is installed. Repairs are the
+	// vulnerabilities that the changelog names.
 	Changelog bool
 	Repairs   []string
 }
 
 // SandboxImage is the image of pod sandboxes.
 type SandboxImage struct {
-	// Name is "" where it is not known.
+	// Name is "" if it is unknown.
 	Name string
-	// Present reports whether the runtime has it, Pinned whether image garbage
-	// collection leaves it alone.
+	// Present reports whether the runtime has the image, Pinned whether image
+	// garbage collection keeps it.
 	Present, Pinned Known
 }
 
-// RuntimeFailure sorts why a runtime did not answer.
+// RuntimeFailure classifies why a runtime did not answer.
 type RuntimeFailure uint8
 
 // Failures of a runtime.
@@ -187,17 +188,17 @@ const (
 	NoSocket
 	NotAllowed
 	NobodyListens
-	Silent // it took the connection and did not answer in time
+	Silent // it accepted the connection and did not answer in time
 	Broken // it answered with an error
 )
 
-// Condition is one of the runtime's conditions.
+// Condition is a condition of the runtime's status.
 type Condition struct {
 	True            bool
 	Reason, Message string
 }
 
-// Config is what reading the configuration gave.
+// Config is the result of reading the configuration.
 type Config struct {
 	File     string // "" where none is in use
 	Warnings []string

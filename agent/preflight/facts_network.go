@@ -2,83 +2,83 @@ package preflight
 
 import "net/netip"
 
-// Network is how the pods get their network.
+// Network are the facts of the pod network.
 type Network struct {
-	// Mode is what is meant: one of config's, never "".
+	// Mode is the selected mode, one of package config's, never "".
 	Mode   string
 	Bridge string
-	// Services says that the node is to carry the addresses of Services.
+	// Services is true if the node implements Services in place of kube-proxy.
 	Services bool
-	// Pods are the networks of the node's pods, as far as they are known:
-	// those of a cluster the API server assigns.
+	// Pods are the networks of the node's pods, as far as they are known. In a
+	// cluster the API server assigns them.
 	Pods []netip.Prefix
 
 	ConfigFolder string
-	// Ours says that tinylet's configuration is there. Others are the names of
-	// those of somebody else, sorted; Err is why they could not be listed.
-	// Loopbacks are those among them with the loopback alone, which are no
-	// networks of pods.
+	// Ours is true if tinylet's configuration exists. Others are the names of other
+	// configurations, sorted. Loopbacks are those of Others with only the loopback
+	// plugin, which are no pod networks. Err is why the configurations could not be
+	// listed.
 	Ours              bool
 	Others, Loopbacks []string
 	Err               string
 
-	// Plugin is this binary's link. Loopback is the plugin that the runtime calls
-	// for the loopback interface; its Path is "" where the runtime does not call
+	// Plugin is the link to this binary. Loopback is the plugin that the runtime
+	// calls for the loopback interface; its Path is "" if the runtime does not call
 	// one.
 	Plugin, Loopback Plugin
 	Host             HostNetwork
 }
 
-// Plugin is a program that the container runtime calls for a pod's network.
+// Plugin is a CNI plugin of the container runtime.
 type Plugin struct {
-	Path  string // with the runtime's directory that has it, or would get it
+	Path  string // in the runtime's directory that has it, or would get it
 	State PluginState
-	// Target is where a link leads.
+	// Target is the target of a symbolic link.
 	Target string
-	// Writable says that the agent can make the link.
+	// Writable is true if the agent can create the link.
 	Writable bool
 }
 
-// PluginState is what stands at a plugin's path.
+// PluginState is the state of a plugin's path.
 type PluginState uint8
 
 // States of a plugin.
 const (
 	PluginMissing PluginState = iota
-	PluginBroken              // a link to what is not there
-	PluginInert               // what cannot be run
+	PluginBroken              // a dangling link
+	PluginInert               // not an executable file
 	PluginThere
 )
 
-// HostNetwork is what this node's own network looks like.
+// HostNetwork is the state of the node's own network.
 type HostNetwork struct {
-	// Known says that the kernel has told; Err is why it has not, "" where it
-	// was not asked.
+	// Known is true if the kernel's links, addresses and routes were read. Err is
+	// why they could not be read, "" if they were not requested.
 	Known bool
 	Err   string
-	// Used are the networks that the host's interfaces have addresses of, or
-	// that routes of the main table lead to, without the default ones and
-	// those of the pods' bridge.
+	// Used are the networks of the addresses of the host's interfaces and of the
+	// routes of the main table, without default routes and without the pods'
+	// bridge.
 	Used []UsedNetwork
-	// Dropping are chains of others that drop what is forwarded and have no
-	// rule for the pods' bridge; RulesKnown says that nftables has told, and
-	// RulesErr why it has not.
-	// BridgeFamily says whether nftables can have tables of the family bridge.
+	// Dropping are chains of others that drop forwarded packets and have no rule
+	// for the pods' bridge. RulesKnown is true if the nftables rules were read, and
+	// RulesErr is why they could not be read. BridgeFamily reports whether nftables
+	// has the bridge family.
 	BridgeFamily Known
 	RulesKnown   bool
 	RulesErr     string
 	Dropping     []DroppingChain
 }
 
-// UsedNetwork is a network that is reached over an interface.
+// UsedNetwork is a network of the host.
 type UsedNetwork struct {
 	Network   netip.Prefix
 	Interface string
-	Bridge    bool // the interface is one, and not the way to the world
-	Address   bool // it has an address there; else a route leads there
+	Bridge    bool // the interface is a bridge and not an uplink
+	Address   bool // the interface has an address in the network; else there is a route
 }
 
-// DroppingChain is a chain of nftables in the hook of forwarded packets.
+// DroppingChain is an nftables chain in the forward hook that drops packets.
 type DroppingChain struct {
 	Family, Table, Name string
 }

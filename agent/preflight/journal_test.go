@@ -18,12 +18,12 @@ func TestJudgeJournal(t *testing.T) {
 		what    string
 	}{
 		{"a board alone", Journal{Setting: "auto"}, "", ""},
-		{"joined, without a key", Journal{Joined: true, Setting: "auto"}, Warn, "will be on the disk in clear"},
-		{"joined, a plain journal", Journal{Joined: true, Setting: "auto", Sealed: No}, Warn, "are on the disk in clear"},
-		{"a plain journal, and a key since", Journal{Setting: "auto", Key: true, Sealed: No}, Warn, "are on the disk in clear"},
+		{"joined, without a key", Journal{Joined: true, Setting: "auto"}, Warn, "will be stored unencrypted"},
+		{"joined, a plain journal", Journal{Joined: true, Setting: "auto", Sealed: No}, Warn, "are stored unencrypted"},
+		{"a plain journal, and a key since", Journal{Setting: "auto", Key: true, Sealed: No}, Warn, "are stored unencrypted"},
 		{"joined, sealed", Journal{Joined: true, Setting: "auto", Key: true, Sealed: Yes}, OK, "is sealed"},
 		{"joined, a key, no journal yet", Journal{Joined: true, Setting: "sealed", Key: true}, OK, "is sealed"},
-		{"sealed, without a key", Journal{Joined: true, Setting: "sealed"}, Warn, "do not come back"},
+		{"sealed, without a key", Journal{Joined: true, Setting: "sealed"}, Warn, "are not restored"},
 		{"the key was taken out", Journal{Joined: true, Setting: "auto", Sealed: Yes}, Warn, "it is not used"},
 		{"off", Journal{Joined: true, Setting: "off"}, OK, "nothing"},
 	} {

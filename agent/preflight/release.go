@@ -13,22 +13,22 @@ type release struct {
 	build               build
 }
 
-// build says who made a release, as far as its version shows it.
+// build is the origin of a release, as far as its version shows it.
 type build uint8
 
 const (
 	upstream build = iota
-	// preRelease comes before the release of its number.
+	// preRelease precedes the release with the same number.
 	preRelease
-	// packaged has the revision of a distribution, which may repair faults
-	// without raising the number.
+	// packaged has a distribution's revision, which may fix vulnerabilities without
+	// a new number.
 	packaged
-	// custom is a fork or a build of somebody's own.
+	// custom is a fork or a private build.
 	custom
 )
 
-// The patterns are compiled when they are first used: what runs at the start of
-// the agent and of its CNI plugin does not need them.
+// The patterns are compiled at their first use: neither the start of the agent nor
+// its CNI plugin needs them.
 var (
 	releasePattern = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(.*)$`)
@@ -36,18 +36,19 @@ var (
 	preReleasePattern = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^[-~](alpha|beta|rc)[.\d]*$`)
 	})
-	// packagedPattern is Debian's repacked sources, then a revision: +ds1-2+b4,
-	// ~ds1-6+deb13u1, -0ubuntu1~24.04.1, -1.el9.
+	// packagedPattern matches Debian's repacked sources, then a revision:
+	// +ds1-2+b4, ~ds1-6+deb13u1, -0ubuntu1~24.04.1, -1.el9.
 	packagedPattern = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^([~+](ds|dfsg|git)[.\da-f]*)?-\d[-+~.\w]*$`)
 	})
-	// describedPattern is git describe's: commits after a release.
+	// describedPattern matches the suffix of git describe for commits after a
+	// release.
 	describedPattern = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^-\d+-g[0-9a-f]{4,40}([-.+](m|dirty))?$`)
 	})
 )
 
-// parseRelease reports false where text does not begin with a version.
+// parseRelease returns false if text does not begin with a version.
 func parseRelease(text string) (release, bool) {
 	m := releasePattern().FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
@@ -70,7 +71,7 @@ func parseRelease(text string) (release, bool) {
 	return r, true
 }
 
-// releaseNumber is a release without who made it.
+// releaseNumber is the number of a release, without its origin.
 type releaseNumber struct{ major, minor, patch int }
 
 func (n releaseNumber) String() string {
@@ -94,15 +95,15 @@ func (r release) before(n releaseNumber) bool {
 type hole struct {
 	cve    string
 	effect string // completes "it lets …"
-	// repaired has the first good release of each branch, the oldest branch
-	// first. A branch that is not in it has no repair, or, after the last one,
-	// had it from its beginning.
+	// repaired has the first fixed release of each branch, the oldest branch first.
+	// A branch that is not listed has no fix, or, if it is after the last one, had
+	// the fix from its beginning.
 	repaired []releaseNumber
-	// restartMonitor says that only a running restart monitor has it.
+	// restartMonitor is true if the vulnerability needs a running restart monitor.
 	restartMonitor bool
 }
 
-// As published until November 2026. A new hole is a line here.
+// As published until November 2026. Add a new vulnerability as one entry.
 var (
 	containerdHoles = []hole{
 		{
@@ -128,7 +129,7 @@ var (
 	}}
 )
 
-// in reports whether r has the hole, by its number alone.
+// in reports whether r has the vulnerability, by its number alone.
 func (h *hole) in(r release) bool {
 	for _, good := range h.repaired {
 		if r.major == good.major && r.minor == good.minor {
@@ -138,8 +139,8 @@ func (h *hole) in(r release) bool {
 	return r.before(h.repaired[len(h.repaired)-1])
 }
 
-// repairFor is the release to change to: of r's branch, or else the first good
-// one of a later branch.
+// repairFor returns the release to upgrade to: of r's branch, or else the first
+// fixed one of a later branch.
 func (h *hole) repairFor(r release) releaseNumber {
 	for _, good := range h.repaired {
 		if r.before(good) {

@@ -20,8 +20,8 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// cluster is an API server that keeps pods, their history and its watches, and
-// can be made to misbehave.
+// cluster is a fake API server that keeps pods, their history and its watches,
+// and can inject faults.
 type cluster struct {
 	t *testing.T
 

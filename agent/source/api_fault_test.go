@@ -19,7 +19,8 @@ import (
 	"github.com/tinylet/tinylet/agent/source"
 )
 
-// TestAPIWordsOfNoMeaning is what a server says that changes nothing.
+// TestAPIWordsOfNoMeaning checks that watch events without effect change
+// nothing.
 func TestAPIWordsOfNoMeaning(t *testing.T) {
 	at := func(p *v1.Pod, version string) *v1.Pod {
 		return with(p, func(p *v1.Pod) { p.ResourceVersion = version })
@@ -54,7 +55,7 @@ func TestAPIWordsOfNoMeaning(t *testing.T) {
 	})
 }
 
-// TestAPIDoubt is how the source goes on after what went wrong.
+// TestAPIDoubt checks how the source continues after each kind of failure.
 func TestAPIDoubt(t *testing.T) {
 	status := func(code int32) error {
 		return fmt.Errorf("watch pods: %w", apierrors.NewGenericServerResponse(int(code), "GET", v1.Resource("pods"), "", "", 0, false))
@@ -148,8 +149,8 @@ func TestAPIDoubt(t *testing.T) {
 	}
 }
 
-// TestAPIServerSetBack is a server whose store was restored from an old copy:
-// it lets watches of its future wait in silence.
+// TestAPIServerSetBack covers an API server whose store was restored from an
+// old backup: watches from a future version block silently.
 func TestAPIServerSetBack(t *testing.T) {
 	following(t, func(t *testing.T) *cluster { return newCluster(t, apiPod("a", "1", "1")) }, func(f *followed) {
 		for i := range 50 {
@@ -170,15 +171,15 @@ func TestAPIServerSetBack(t *testing.T) {
 
 func TestAPIRefusesPods(t *testing.T) {
 	bad := map[string]func(*v1.Pod){
-		"UID is no name":     func(p *v1.Pod) { p.UID = "../../etc" },
-		"its UID is":         func(p *v1.Pod) { p.UID = "" },
-		"its name is none":   func(p *v1.Pod) { p.Name = "../x" },
-		"its namespace is":   func(p *v1.Pod) { p.Namespace = "a/b" },
-		"are too long":       func(p *v1.Pod) { p.Name = strings.Repeat("a", 253) },
-		"container name":     func(p *v1.Pod) { p.Spec.Containers[0].Name = "/" },
-		"no containers":      func(p *v1.Pod) { p.Spec.Containers = nil },
-		"two containers":     func(p *v1.Pod) { p.Spec.InitContainers = p.Spec.Containers },
-		"volume name \"..\"": func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: ".."}} },
+		"UID is not a valid":  func(p *v1.Pod) { p.UID = "../../etc" },
+		"its UID is":          func(p *v1.Pod) { p.UID = "" },
+		"its name is invalid": func(p *v1.Pod) { p.Name = "../x" },
+		"its namespace is":    func(p *v1.Pod) { p.Namespace = "a/b" },
+		"are too long":        func(p *v1.Pod) { p.Name = strings.Repeat("a", 253) },
+		"container name":      func(p *v1.Pod) { p.Spec.Containers[0].Name = "/" },
+		"no containers":       func(p *v1.Pod) { p.Spec.Containers = nil },
+		"duplicate container": func(p *v1.Pod) { p.Spec.InitContainers = p.Spec.Containers },
+		"volume name \"..\"":  func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: ".."}} },
 	}
 	for want, change := range bad {
 		t.Run(want, func(t *testing.T) {
@@ -210,7 +211,7 @@ func TestAPIRefusesPods(t *testing.T) {
 		f.expect("[a/1=1]")
 		f.send(watch.Event{Type: watch.Modified, Object: with(apiPod("c", "1", "1"), func(p *v1.Pod) { p.ResourceVersion = "9" })})
 		f.expect()
-		f.wantEvent("pod default/a has its UID")
+		f.wantEvent("pod default/a has the same UID")
 	})
 }
 
@@ -222,9 +223,9 @@ func (f *followed) wantEvent(text string) {
 	}
 }
 
-// FuzzAPI sends any events: what is wanted has names that are safe as paths,
-// no pod twice, and a pod that was wanted goes only by an event or a list that
-// deletes it.
+// FuzzAPI sends arbitrary events. Desired pods must have names that are safe as
+// paths, no pod may occur twice, and a desired pod may disappear only by an
+// event or a list that deletes it.
 func FuzzAPI(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x13\x24\x35\x46\x57"))
 	f.Add([]byte("aAbBcCdDeE"))
@@ -264,7 +265,8 @@ func FuzzAPI(f *testing.F) {
 	})
 }
 
-// TestAPIRecovery has somebody else hear from the server first.
+// TestAPIRecovery lets another component observe first that the API server is
+// reachable again.
 func TestAPIRecovery(t *testing.T) {
 	back := make(chan struct{})
 	recovered := func() <-chan struct{} {

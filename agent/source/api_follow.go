@@ -15,47 +15,49 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 const (
-	// A server is asked to end a watch after a random time between these, as
-	// the kubelet does (k8s.io/client-go/tools/cache/reflector.go).
+	// A watch requests a random timeout between these, as the kubelet's does
+	// (k8s.io/client-go/tools/cache/reflector.go).
 	minWatch = 5 * time.Minute
 	maxWatch = 10 * time.Minute
-	// watchSlack is how much earlier or later than asked a watch may end.
+	// watchSlack is how much earlier or later than requested a watch may end.
 	watchSlack = 30 * time.Second
-	// steady is how long a watch has to last to count as one that works.
+	// steady is how long a watch must last to count as working.
 	steady = 10 * time.Second
 )
 
-// Ends of a watch.
+// Reasons for which a watch ends.
 var (
-	errEndedEarly = errors.New("the server ends a watch of pods long before its time")
-	errNoEnd      = errors.New("the server does not end a watch of pods at its time")
-	errNotPods    = errors.New("the server sends what is no event of a pod")
-	errNoVersion  = errors.New("the server's list has no resource version")
-	errBackwards  = errors.New("the server is behind what is known")
-	errSilent     = errors.New("a whole watch of pods brought no word, not even a bookmark")
+	errEndedEarly = errors.New("API server ended a pod watch long before its timeout")
+	errNoEnd      = errors.New("API server did not end a pod watch at its timeout")
+	errNotPods    = errors.New("API server sent an event that is not a pod event")
+	errNoVersion  = errors.New("pod list has no resource version")
+	errBackwards  = errors.New("API server is behind the last known resource version")
+	errSilent     = errors.New("pod watch ended without any event or bookmark")
 )
 
-// causeDecoding is what client-go gives as the cause where a stream of events
+// causeDecoding is the status cause that client-go sets when an event stream
 // breaks (rest/request.go).
 const causeDecoding = "ClientWatchDecoding"
 
-// podSink takes what a follower learns; its methods are called one at a time.
+// podSink receives the pods from a follower. Its methods are called one at a
+// time.
 type podSink interface {
 	listed(items []v1.Pod)
 	changed(kind watch.EventType, p *v1.Pod)
 }
 
-// follower lists and watches a node's pods. It goes
+// follower lists and watches a node's pods:
 //
 //	list --> watch --> watch --> ...
 //
-// each watch from where the former ended, and back to a list where the server
-// no longer knows that place, or where it is to be doubted. An end of a watch
-// that was due is followed by the next step at once, every other end and
-// failure by a wait.
+// Each watch continues where the previous one ended. The follower lists again
+// if the API server no longer has that resource version, or if the state is in
+// doubt. After the expected end of a watch the next step starts at once; after
+// any other end or failure the follower backs off first.
 type follower struct {
 	api      PodAPI
 	nodeName string
@@ -64,16 +66,16 @@ type follower struct {
 
 	recovered apiclient.Recoveries
 
-	wait     apiclient.Backoff
-	version  string // of the last word; "" before the first list
-	watching bool   // a watch from version is next, else a list
-	doubted  bool   // the list has to be the latest, not one of a cache
-	torn     string // the version at which a watch broke off early
-	lasted   bool   // the watch that is or was last has worked for a while
-	down     bool   // an outage was logged
+	wait     wait.Backoff
+	version  string // last seen resource version; "" before the first list
+	watching bool   // the next step is a watch from version, else a list
+	doubted  bool   // the list must come from the store, not from a cache
+	torn     string // the version at which an event stream broke
+	lasted   bool   // the current or last watch lasted for steady
+	down     bool   // an outage was logged, its end was not
 }
 
-// run goes on until ctx ends.
+// run lists and watches until ctx ends, and returns ctx's cause.
 func (f *follower) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		f.lasted = false
@@ -92,9 +94,9 @@ func (f *follower) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// list brings the full set. The first may come from the server's cache, as
-// the kubelet's, the next must not be older than what is known, and a doubted
-// one is read from the store.
+// list reads the full set. The first list may come from the API server's cache,
+// as the kubelet's does. Later ones must not be older than the last known
+// version. If the state is in doubt, the list is read from the store.
 func (f *follower) list(ctx context.Context) error {
 	options := f.options()
 	options.ResourceVersion = f.version
@@ -123,8 +125,8 @@ func (f *follower) options() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", f.nodeName).String()}
 }
 
-// watch follows the changes from the last word on, until its end. Its error is
-// nil if that was due.
+// watch receives changes from the last known version on until the watch ends.
+// It returns nil if that end was expected.
 func (f *follower) watch(ctx context.Context) error {
 	limit := minWatch + rand.N(maxWatch-minWatch)
 	seconds := int64(limit / time.Second)
@@ -167,8 +169,8 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// take makes one event of a watch known, and says whether it was a word on
-// where the server stands.
+// take handles one watch event and reports whether it carried a resource
+// version.
 func (f *follower) take(e watch.Event) (word bool, err error) {
 	if status, ok := e.Object.(*metav1.Status); ok && status != nil {
 		return false, fmt.Errorf("watch the node's pods: %w", apierrors.FromObject(status))
@@ -181,7 +183,7 @@ func (f *follower) take(e watch.Event) (word bool, err error) {
 	news := word && later(p.ResourceVersion, f.version)
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		// What is not later is repeated, and may be of a pod that is gone.
+		// An event that is not newer is a repetition, perhaps of a deleted pod.
 		if news {
 			f.sink.changed(e.Type, p)
 		}
@@ -202,22 +204,22 @@ func (f *follower) take(e watch.Event) (word bool, err error) {
 	return word, nil
 }
 
-// works is called when a watch has lasted.
+// works records that a watch has lasted for steady.
 func (f *follower) works() {
 	f.wait.Reset()
 	f.lasted, f.torn = true, ""
 	if f.down {
 		f.down = false
-		f.log.Info("the node's pods are followed again")
+		f.log.Info("resumed watching the node's pods")
 	}
 }
 
-// failed decides how to go on. It logs the begin of an outage; the end of a
-// watch that worked is none yet.
+// failed decides how to continue after a failure. It logs the start of an
+// outage; the end of a working watch is not one yet.
 func (f *follower) failed(err error) {
 	if !f.lasted && !f.down {
 		f.down = true
-		f.log.Warn("the node's pods cannot be followed; they stay as they are", "error", err)
+		f.log.Warn("cannot list or watch the node's pods", "error", err)
 	}
 	switch f.remedy(err) {
 	case again:
@@ -228,15 +230,13 @@ func (f *follower) failed(err error) {
 	}
 }
 
-// remedy is what follows a failure.
+// remedy is the step that follows a failure.
 type remedy uint8
 
-// The remedies.
-
 const (
-	again        remedy = iota // the same
-	relist                     // a list not older than what is known
-	relistLatest               // a list of what the store has
+	again        remedy = iota // repeat the step
+	relist                     // list, not older than the last known version
+	relistLatest               // list from the store
 )
 
 func (f *follower) remedy(err error) remedy {
@@ -246,13 +246,13 @@ func (f *follower) remedy(err error) remedy {
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
 		return relistLatest
 	case expired(err):
-		// After a restart of the server, every node's: its cache has to do.
+		// After a restart of the API server every node lists: use its cache.
 		return relist
 	case !errors.As(err, &status):
 		return again
 	case apierrors.HasStatusCause(err, causeDecoding):
-		// A link that broke, or an event that cannot be decoded, which the
-		// next watch would begin with as well.
+		// A broken connection, or an event that cannot be decoded and that the
+		// next watch would start with again.
 		if f.torn == f.version {
 			return relistLatest
 		}
@@ -266,7 +266,7 @@ func (f *follower) remedy(err error) remedy {
 	return relist
 }
 
-// expired says that the server no longer knows the version it was asked for.
+// expired reports whether the API server no longer has the requested version.
 func expired(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }

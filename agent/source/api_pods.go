@@ -15,20 +15,20 @@ import (
 	"github.com/tinylet/tinylet/agent/source/manifest"
 )
 
-// ReasonRefusedPod is for a pod of the API server's that cannot run as it
-// is, whoever made it so.
+// ReasonRefusedPod is for a pod from the API server that cannot run as it is,
+// whatever made it so.
 const ReasonRefusedPod = "RefusedPod"
 
-// apiPods are the pods that an API server has for this node, by UID. Those
-// that cannot be, of a server that is broken or not what it seems, are
-// refused: a pod that is new is left out, and one that is known stays as it
-// was until the server deletes it.
+// apiPods are the pods that an API server assigns to this node, by UID. Invalid
+// pods, from an API server that is broken or spoofed, are rejected: a new pod
+// is left out, and a known one keeps its last valid version until the API
+// server deletes it.
 type apiPods struct {
 	nodeName string
 	byUID    map[types.UID]*v1.Pod
 }
 
-// all are the pods, the oldest first.
+// all returns the pods, the oldest first.
 func (s *apiPods) all() []*v1.Pod {
 	all := make([]*v1.Pod, 0, len(s.byUID))
 	for _, p := range s.byUID {
@@ -40,9 +40,10 @@ func (s *apiPods) all() []*v1.Pod {
 	return all
 }
 
-// replace makes a full list the truth, also where it is older than what is
-// known: the server may have been set back. A pod of the version that is known
-// keeps its pointer. It answers why pods were refused.
+// replace sets the pods from a full list, even if the list is older than the
+// known state: the API server may have been restored from a backup. A pod of a
+// known resource version keeps its pointer. It returns the reasons for rejected
+// pods.
 func (s *apiPods) replace(items []v1.Pod) (refused []string) {
 	byUID := make(map[types.UID]*v1.Pod, len(items))
 	for i := range items {
@@ -51,7 +52,7 @@ func (s *apiPods) replace(items []v1.Pod) (refused []string) {
 			byUID[old.UID] = old
 			continue
 		}
-		// A copy, because a pointer would keep the whole list.
+		// Copy the pod: a pointer would keep the whole list in memory.
 		p := items[i]
 		sane, reason := s.judge(&p, old)
 		switch {
@@ -68,12 +69,12 @@ func (s *apiPods) replace(items []v1.Pod) (refused []string) {
 	return refused
 }
 
-// apply makes one event of a watch, later than all before, a part of what is
-// known, and says whether that changed anything, or why the pod was refused.
+// apply applies one watch event that is newer than all before. It reports
+// whether anything changed, or why the pod was rejected.
 func (s *apiPods) apply(kind watch.EventType, p *v1.Pod) (changed bool, refused string) {
 	old := s.byUID[p.UID]
 	if kind == watch.Deleted {
-		// A UID never returns, so no deletion is out of date.
+		// A UID is never reused, so a deletion is never stale.
 		delete(s.byUID, p.UID)
 		return old != nil, ""
 	}
@@ -87,20 +88,21 @@ func (s *apiPods) apply(kind watch.EventType, p *v1.Pod) (changed bool, refused 
 	return true, ""
 }
 
-// later says whether version a comes after b, or may do so where the two
-// cannot be compared.
+// later reports whether version a is newer than b, or may be if the two cannot
+// be compared.
 func later(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return order > 0 || (err != nil && a != b)
 }
 
-// maxFileName is NAME_MAX; the pod's log folder is NAMESPACE_NAME_UID.
+// maxFileName is NAME_MAX. The pod's log directory is named NAMESPACE_NAME_UID.
 const maxFileName = 255
 
-// judge says whether a pod can be one of this node, and what is to be told if
-// not: nothing of another node's pods, which a server that ignores the selector
-// sends by the thousand. old is the known pod of that UID or nil. What becomes
-// a path must be a name: nobody checks that again.
+// judge reports whether a pod is a valid pod of this node, and if not the message
+// to report. The message is empty for pods of other nodes, since an API server
+// that ignores the selector sends thousands of them. old is the known pod with
+// that UID, or nil. Everything that becomes a path must be a valid name here:
+// it is not checked again later.
 func (s *apiPods) judge(p, old *v1.Pod) (sane bool, told string) {
 	if p.Spec.NodeName != s.nodeName {
 		return false, ""
@@ -108,39 +110,39 @@ func (s *apiPods) judge(p, old *v1.Pod) (sane bool, told string) {
 	fault := ""
 	switch {
 	case !manifest.IsUID(p.UID):
-		fault = "its UID is no name of a file"
+		fault = "its UID is not a valid file name"
 	case len(validation.IsDNS1123Subdomain(p.Name)) > 0:
-		fault = "its name is none"
+		fault = "its name is invalid"
 	case len(validation.IsDNS1123Label(p.Namespace)) > 0:
-		fault = "its namespace is none"
+		fault = "its namespace is invalid"
 	case len(p.Namespace)+len(p.Name)+len(p.UID)+2 > maxFileName:
-		fault = "namespace, name and UID are too long for a folder of logs"
+		fault = "namespace, name and UID are too long for a log directory"
 	case old != nil && pod.RefOf(p) != pod.RefOf(old):
-		fault = fmt.Sprintf("pod %s has its UID", pod.RefOf(old))
+		fault = fmt.Sprintf("pod %s has the same UID", pod.RefOf(old))
 	default:
 		fault = partFault(&p.Spec)
 	}
 	if fault == "" {
 		return true, ""
 	}
-	return false, clip(fmt.Sprintf("API server's pod %.300q of namespace %.100q with UID %.100q is refused: %s", p.Name, p.Namespace, p.UID, fault))
+	return false, clip(fmt.Sprintf("rejected pod %.300q of namespace %.100q with UID %.100q from API server: %s", p.Name, p.Namespace, p.UID, fault))
 }
 
-// partFault looks at the names of containers and volumes, which become paths.
+// partFault checks the names of containers and volumes, which become paths.
 func partFault(spec *v1.PodSpec) string {
 	seen := make(map[string]bool, len(spec.Containers))
 	for c := range pod.Containers(spec) {
 		if len(validation.IsDNS1123Label(c.Name)) > 0 {
-			return fmt.Sprintf("container name %.100q is none", c.Name)
+			return fmt.Sprintf("container name %.100q is invalid", c.Name)
 		}
 		if seen[c.Name] {
-			return fmt.Sprintf("two containers are named %s", c.Name)
+			return fmt.Sprintf("duplicate container name %s", c.Name)
 		}
 		seen[c.Name] = true
 	}
 	for i := range spec.Volumes {
 		if name := spec.Volumes[i].Name; len(validation.IsDNS1123Label(name)) > 0 {
-			return fmt.Sprintf("volume name %.100q is none", name)
+			return fmt.Sprintf("volume name %.100q is invalid", name)
 		}
 	}
 	if len(spec.Containers) == 0 {
@@ -149,9 +151,9 @@ func partFault(spec *v1.PodSpec) string {
 	return ""
 }
 
-// slim makes a pod of the server's one for this node: with its source, as the
-// kubelet has it, with the defaults that an older server may not know, and
-// without what only the server and the scheduler read.
+// slim prepares a pod from the API server for this node. It sets the source
+// annotation as the kubelet does, applies defaults that an older API server may
+// not know, and removes fields that only the API server and the scheduler read.
 func slim(p *v1.Pod) *v1.Pod {
 	p.ManagedFields = nil
 	p.Spec.TopologySpreadConstraints = nil

@@ -29,7 +29,7 @@ var (
 	_ source.PodAPI = (*apiclient.Client)(nil)
 )
 
-// followed is an API source that runs on a cluster.
+// followed is an API source that runs against a cluster.
 type followed struct {
 	*cluster
 	log    logged
@@ -135,7 +135,7 @@ func (f *followed) expect(want ...string) {
 	}
 }
 
-// lines counts those of the log that have a text.
+// lines counts the occurrences of a text in the log.
 func (f *followed) lines(text string) int { return strings.Count(f.log.String(), text) }
 
 func TestAPIFollowsPods(t *testing.T) {
@@ -314,7 +314,7 @@ func TestAPINothingBeforeTheFirstList(t *testing.T) {
 				f.failing(nil)
 				time.Sleep(time.Minute)
 				f.expect("[a/1=1]")
-				if f.lines("cannot be followed") != 1 || f.lines("followed again") != 1 || f.lines("\n") != 2 {
+				if f.lines("cannot list or watch") != 1 || f.lines("resumed watching") != 1 || f.lines("\n") != 2 {
 					t.Errorf("log:\n%s", f.log.String())
 				}
 			})
@@ -343,8 +343,8 @@ func TestAPIIdle(t *testing.T) {
 	})
 }
 
-// TestAPIWatchesThatEnd is for watches that a proxy ends each minute, and for
-// those that end as soon as they began.
+// TestAPIWatchesThatEnd covers watches that a proxy ends every minute, and
+// watches that end immediately.
 func TestAPIWatchesThatEnd(t *testing.T) {
 	for _, tt := range []struct {
 		after       time.Duration

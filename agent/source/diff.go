@@ -14,20 +14,20 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// claim is one source's wish for a pod.
+// claim is a pod that a source desires: a candidate to run.
 type claim struct {
 	source string
 	pod    *v1.Pod
 }
 
-// livePod is a pod that the consumer knows.
+// livePod is a pod that the consumer has received.
 type livePod struct {
 	source string
-	given  *v1.Pod // as the source gave it
-	pod    *v1.Pod // as the consumer got it
+	given  *v1.Pod // from the source
+	pod    *v1.Pod // sent to the consumer
 }
 
-// refusal is a claim that lost to a winner.
+// refusal is a candidate that lost to another one with the same name or UID.
 type refusal struct {
 	loser, winner claim
 }
@@ -37,14 +37,14 @@ func (r refusal) message() string {
 	if r.loser.pod.UID == r.winner.pod.UID {
 		what = "UID"
 	}
-	return fmt.Sprintf("pod %s with UID %s from source %s is not run while pod %s with UID %s from source %s has its %s",
+	return fmt.Sprintf("not running pod %s with UID %s from source %s: pod %s with UID %s from source %s has the same %s",
 		pod.RefOf(r.loser.pod), r.loser.pod.UID, r.loser.source,
 		pod.RefOf(r.winner.pod), r.winner.pod.UID, r.winner.source, what)
 }
 
-// resolve picks, among all claims in their order, those that may run: one
-// for each full name and UID. A pod that is live stays; a source that has the
-// name already keeps it, also with a changed pod; else the first claim wins.
+// resolve selects the candidates that may run, in order: one for each full name
+// and UID. A live pod stays. Otherwise a source that already owns the name
+// keeps it, also for a changed pod. Otherwise the first candidate wins.
 func resolve(claims []claim, live map[types.UID]*livePod) (winners []claim, refused []refusal) {
 	owner := make(map[string]string, len(live))
 	for _, l := range live {
@@ -84,14 +84,14 @@ func incumbency(c claim, owner map[string]string, live map[types.UID]*livePod) i
 	}
 }
 
-// change is an Update and what it makes of the live pods.
+// change is an Update and its effect on the live pods.
 type change struct {
 	Update
 	live []*livePod // one for each pod
 }
 
-// diff is the ordered way from the live pods to the winners. All removals
-// come first: what is added next may have the name of what is removed.
+// diff returns the ordered changes from the live pods to the winners. All
+// removals come first, since an added pod may have the name of a removed one.
 func diff(winners []claim, live map[types.UID]*livePod, now time.Time) []change {
 	wanted := make(map[types.UID]claim, len(winners))
 	sources := make([]string, 0, 4)
@@ -127,8 +127,8 @@ func diff(winners []claim, live map[types.UID]*livePod, now time.Time) []change 
 	return changes
 }
 
-// removals takes what nobody wants any more, and a pod that kept its UID and
-// changed its name: no update can do that.
+// removals returns the REMOVE changes: for pods that are no longer desired, and
+// for pods that kept their UID and changed their name, which no update can do.
 func removals(wanted map[types.UID]claim, live map[types.UID]*livePod) []change {
 	bySource := make(map[string]*change)
 	for uid, l := range live {
@@ -150,7 +150,7 @@ func removals(wanted map[types.UID]claim, live map[types.UID]*livePod) []change 
 	return changes
 }
 
-// compare is what happens to one claimed pod, and 0 if nothing does.
+// compare returns the operation for one candidate, and 0 if nothing changed.
 func compare(c claim, old *livePod, now time.Time) (Op, *livePod) {
 	if old == nil || pod.RefOf(old.pod) != pod.RefOf(c.pod) {
 		op := ADD
@@ -165,7 +165,7 @@ func compare(c claim, old *livePod, now time.Time) (Op, *livePod) {
 	next := &livePod{source: c.source, given: c.pod, pod: mark(c, old.pod.Annotations[pod.AnnotationFirstSeen])}
 	switch {
 	case old.source == pod.SourceRestore && c.source == pod.SourceAPI && sameWish(old.given, c.pod):
-		return RECONCILE, next // it runs on untouched
+		return RECONCILE, next // it keeps running unchanged
 	case old.source == c.source && sameWish(old.given, c.pod):
 		if equality.Semantic.DeepEqual(&old.given.Status, &c.pod.Status) {
 			return 0, nil
@@ -178,7 +178,7 @@ func compare(c claim, old *livePod, now time.Time) (Op, *livePod) {
 	}
 }
 
-// sameWish says that two versions of a pod ask for the same.
+// sameWish reports whether two versions of a pod have the same desired state.
 func sameWish(a, b *v1.Pod) bool {
 	return equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&
 		maps.Equal(a.Labels, b.Labels) &&
@@ -187,8 +187,8 @@ func sameWish(a, b *v1.Pod) bool {
 		equality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
 }
 
-// local says whether an annotation only tells how the pod came here: such
-// make no difference.
+// local reports whether an annotation only describes how the pod reached this
+// node. Such annotations are ignored in comparisons.
 func local(key string) bool {
 	return key == pod.AnnotationSource || key == pod.AnnotationMirror || key == pod.AnnotationFirstSeen
 }
@@ -206,8 +206,8 @@ func contains(all, some map[string]string) bool {
 	return true
 }
 
-// mark is the pod with its source and when it was first seen. The rest is
-// shared with the source's pod.
+// mark returns a copy of the pod annotated with its source and the time at
+// which it was first seen. Everything else is shared with the source's pod.
 func mark(c claim, seen string) *v1.Pod {
 	marked := *c.pod
 	marked.Annotations = make(map[string]string, len(c.pod.Annotations)+2)

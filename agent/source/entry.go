@@ -16,49 +16,49 @@ import (
 	"github.com/tinylet/tinylet/agent/source/manifest"
 )
 
-// entry is one file of the folder.
+// entry is one file of the directory. Its states are:
 //
 //	          new, changed or touched
 //	              v
-//	settling --- the same at the next look ---> read ---> pods
+//	settling --- unchanged at the next scan ---> read ---> pods
 //	   ^                                         | |
 //	   +------- changed while being read --------+ | bad
 //	   ^                                           v
-//	   +------- changed ------------------------ doubted --- the same for
+//	   +------- changed ------------------------ doubted --- unchanged for
 //	                                             doubtTime ---> pods, event
 //
-// It leaves the folder's pods when two looks in a row do not find it.
+// An entry is dropped when two scans in a row do not find it.
 type entry struct {
 	name, path string
 	cpath      cpath
 
-	listed   uint64 // the look that found it last
-	missing  bool   // the last look did not find it
-	vanished bool   // the last look found its name only
-	touched  bool   // inotify told of it
-	pending  bool   // not read as it is now
-	doubted  bool   // read as it is now, and bad: it may be half-written
+	listed   uint64 // the last scan that found it
+	missing  bool   // not found by the last scan
+	vanished bool   // listed by the last scan, but stat found nothing
+	touched  bool   // inotify reported a change
+	pending  bool   // the current version has not been read
+	doubted  bool   // the current version is bad, perhaps half-written
 
 	sig     signature
-	since   time.Time         // sig is as it is
+	since   time.Time         // when sig last changed
 	sum     [sha256.Size]byte // of the content parsed last
-	parsed  bool              // there is such a content
-	whole   bool              // all pods of some content of it are known
+	parsed  bool              // sum is valid
+	whole   bool              // some version of it was parsed completely
 	pods    []*v1.Pod
-	trouble string // told last
+	trouble string // last reported error
 }
 
-// step is what to do with an entry after a look at it.
+// step is the next action for an entry after a scan.
 type step uint8
 
 const (
 	stepNothing step = iota
-	stepWait         // look again when it may have settled
+	stepWait         // scan again after settleTime
 	stepRead
 )
 
-// next decides what to do with a file that stat shows as sig. calm says
-// that a change need not be waited for.
+// next returns the next action for a file whose stat is sig. With calm, a
+// changed file need not settle before it is read.
 func (e *entry) next(sig signature, calm bool) step {
 	changed := e.touched || sig != e.sig
 	e.sig, e.touched = sig, false
@@ -79,21 +79,21 @@ func (e *entry) next(sig signature, calm bool) step {
 	}
 }
 
-// doubt says that bad content is not worth telling yet, because it is new.
+// doubt reports whether bad content is too new to be reported.
 func (e *entry) doubt() bool {
 	e.doubted = time.Since(e.since) < doubtTime
 	e.pending = e.doubted
 	return e.doubted
 }
 
-// errTooLarge is for a file over manifest.MaxSize.
-var errTooLarge = fmt.Errorf("it is larger than %d bytes", manifest.MaxSize)
+// errTooLarge is returned for a file over manifest.MaxSize.
+var errTooLarge = fmt.Errorf("larger than %d bytes", manifest.MaxSize)
 
-// errChanged says that somebody writes the file.
-var errChanged = errors.New("it changes while being read")
+// errChanged means that the file is being written.
+var errChanged = errors.New("changed while being read")
 
-// read answers the file's whole content as of sig, or errChanged. Opening
-// never blocks, whatever the file has become.
+// read returns the whole content of the file that sig describes, or errChanged.
+// Opening never blocks, whatever kind of file it has become.
 func (e *entry) read() ([]byte, error) {
 	file, err := os.OpenFile(e.path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -133,8 +133,8 @@ func (e *entry) same(file *os.File) error {
 	return nil
 }
 
-// readAtMost appends all of r to data, or fails with errTooLarge beyond
-// limit bytes.
+// readAtMost appends all of r to data. It fails with errTooLarge beyond limit
+// bytes.
 func readAtMost(r io.Reader, data []byte, limit int) ([]byte, error) {
 	for {
 		if len(data) > limit {
@@ -157,7 +157,8 @@ func readAtMost(r io.Reader, data []byte, limit int) ([]byte, error) {
 	}
 }
 
-// ref names the entry's pods for an event; the node if there is none.
+// ref returns the reference of the entry's pod for an event. Without exactly
+// one pod it returns the zero Ref, which means the node.
 func (e *entry) ref() pod.Ref {
 	if len(e.pods) == 1 {
 		return pod.RefOf(e.pods[0])

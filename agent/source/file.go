@@ -15,56 +15,58 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/source/manifest"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Times of a File.
+// Timing of a File.
 const (
-	// settleTime is how long a file must stay as it is before it is read:
-	// a manifest acts about 100 ms after its writer is done with it, and one
-	// that is still being written is not read at all.
+	// settleTime is how long a file must stay unchanged before it is read. A
+	// manifest takes effect about 100 ms after its last write, and a file that
+	// is still being written is not read.
 	settleTime = 50 * time.Millisecond
-	// doubtTime is how long bad content must stay as it is before it counts:
-	// a slow writer empties a file first.
+	// doubtTime is how long bad content must stay unchanged before it is
+	// reported: a slow writer truncates a file first.
 	doubtTime = 500 * time.Millisecond
-	// settledAge is the age from which a file is not waited for at start.
+	// settledAge is the age from which a file is read at start without waiting
+	// for settleTime.
 	settledAge = 2 * time.Second
 	// startLimit is how long the first set waits for files that are being
-	// written or cannot be read just now.
+	// written or cannot be read.
 	startLimit = 10 * time.Second
-	// retryTime is when what could not be read is tried again; after each
-	// time in vain it is twice as long, up to that of a rescan.
+	// retryTime is the delay before a failed read is retried. It doubles with
+	// each failure, up to the rescan period.
 	retryTime = 5 * time.Second
-	// unwatchedRescan is the rescan while inotify does not work.
+	// unwatchedRescan is the rescan period while inotify does not work.
 	unwatchedRescan = 10 * time.Second
-	// defaultRescan is the rescan where the configuration says nothing.
+	// defaultRescan is the rescan period if none is configured.
 	defaultRescan = 2 * time.Minute
 )
 
-// FileConfig is what a File needs.
+// FileConfig configures a File. Path, NodeName, Log and Events are required.
 type FileConfig struct {
-	// Path is a folder of manifests, or one manifest. It may not exist yet.
+	// Path is a directory of manifests, or one manifest. It need not exist yet.
 	Path string
-	// NodeName ends the pods' names.
+	// NodeName is appended to the pods' names.
 	NodeName string
-	// Rescan is how often everything is looked at without an event, with up
-	// to a tenth of jitter; zero means 2 min. It is a safety net for what
-	// inotify does not see (network file systems, writes through a mapping,
-	// what a symbolic link names): all else acts by inotify. One rescan is a
-	// stat of each file.
+	// Rescan is the period of full scans without an inotify event, plus up to
+	// 10% of jitter; zero means 2 min. It is a safety net for changes that
+	// inotify does not report (network file systems, writes through a mapping,
+	// the target of a symbolic link); all other changes take effect by inotify.
+	// One rescan calls stat on each file.
 	Rescan time.Duration
 	Log    *slog.Logger
 	Events *event.Recorder
 }
 
-// File is the source of a folder's or a file's manifests.
+// File is the config source for the manifests of a directory or one file.
 //
-// In a folder, every regular file counts whose name does not begin with a
-// dot, also through symbolic links; sub-folders do not. A deleted file takes
-// its pods with it, and so does a folder that is gone; a file or folder that
-// is there and cannot be read changes nothing.
+// In a directory, every regular file counts whose name does not begin with a
+// dot, also through symbolic links. Subdirectories are not read. Deleting a
+// file removes its pods, and so does deleting the directory. A file or
+// directory that exists but cannot be read changes nothing.
 //
-// Of two files that name the same pod the one that was there first counts;
-// at start, that of the lower name.
+// Of two files that define the same pod, the one that was there first takes
+// precedence; at start, the one with the lower name.
 type File struct {
 	path   string
 	cpath  cpath
@@ -73,27 +75,27 @@ type File struct {
 	log    *slog.Logger
 	events *event.Recorder
 
-	entries []*entry // in the order of their appearance
+	entries []*entry // in order of appearance
 	byName  map[string]*entry
-	root    signature // of path at the last look
-	rootErr string    // told last
-	relist  bool      // the last look left something open
+	root    signature // of path at the last scan
+	rootErr string    // last reported error
+	relist  bool      // the last scan was incomplete
 	looks   uint64
 	started time.Time
-	sent    bool // the first set is out
-	partial bool // the last set was; once it is not, it stays so
-	retries int  // in a row since then
+	sent    bool // the first set was handed over
+	partial bool // the last set was partial; never true again once false
+	retries int  // consecutive failures since then
 
-	refused map[string]struct{} // refusals that had their event
+	refused map[string]struct{} // conflicts already reported by an event
 }
 
-// NewFile checks the configuration and makes the source; it reads nothing.
+// NewFile validates the configuration and returns a File. It reads nothing.
 func NewFile(config FileConfig) (*File, error) {
 	if config.Path == "" || config.NodeName == "" || config.Log == nil || config.Events == nil {
-		return nil, errors.New("file source: path, node name, log and events are required")
+		return nil, errors.New("file source: Path, NodeName, Log and Events are required")
 	}
 	if strings.IndexByte(config.Path, 0) >= 0 {
-		return nil, fmt.Errorf("file source: the path %q has a zero byte", config.Path)
+		return nil, fmt.Errorf("file source: path %q contains a zero byte", config.Path)
 	}
 	path, err := filepath.Abs(config.Path)
 	if err != nil {
@@ -113,17 +115,17 @@ func NewFile(config FileConfig) (*File, error) {
 	}, nil
 }
 
-// Run reads the manifests and hands their pods to set, first when it has
-// read them all, then whenever they change, until ctx ends; its error is
-// ctx's cause. set may block; what changes meanwhile comes in one later set.
-// Only one Run goes on at a time.
+// Run reads the manifests and hands their pods to set until ctx ends: first
+// when it has read all of them, then whenever they change. It returns ctx's
+// cause. set may block; changes in the meantime are handed over in one later
+// set. At most one Run may be active at a time.
 func (f *File) Run(ctx context.Context, set func(context.Context, Wanted)) error {
 	f.started = time.Now()
 	w := newWatcher(f.path, f.log)
 	defer w.close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	soon := true // the timer ends in settleTime at most
+	soon := true // the timer fires within settleTime
 	for {
 		select {
 		case <-ctx.Done():
@@ -147,23 +149,23 @@ func (f *File) Run(ctx context.Context, set func(context.Context, Wanted)) error
 	}
 }
 
-// unread says whether some file was never read to its end: what runs from it
-// is not known. What is no file has no pods. Once all were read, a new file is
-// one whose pods cannot run yet.
+// unread reports whether some file has never been read completely, so that its
+// running pods are unknown. Something that is not a file has no pods. Once all
+// files were read, the pods of a new file cannot be running yet.
 func (f *File) unread() bool {
 	return (!f.sent || f.partial) && slices.ContainsFunc(f.entries, func(e *entry) bool { return !e.whole })
 }
 
-// hold notes that the set is partial or not, and tells when that changes.
+// hold records whether the set is partial, and logs a change to partial.
 func (f *File) hold(partial bool) {
 	if partial && !f.partial {
-		f.log.Warn("some manifests could not be read: nothing that runs is taken for unwanted until they are corrected or deleted", "path", f.path)
+		f.log.Warn("postpone pod cleanup: unreadable manifests", "path", f.path, "remedy", "correct or delete the unreadable manifests")
 	}
 	f.partial = partial
 }
 
-// waits says that the first set is not due yet: what cannot be read now may
-// be the manifest of a pod that runs.
+// waits reports whether the first set must be delayed: a file that cannot be
+// read now may be the manifest of a running pod.
 func (f *File) waits(result result) bool {
 	if f.sent {
 		return false
@@ -171,7 +173,7 @@ func (f *File) waits(result result) bool {
 	return result.failed || ((result.unsettled || result.retry) && time.Since(f.started) < startLimit)
 }
 
-// next is the time to the next look.
+// next returns the delay until the next scan.
 func (f *File) next(result result) time.Duration {
 	again := result.failed || result.retry
 	if !again || !f.sent {
@@ -191,11 +193,12 @@ func (f *File) next(result result) time.Duration {
 		}
 		return wait
 	default:
-		return jittered(rescan)
+		return wait.Longer(rescan)
 	}
 }
 
-// pods are those of all files, the first of two that name the same.
+// pods returns the pods of all files. Of two with the same name it returns the
+// first and emits an event for the other.
 func (f *File) pods() []*v1.Pod {
 	var all []*v1.Pod
 	names := make(map[string]*entry)
@@ -209,7 +212,7 @@ func (f *File) pods() []*v1.Pod {
 				all = append(all, p)
 				continue
 			}
-			message := fmt.Sprintf("%s: a pod of this name is in %s already, which counts", e.path, other.path)
+			message := fmt.Sprintf("%s: duplicate pod name: %s takes precedence", e.path, other.path)
 			key := ref.FullName() + " " + string(p.UID) + " " + message
 			if _, old := f.refused[key]; !old {
 				f.events.Warning(ref, ReasonDuplicatePod, clip(message))

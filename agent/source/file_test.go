@@ -33,7 +33,7 @@ spec:
 `, name, tag)
 }
 
-// running is a File that runs, and what it has handed over.
+// running is a running File and the sets that it handed over.
 type running struct {
 	t      *testing.T
 	path   string
@@ -201,9 +201,9 @@ func (r *running) wantPartial(want bool) {
 	r.t.Fatalf("no set with partial=%t in %v", want, limit)
 }
 
-// TestFileUnreadAtStart sees that a manifest which is bad from the start
-// makes the set partial until it is good or gone, and that one which was good
-// before does not.
+// TestFileUnreadAtStart checks that a manifest which is bad from the start
+// makes the set partial until it is corrected or deleted, and that one which
+// was good before does not.
 func TestFileUnreadAtStart(t *testing.T) {
 	t.Parallel()
 	for name, bad := range map[string]struct{ text, cure string }{
@@ -329,13 +329,13 @@ func TestFileKeepsPodsOfABadFile(t *testing.T) {
 		text string
 		want string
 	}{
-		{"half", good[:len(good)/2], "InvalidManifest: " + path + ": decode as a v1 Pod"},
+		{"half", good[:len(good)/2], "InvalidManifest: " + path + ": decode v1 Pod"},
 		{"another half", good[:strings.Index(good, "    image")], "InvalidManifest: " + path + ": spec.containers[0].image: Required"},
 		{"empty", "", path + ": it is empty"},
 		{"binary", "\x7fELF\x00\x00", path + ": it is binary"},
 		{"another kind", "apiVersion: v1\nkind: Secret\n", path + `: kind "Secret"`},
 		{"no name", strings.Replace(good, "name: a", "labels: {}", 1), path + ": metadata.name: Required"},
-		{"too large", strings.Repeat("#", 10<<20+1), "UnreadableManifest: " + path + ": it is larger than"},
+		{"too large", strings.Repeat("#", 10<<20+1), "UnreadableManifest: " + path + ": larger than"},
 		{"text of 10 MB", strings.Repeat("all work and no play\n", 499000), path + ": document 1 has"},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
@@ -400,8 +400,8 @@ func TestFileSkipsWhatIsNoFile(t *testing.T) {
 	got := warnings(r.events)
 	slices.Sort(got)
 	want := []string{
-		"UnreadableManifest: " + in("fifo.yaml") + ": it is not a regular file",
-		"UnreadableManifest: " + in("zero.yaml") + ": it is not a regular file",
+		"UnreadableManifest: " + in("fifo.yaml") + ": not a regular file",
+		"UnreadableManifest: " + in("zero.yaml") + ": not a regular file",
 	}
 	got = slices.DeleteFunc(got, func(s string) bool {
 		return strings.Contains(s, "dangling") || strings.Contains(s, "loop")
@@ -577,7 +577,7 @@ func TestFileWithTwoOfOneName(t *testing.T) {
 	r.want("web=1")
 	r.write("a.yaml", manifestText("web", "2")+"---\n"+manifestText("more", "1"))
 	r.want("web=1", "more=1")
-	r.warned("DuplicatePod: " + in("a.yaml") + ": a pod of this name is in " + in("b.yaml"))
+	r.warned("DuplicatePod: " + in("a.yaml") + ": duplicate pod name: " + in("b.yaml"))
 	r.write("b.yaml", manifestText("web", "3"))
 	r.want("web=3", "more=1")
 	r.warned("DuplicatePod")
@@ -587,8 +587,8 @@ func TestFileWithTwoOfOneName(t *testing.T) {
 	r.warned("DuplicatePod", "DuplicatePod: "+in("b.yaml"))
 }
 
-// TestFileWithABackup checks that the manifest counts that is edited, not the
-// copies of it that editors and people leave beside it.
+// TestFileWithABackup checks that the edited manifest takes precedence over the
+// copies that editors and people leave next to it.
 func TestFileWithABackup(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"web.yaml.bak", "web.yaml~", "web.yaml.orig", ".web.yaml.swp"} {
@@ -614,7 +614,7 @@ func TestFileOfAnUnreadableFolder(t *testing.T) {
 		root := t.TempDir()
 		write(t, filepath.Join(root, "file"), "")
 		r := start(t, filepath.Join(root, "file", "manifests"), func(c *source.FileConfig) { c.Rescan = 50 * time.Millisecond })
-		r.warned("UnreadableManifest: look at " + r.path + ": not a directory")
+		r.warned("UnreadableManifest: stat " + r.path + ": not a directory")
 		if _, n := r.last(); n != 0 {
 			t.Fatal("handed over a set of a folder that cannot be read")
 		}
@@ -631,7 +631,7 @@ func TestFileOfAnUnreadableFolder(t *testing.T) {
 		loop := filepath.Join(root, "loop")
 		must(t, os.Symlink("manifests", loop))
 		must(t, unix.Renameat2(unix.AT_FDCWD, folder, unix.AT_FDCWD, loop, unix.RENAME_EXCHANGE))
-		r.warned("UnreadableManifest: look at " + folder + ": too many levels of symbolic links")
+		r.warned("UnreadableManifest: stat " + folder + ": too many levels of symbolic links")
 		r.still(1)
 		must(t, unix.Renameat2(unix.AT_FDCWD, folder, unix.AT_FDCWD, loop, unix.RENAME_EXCHANGE))
 		r.write("a.yaml", manifestText("a", "2"))
@@ -639,8 +639,8 @@ func TestFileOfAnUnreadableFolder(t *testing.T) {
 	})
 }
 
-// TestFileWithoutDescriptors takes the process's file descriptors away: the
-// pods stay, and changes are seen when there are descriptors again.
+// TestFileWithoutDescriptors exhausts the process's file descriptors: the pods
+// stay, and changes take effect when there are descriptors again.
 func TestFileWithoutDescriptors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

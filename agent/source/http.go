@@ -18,37 +18,39 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
 	"github.com/tinylet/tinylet/agent/source/manifest"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 const (
-	// httpTimeout bounds one request with its body, as the kubelet does.
+	// httpTimeout bounds one request including its body, as in the kubelet.
 	httpTimeout = 10 * time.Second
 	// defaultPeriod is the kubelet's httpCheckFrequency.
 	defaultPeriod = 20 * time.Second
 	maxRedirects  = 5
 )
 
-// HTTPConfig is what an HTTP source needs.
+// HTTPConfig configures an HTTP source. URL, NodeName, Log and Events are
+// required.
 type HTTPConfig struct {
-	// URL answers a manifest, with http or https.
+	// URL is the http or https URL that serves a manifest.
 	URL string
-	// Header goes with each request. Its values are secrets: they are never
-	// logged, and never sent to another host than the URL's.
+	// Header is sent with each request. Its values are secrets: they are never
+	// logged, and never sent to a host other than the URL's.
 	Header http.Header
-	// NodeName ends the pods' names.
+	// NodeName is appended to the pods' names.
 	NodeName string
-	// Period is the time between requests, with up to a tenth of jitter;
-	// zero means 20 s.
+	// Period is the time between requests, plus up to 10% of jitter; zero means
+	// 20 s.
 	Period time.Duration
-	// Client makes the requests; nil means one with Go's default transport.
-	// Its timeout and its rule for redirects are replaced.
+	// Client makes the requests; nil means a client with Go's default
+	// transport. Its Timeout and CheckRedirect are replaced.
 	Client *http.Client
 	Log    *slog.Logger
 	Events *event.Recorder
 }
 
-// HTTP is the source of a URL's manifests. Whatever goes wrong, the pods
-// that the URL gave before stay; a list without items takes them away.
+// HTTP is the config source for the manifests of a URL. An error of any kind
+// leaves the pods that the URL gave before. A list without items removes them.
 type HTTP struct {
 	config HTTPConfig
 	url    *url.URL
@@ -57,17 +59,18 @@ type HTTP struct {
 
 	etag    string
 	sum     [sha256.Size]byte
-	parsed  bool // sum is that of an answer
-	sent    bool // the first set is due
-	whole   bool // all pods of some answer are known
+	parsed  bool // sum is valid
+	sent    bool // the first set is ready or was handed over
+	whole   bool // some response was parsed completely
 	pods    []*v1.Pod
-	trouble string // told last
+	trouble string // last reported error
 }
 
-// NewHTTP checks the configuration and makes the source; it asks nothing.
+// NewHTTP validates the configuration and returns an HTTP source. It makes no
+// request.
 func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	if config.URL == "" || config.NodeName == "" || config.Log == nil || config.Events == nil {
-		return nil, errors.New("http source: URL, node name, log and events are required")
+		return nil, errors.New("http source: URL, NodeName, Log and Events are required")
 	}
 	target, err := url.Parse(config.URL)
 	if err != nil {
@@ -94,10 +97,9 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	return h, nil
 }
 
-// Run asks the URL at once and then once in a period, and hands the pods to
-// set, first after the first good answer, then whenever they change, until
-// ctx ends; its error is ctx's cause. Only one Run goes on at a
-// time.
+// Run requests the URL at once and then once each period, until ctx ends. It
+// hands the pods to set after the first good response and then whenever they
+// change. It returns ctx's cause. At most one Run may be active at a time.
 func (h *HTTP) Run(ctx context.Context, set func(context.Context, Wanted)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -120,15 +122,15 @@ func (h *HTTP) Run(ctx context.Context, set func(context.Context, Wanted)) error
 		if changed {
 			set(ctx, Wanted{Pods: h.pods, Partial: !h.whole})
 		}
-		timer.Reset(jittered(h.config.Period))
+		timer.Reset(wait.Longer(h.config.Period))
 	}
 }
 
-// ask makes one request and says whether the pods changed.
+// ask makes one request and reports whether the pods changed.
 func (h *HTTP) ask(ctx context.Context) (changed bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.config.URL, nil)
 	if err != nil {
-		return false, errors.New("make a request of the URL")
+		return false, errors.New("create the HTTP request")
 	}
 	for key, values := range h.config.Header {
 		request.Header[http.CanonicalHeaderKey(key)] = slices.Clone(values)
@@ -148,7 +150,7 @@ func (h *HTTP) ask(ctx context.Context) (changed bool, err error) {
 	case response.StatusCode == http.StatusNotModified && h.etag != "":
 		return false, nil
 	case response.StatusCode != http.StatusOK:
-		return false, fmt.Errorf("the answer is %d %s", response.StatusCode, http.StatusText(response.StatusCode))
+		return false, fmt.Errorf("response status %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
 	data, err := readAtMost(response.Body, nil, manifest.MaxSize)
 	if err != nil {
@@ -157,10 +159,10 @@ func (h *HTTP) ask(ctx context.Context) (changed bool, err error) {
 	return h.take(data, response.Header.Get("ETag"))
 }
 
-// take makes pods of an answer.
+// take parses a response and updates the pods.
 func (h *HTTP) take(data []byte, etag string) (changed bool, err error) {
 	if len(data) == 0 {
-		return false, errors.New("the answer is empty")
+		return false, errors.New("empty response")
 	}
 	h.etag = etag
 	sum := sha256.Sum256(data)
@@ -171,7 +173,7 @@ func (h *HTTP) take(data []byte, etag string) (changed bool, err error) {
 	report(h.config.Events, display(h.url), m.Problems)
 	h.sum, h.parsed = sum, true
 	if !h.sent && !m.Complete() && len(m.Pods) == 0 {
-		return false, nil // nothing is known yet of what the URL wants
+		return false, nil // the desired pods are still unknown
 	}
 	pods := merge(h.pods, m)
 	whole := h.whole || m.Complete()
@@ -183,54 +185,55 @@ func (h *HTTP) take(data []byte, etag string) (changed bool, err error) {
 // redirect follows redirects, but never from https to http, and to another host
 // only if the request carries no headers and no user for the configured one.
 func (h *HTTP) redirect(request *http.Request, via []*http.Request) error {
-	request.Header.Del("Referer") // the URL with its query
+	request.Header.Del("Referer") // it contains the URL with its query
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
 	}
 	if h.url.Scheme == "https" && request.URL.Scheme != "https" {
-		return fmt.Errorf("redirect from https to %s is not followed: the answer would not be authenticated", display(request.URL))
+		return fmt.Errorf("refuse redirect from https to %s: the response would not be authenticated", display(request.URL))
 	}
 	elsewhere := request.URL.Host != h.url.Host
 	secret := len(h.config.Header) > 0 || h.url.User != nil
 	if elsewhere && secret {
-		return fmt.Errorf("redirect to %s is not followed with the headers for %s", display(request.URL), display(h.url))
+		return fmt.Errorf("refuse redirect to %s: the request has headers or a user for %s", display(request.URL), display(h.url))
 	}
 	return nil
 }
 
-// tell has one event for each change of what is wrong.
+// tell emits one event each time the error changes.
 func (h *HTTP) tell(err error) {
 	if text := err.Error(); text != h.trouble {
 		h.trouble = text
-		h.config.Events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(fmt.Sprintf("%s: %s; its pods stay as they are", display(h.url), text)))
+		h.config.Events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(fmt.Sprintf("%s: %s; keeping its pods", display(h.url), text)))
 	}
 }
 
 func (h *HTTP) recovered() {
 	if h.trouble != "" {
 		h.trouble = ""
-		h.config.Log.Info("manifests can be read again", "url", display(h.url))
+		h.config.Log.Info("resumed reading manifests from URL", "url", display(h.url))
 	}
 }
 
-// display is a URL without what may be secret in it: the user and the query.
+// display returns a URL without its potentially secret parts: the user and the
+// query.
 func display(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// plain is an error without the URL, and without what differs each time,
-// such as port numbers and the time of day.
+// plain returns an error without the URL, and without parts that differ each
+// time, such as port numbers and the time of day.
 func plain(err error) error {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("no whole answer within %s", httpTimeout)
+		return fmt.Errorf("no complete response within %s", httpTimeout)
 	}
 	var lookup *net.DNSError
 	if errors.As(err, &lookup) {
 		if lookup.IsNotFound {
 			return fmt.Errorf("look up %s: no such host", lookup.Name)
 		}
-		return fmt.Errorf("look up %s: no name server answers", lookup.Name)
+		return fmt.Errorf("look up %s: no name server responded", lookup.Name)
 	}
 	var certificate x509.CertificateInvalidError
 	if errors.As(err, &certificate) && certificate.Reason == x509.Expired {

@@ -150,16 +150,16 @@ func TestHTTP(t *testing.T) {
 			[][]string{{"a=1"}, nil, {"a=2"}, {"a=2", "b=1"}, {}, nil}, nil},
 		{"no pods at first", steps(answer(200, none), answer(200, none)), [][]string{{}, nil}, nil},
 		{"a server that is down at first", steps(fail(refused), fail(refused), answer(200, a1)), [][]string{nil, nil, {"a=1"}},
-			[]string{"UnreadableManifest: https://example.com/pods: dial: connection refused; its pods stay as they are"}},
+			[]string{"UnreadableManifest: https://example.com/pods: dial: connection refused; keeping its pods"}},
 		{"a server that goes down", steps(answer(200, a1), fail(reset(1)), fail(reset(2)), fail(refused), answer(200, a1), fail(refused)),
 			[][]string{{"a=1"}, nil, nil, nil, nil, nil},
 			[]string{"read: connection reset by peer", "dial: connection refused", "dial: connection refused"}},
 		{"bad answers", steps(answer(200, a1), answer(404, ""), answer(404, a2), answer(500, ""), answer(200, ""), answer(204, ""), answer(304, ""), answer(200, a2)),
 			append(append([][]string{{"a=1"}}, make([][]string, 6)...), []string{"a=2"}),
-			[]string{"404 Not Found", "500 Internal", "is empty", "204 No Content", "304 Not Modified"}},
+			[]string{"404 Not Found", "500 Internal", "empty response", "204 No Content", "304 Not Modified"}},
 		{"bad manifests", steps(answer(200, a1), answer(200, "<html>kind"), answer(200, "<html>kind"), answer(200, a1[:60]), answer(200, b1+"---\nkind: Secret\n")),
 			[][]string{{"a=1"}, nil, nil, nil, {"b=1", "a=1"}},
-			[]string{"InvalidManifest: https://example.com/pods: it is not an object", "InvalidManifest", "pods, document 2: apiVersion"}},
+			[]string{"InvalidManifest: https://example.com/pods: not an object", "InvalidManifest", "pods, document 2: apiVersion"}},
 		{"a bad manifest at first", steps(answer(200, "<html>kind"), answer(200, none)), [][]string{nil, {}}, []string{"InvalidManifest"}},
 		{"too much", steps(answer(200, a1), answer(200, strings.Repeat("#", 10<<20+1))), [][]string{{"a=1"}, nil}, []string{"larger than"}},
 		{"a server without a name", steps(
@@ -172,13 +172,13 @@ func TestHTTP(t *testing.T) {
 			fail(x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time 2"})),
 			make([][]string, 2), []string{"the clock is wrong"}},
 		{"a server that never answers", steps(answer(200, a1), reply{}, answer(200, a2)),
-			[][]string{{"a=1"}, nil, {"a=2"}}, []string{"no whole answer within 10s"}},
+			[][]string{{"a=1"}, nil, {"a=2"}}, []string{"no complete response within 10s"}},
 		{"a server that stops in the midst", steps(answer(200, a1), reply{status: 200, body: a2, hangs: true}, answer(200, a2)),
-			[][]string{{"a=1"}, nil, {"a=2"}}, []string{"no whole answer within 10s"}},
+			[][]string{{"a=1"}, nil, {"a=2"}}, []string{"no complete response within 10s"}},
 		{"a server that never stops", steps(answer(200, a1), reply{status: 200, body: strings.Repeat("#", 10<<20+1), hangs: true}),
 			[][]string{{"a=1"}, nil}, []string{"larger than"}},
 		{"a thousand bad documents", steps(answer(200, strings.Repeat("---\nkind\n", 1000))), [][]string{nil},
-			append(slices.Repeat([]string{"is not an object"}, 20), "pods: 980 problems more")},
+			append(slices.Repeat([]string{"not an object"}, 20), "pods: 980 more problems")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -250,7 +250,8 @@ func TestHTTPAsksForWhatIsNew(t *testing.T) {
 	})
 }
 
-// TestHTTPServer is against real servers: what Go's client does by itself.
+// TestHTTPServer runs against real servers, to cover the behavior of Go's
+// client.
 func TestHTTPServer(t *testing.T) {
 	var requests []*http.Request
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -285,8 +286,8 @@ func TestHTTPServer(t *testing.T) {
 		{"twice", server.URL + "/pods", http.Header{"X-Token": {"hunter2"}}, []string{"/pods", "/pods"}, [][]string{{"a=1"}}, ""},
 		{"moved on the host", server.URL + "/here", http.Header{"X-Token": {"hunter2"}}, []string{"/pods", "/pods"}, [][]string{{"a=1"}}, ""},
 		{"moved to another host", server.URL + "/there?token=hunter2", nil, []string{"/", "/"}, [][]string{{"other=1"}}, ""},
-		{"moved to another host, with a password", withUser(server.URL) + "/there", nil, nil, nil, "is not followed with the headers"},
-		{"moved to another host, with headers", server.URL + "/there", http.Header{"X-Token": {"hunter2"}}, nil, nil, "is not followed with the headers"},
+		{"moved to another host, with a password", withUser(server.URL) + "/there", nil, nil, nil, "the request has headers or a user"},
+		{"moved to another host, with headers", server.URL + "/there", http.Header{"X-Token": {"hunter2"}}, nil, nil, "the request has headers or a user"},
 		{"moved for ever", server.URL + "/round", nil, nil, nil, "more than 5 redirects"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -327,8 +328,9 @@ func TestHTTPServer(t *testing.T) {
 	}
 }
 
-// TestRedirectFromHTTPS does not follow a redirect from https to http, also
-// without headers: whoever is on the way could answer with any pods.
+// TestRedirectFromHTTPS checks that a redirect from https to http is not
+// followed, even without headers: anyone on the network path could respond with
+// any pods.
 func TestRedirectFromHTTPS(t *testing.T) {
 	for _, tt := range []struct {
 		name, url, to string

@@ -16,23 +16,22 @@ import (
 	"github.com/tinylet/tinylet/agent/source/manifest"
 )
 
-// result is what a look at all files found.
+// result is the outcome of one scan of all files.
 type result struct {
-	changed   bool // the pods changed
-	unsettled bool // something is being written
-	retry     bool // a file could not be read that may be readable later
-	failed    bool // the folder could not be read
-	watched   bool // inotify tells of changes
+	changed   bool // the set of pods changed
+	unsettled bool // a file is being written
+	retry     bool // a file could not be read, but may be readable later
+	failed    bool // the directory could not be read
+	watched   bool // inotify reports changes
 }
 
-// look goes through all files once. It allocates next to nothing when
-// nothing changed.
+// look scans all files once. It allocates next to nothing if nothing changed.
 func (f *File) look(w *watcher) result {
 	f.looks++
 	root, told, err := f.watch(w)
 	gone := errors.Is(err, unix.ENOENT)
 	if err != nil && !gone {
-		f.rootTrouble(fmt.Errorf("look at %s: %w", f.path, err))
+		f.rootTrouble(fmt.Errorf("stat %s: %w", f.path, err))
 		return result{failed: true}
 	}
 	f.mark(told)
@@ -57,8 +56,8 @@ func (f *File) look(w *watcher) result {
 	return r
 }
 
-// watch sees to the watches and answers the path as it is once they are in
-// place: what changes later, they tell.
+// watch places the watches and returns the stat of the path once they are in
+// place. Later changes are reported by the watches.
 func (f *File) watch(w *watcher) (root signature, told events, err error) {
 	const attempts = 3
 	var all events
@@ -76,15 +75,15 @@ func (f *File) watch(w *watcher) (root signature, told events, err error) {
 	return root, all, err
 }
 
-// rootTrouble tells once that the folder cannot be read.
+// rootTrouble reports once that the directory cannot be read.
 func (f *File) rootTrouble(err error) {
 	if text := err.Error(); text != f.rootErr {
 		f.rootErr = text
-		f.events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(text+"; its pods stay as they are"))
+		f.events.Warning(pod.Ref{}, ReasonUnreadableManifest, clip(text+"; keeping its pods"))
 	}
 }
 
-// mark notes which files inotify told of.
+// mark marks the files for which inotify reported a change.
 func (f *File) mark(told events) {
 	if !told.any {
 		return
@@ -96,7 +95,7 @@ func (f *File) mark(told events) {
 	}
 }
 
-// list brings the entries up to what the folder has now.
+// list updates the entries to the current content of the directory.
 func (f *File) list(root signature, w *watcher) error {
 	switch {
 	case root.regular():
@@ -104,7 +103,7 @@ func (f *File) list(root signature, w *watcher) error {
 		w.follow(linkTargets(f.path))
 		return nil
 	case !root.folder():
-		return fmt.Errorf("look at %s: it is neither a folder nor a regular file", f.path)
+		return fmt.Errorf("read %s: neither a directory nor a regular file", f.path)
 	}
 	entries, err := os.ReadDir(f.path)
 	if err != nil {
@@ -125,8 +124,8 @@ func (f *File) list(root signature, w *watcher) error {
 	return nil
 }
 
-// linkTargets is the real path behind a symbolic link, if there is one and
-// it is a file's: no manifest needs a watch on /dev.
+// linkTargets returns the real path behind a symbolic link to a regular file,
+// and nil otherwise: no manifest needs a watch on /dev.
 func linkTargets(path string) []string {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil || target == path {
@@ -149,8 +148,8 @@ func (f *File) found(name, path string) {
 	e.missing = false
 }
 
-// forget drops the entries that two looks in a row did not find: between
-// the two steps of an editor's save a file is gone for a moment.
+// forget drops the entries that two scans in a row did not find. When an editor
+// saves a file, the file is missing for a moment.
 func (f *File) forget(r *result) {
 	f.entries = slices.DeleteFunc(f.entries, func(e *entry) bool {
 		switch {
@@ -175,8 +174,8 @@ func (f *File) lookAt(e *entry, r *result) {
 	if err != nil {
 		e.pending = true
 		if errors.Is(err, unix.ENOENT) && !e.vanished {
-			// It was deleted since the folder was listed, or its link leads
-			// nowhere: the next look tells.
+			// It was deleted after the directory was listed, or it is a dangling
+			// link. The next scan distinguishes them.
 			e.vanished = true
 			r.unsettled = true
 			return
@@ -192,7 +191,7 @@ func (f *File) lookAt(e *entry, r *result) {
 		return
 	case !sig.regular():
 		e.sig, e.whole = sig, true
-		f.trouble(e, errors.New("it is not a regular file"))
+		f.trouble(e, errors.New("not a regular file"))
 		return
 	}
 	calm := !f.sent && f.looks == 1 && f.started.Sub(sig.modified()) > settledAge
@@ -205,10 +204,11 @@ func (f *File) lookAt(e *entry, r *result) {
 	}
 }
 
-// skipFolder notes a sub-folder. A file that it stands for is gone.
+// skipFolder skips a subdirectory. If it replaced a file, the file's pods are
+// removed.
 func (f *File) skipFolder(e *entry, sig signature, r *result) {
 	if !e.sig.folder() {
-		f.log.Info("folder among the manifests is not read", "path", e.path)
+		f.log.Info("skip subdirectory of static pod path", "path", e.path)
 	}
 	e.sig, e.whole = sig, true
 	if len(e.pods) > 0 {
@@ -217,7 +217,7 @@ func (f *File) skipFolder(e *entry, sig signature, r *result) {
 	}
 }
 
-// read takes the pods from one settled file.
+// read parses one settled file and updates its pods.
 func (f *File) read(e *entry, r *result) {
 	data, err := e.read()
 	switch {
@@ -258,7 +258,7 @@ func (f *File) read(e *entry, r *result) {
 	}
 }
 
-// trouble tells once that a file cannot be read; its pods stay.
+// trouble reports once that a file cannot be read. The file keeps its pods.
 func (f *File) trouble(e *entry, err error) {
 	if text := bare(err).Error(); text != e.trouble {
 		e.trouble = text
@@ -266,7 +266,7 @@ func (f *File) trouble(e *entry, err error) {
 	}
 }
 
-// bare is an error without the path, which the message has already.
+// bare returns an error without its path, which the message already contains.
 func bare(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

@@ -62,8 +62,8 @@ func told(t *testing.T, f *File, w *watcher) {
 	t.Fatal("inotify tells nothing")
 }
 
-// TestLookWaitsForAWriter looks at a folder in which one file grows and
-// another one is finished.
+// TestLookWaitsForAWriter scans a directory in which one file grows and another
+// one is complete.
 func TestLookWaitsForAWriter(t *testing.T) {
 	f, w := idle(t)
 	folder := f.path

@@ -16,32 +16,32 @@ import (
 // Mux merges the full sets of several sources into one ordered stream. It
 // starts no goroutine. Its methods are safe for concurrent use.
 //
-// The way of a source's first set that is not partial, empty or not:
+// The first set of a source that is not partial, empty or not, takes this path:
 //
 //	Set --> send on Updates --> the consumer acts on it --> Seen --> Ready
 //
-// so that Ready is true only when the consumer has had every pod that the
-// sources want at the start, and cleaning up may begin.
+// So Ready returns true only after the consumer has received every pod that the
+// sources desire at the start. Cleaning up may then begin.
 type Mux struct {
 	expected []string
 	events   *event.Recorder
 	updates  chan Update
 
-	// turn holds one token; who has it owns what follows and may send.
+	// turn holds one token. Its holder owns the fields below and may send.
 	turn      chan struct{}
-	order     []string // sources by their first set
+	order     []string // sources in the order of their first set
 	given     map[string][]*v1.Pod
 	partial   map[string]bool
 	live      map[types.UID]*livePod
 	announced map[string]bool
-	told      map[string]struct{} // refusals that had their event
+	told      map[string]struct{} // conflicts already reported by an event
 
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-// NewMux makes a mux that is ready when the consumer has seen all expected
-// sources; with none expected it is ready at once.
+// NewMux returns a Mux that is ready when the consumer has seen all expected
+// sources. With none expected it is ready at once.
 func NewMux(events *event.Recorder, expected ...string) *Mux {
 	m := &Mux{
 		expected:  expected,
@@ -59,20 +59,20 @@ func NewMux(events *event.Recorder, expected ...string) *Mux {
 	return m
 }
 
-// Updates is the stream. It has one consumer, is not buffered, and is never
-// closed: an update that was received is all that Set believes to be known.
+// Updates returns the stream. It has one consumer, is unbuffered, and is never
+// closed. Set treats an update as applied once it is received.
 func (m *Mux) Updates() <-chan Update { return m.updates }
 
-// Seen is called by the consumer after it has acted on an update of the
-// source, any one that is not partial. The first call counts.
+// Seen records that the consumer has acted on an update of the source that is
+// not partial. Only the first call has an effect.
 func (m *Mux) Seen(source string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen[source] = true
 }
 
-// Ready says whether the consumer has seen every expected source. It never
-// becomes false again.
+// Ready reports whether the consumer has seen every expected source. Once true,
+// it stays true.
 func (m *Mux) Ready() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,11 +84,11 @@ func (m *Mux) Ready() bool {
 	return true
 }
 
-// Set replaces all that a source wants. It blocks until the consumer has
-// received every change, or ctx ends; the next Set of any source continues
-// from what was received. The consumer must not call it. The pods belong to
-// the mux from now on and are shared with the consumer: nobody changes them.
-// Of two pods with one name or UID the one that is live runs, else the first.
+// Set replaces the full desired set of a source. It blocks until the consumer
+// has received every change, or ctx ends; the next Set of any source continues
+// from what was received. The consumer must not call it. The pods belong to the
+// mux from now on and are shared with the consumer: they must not be modified.
+// Of two pods with the same name or UID the live one wins, else the first.
 func (m *Mux) Set(ctx context.Context, source string, wanted Wanted) {
 	select {
 	case <-m.turn:
@@ -139,7 +139,7 @@ func (m *Mux) send(ctx context.Context, u Update) bool {
 	}
 }
 
-// apply notes what the consumer has received.
+// apply records what the consumer has received.
 func (m *Mux) apply(c change) {
 	for _, l := range c.live {
 		if c.Op == REMOVE {
@@ -150,7 +150,7 @@ func (m *Mux) apply(c change) {
 	}
 }
 
-// warn has one event for each refusal while it lasts.
+// warn emits one event for each conflict while it lasts.
 func (m *Mux) warn(refused []refusal) {
 	told := make(map[string]struct{}, len(refused))
 	for _, r := range refused {

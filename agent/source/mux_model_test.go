@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/source"
 )
 
-// model is a consumer of a Mux that holds it to its contract.
+// model is a consumer of a Mux that checks the Mux's contract.
 type model struct {
 	t     *testing.T
 	live  map[types.UID]*v1.Pod

@@ -231,8 +231,8 @@ func TestMuxReady(t *testing.T) {
 	}
 }
 
-// TestMuxPartial sees that a source announces its first set that is not
-// partial, also when that brings nothing new.
+// TestMuxPartial checks that a source announces its first set that is not
+// partial, even if it contains nothing new.
 func TestMuxPartial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)), "file")
@@ -253,8 +253,8 @@ func TestMuxPartial(t *testing.T) {
 	})
 }
 
-// TestMuxWithSlowConsumer ends a Set in the midst and sees that the next one
-// goes on from what was received, not from what was meant.
+// TestMuxWithSlowConsumer interrupts a Set and checks that the next one
+// continues from what was received, not from what was intended.
 func TestMuxWithSlowConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := source.NewMux(event.NewRecorder(slog.New(slog.DiscardHandler)))
@@ -296,8 +296,9 @@ func TestOp(t *testing.T) {
 	}
 }
 
-// The API server's first set takes over what the journal has brought: what is
-// the same runs on, and the rest is as the server says.
+// TestRestoredPodsAreTakenOver checks that the API server's first set replaces
+// the pods from the journal: unchanged pods keep running, and the others follow
+// the API server.
 func TestRestoredPodsAreTakenOver(t *testing.T) {
 	events := event.NewRecorder(slog.New(slog.DiscardHandler))
 	m := source.NewMux(events, pod.SourceAPI)

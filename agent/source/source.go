@@ -1,17 +1,15 @@
-// Package source brings pods to the agent: it reads static pods from a
-// folder or file (File) and from a URL (HTTP), follows the pods that the API
-// server gives the node (API), and merges the full sets that the sources hand
-// over into one ordered stream of changes (Mux).
+// Package source implements the agent's pod config sources. It reads static
+// pods from a directory or file (File) and from a URL (HTTP), lists and watches
+// the pods that the API server assigns to the node (API), and merges the full
+// sets of all sources into one ordered stream of updates (Mux).
 //
-// A source that cannot be read never gives fewer pods than before: a bad
-// manifest leaves the pods that it gave running, and says so once.
+// A source that cannot be read never yields fewer pods than before: a bad
+// manifest leaves the pods that it gave running, and is reported once.
 package source
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,27 +19,27 @@ import (
 	"github.com/tinylet/tinylet/agent/source/manifest"
 )
 
-// Op is what happened to the pods of an Update.
+// Op is the kind of change that an Update carries.
 type Op uint8
 
 // The operations, as the kubelet has them (pkg/kubelet/types/pod_update.go).
 const (
-	// ADD brings pods that this source did not have.
+	// ADD adds pods that the source did not have.
 	ADD Op = iota + 1
-	// UPDATE brings pods whose spec or metadata changed.
+	// UPDATE carries pods whose spec or metadata changed.
 	UPDATE
-	// REMOVE takes pods that no source has any more; they are as they were
-	// last.
+	// REMOVE removes pods that no source has any more. The update carries their
+	// last known state.
 	REMOVE
-	// RECONCILE brings pods of which only the status differs from before.
+	// RECONCILE carries pods whose status alone changed.
 	RECONCILE
-	// DELETE brings pods that are to be deleted gracefully.
+	// DELETE carries pods that are to be deleted gracefully.
 	DELETE
-	// RESTORE brings pods from the journal, before their source is there.
+	// RESTORE carries pods from the journal, before their source is ready.
 	RESTORE
 )
 
-// String is the operation's name.
+// String returns the name of the operation.
 func (op Op) String() string {
 	switch op {
 	case ADD:
@@ -61,49 +59,49 @@ func (op Op) String() string {
 	}
 }
 
-// Update is one change of the wanted pods. Pods are shared: nobody changes
-// them. An ADD without pods says that the source is there and wants nothing
-// more.
+// Update is one change of the desired pods. Its pods are shared and must not be
+// modified. An ADD without pods marks the source as ready when it has nothing
+// to add.
 type Update struct {
 	Op     Op
 	Source string
 	Pods   []*v1.Pod
-	// Partial is that of the source's set.
+	// Partial reports whether the source's set is partial.
 	Partial bool
 }
 
-// Wanted is the full set of pods that a source wants.
+// Wanted is the full desired set of pods of a source.
 type Wanted struct {
-	// Pods are shared from the moment they are handed over.
+	// Pods must not be modified after they are handed over.
 	Pods []*v1.Pod
-	// InsteadOf is a source whose pods this set takes the place of: from now
-	// on it wants nothing. "" is none.
+	// InsteadOf names a source whose pods this set replaces: that source
+	// desires nothing from now on. "" means none.
 	InsteadOf string
-	// Partial says that a part of the source was never read since the start,
-	// so that what runs from it is not known: nothing may be taken for
-	// unwanted yet.
+	// Partial reports that some part of the source has not been read since the
+	// start. It is unknown which running pods come from that part, so no
+	// running pod may be treated as orphaned yet.
 	Partial bool
 }
 
 // Reasons of the events of this package.
 const (
-	// ReasonInvalidManifest is for a document that cannot be decoded or is
-	// no pod.
+	// ReasonInvalidManifest is for a document that cannot be decoded or is not
+	// a pod.
 	ReasonInvalidManifest = "InvalidManifest"
-	// ReasonUnknownField is for a pod that runs without a part of what its
-	// manifest says.
+	// ReasonUnknownField is for a pod that runs without a part of its manifest.
 	ReasonUnknownField = "UnknownField"
-	// ReasonUnreadableManifest is for a file, folder or URL that cannot be
+	// ReasonUnreadableManifest is for a file, directory or URL that cannot be
 	// read.
 	ReasonUnreadableManifest = "UnreadableManifest"
-	// ReasonDuplicatePod is for a pod whose name or UID another has.
+	// ReasonDuplicatePod is for a pod whose name or UID another pod has.
 	ReasonDuplicatePod = "DuplicatePod"
 )
 
-// maxMessage is the longest event in bytes, as in the events API.
+// maxMessage is the maximum length of an event message in bytes, as in the
+// events API.
 const maxMessage = 1024
 
-// clip cuts a message that quotes hostile input.
+// clip truncates a message that quotes untrusted input to maxMessage bytes.
 func clip(message string) string {
 	if len(message) <= maxMessage {
 		return message
@@ -115,15 +113,15 @@ func clip(message string) string {
 	return message[:cut] + "..."
 }
 
-// maxReported is how many problems of one manifest have their own event.
+// maxReported bounds the problems of one manifest that get their own event.
 const maxReported = 20
 
-// report tells of a manifest's problems, each by one event. The recorder
-// writes each to the log.
+// report emits one event for each problem of a manifest. The recorder also logs
+// each event.
 func report(events *event.Recorder, location string, problems []manifest.Problem) {
 	for i, problem := range problems {
 		if i == maxReported {
-			events.Warning(pod.Ref{}, ReasonInvalidManifest, clip(fmt.Sprintf("%s: %d problems more", location, len(problems)-i)))
+			events.Warning(pod.Ref{}, ReasonInvalidManifest, clip(fmt.Sprintf("%s: %d more problems", location, len(problems)-i)))
 			return
 		}
 		reason := ReasonInvalidManifest
@@ -138,9 +136,9 @@ func report(events *event.Recorder, location string, problems []manifest.Problem
 	}
 }
 
-// merge is what a location wants after its text was parsed. Where a document
-// was bad, the pods that the text gave before and that no good document
-// replaces stay: an edit that went wrong must not end a pod.
+// merge returns the desired pods of a location after its text was parsed. If a
+// document was bad, it keeps the pods that the text gave before and that no
+// good document replaces: a faulty edit must not terminate a pod.
 func merge(before []*v1.Pod, m manifest.Manifest) []*v1.Pod {
 	if m.Complete() {
 		return m.Pods
@@ -154,10 +152,4 @@ func merge(before []*v1.Pod, m manifest.Manifest) []*v1.Pod {
 		}
 	}
 	return after
-}
-
-// jittered is d and up to a tenth more, so that many boards do not act as
-// one.
-func jittered(d time.Duration) time.Duration {
-	return d + rand.N(d/10+1)
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signature changes with a file's content, as far as stat tells.
+// signature changes whenever a file's content changes, as far as stat shows it.
 type signature struct {
 	major, minor uint32
 	inode, size  uint64
@@ -18,27 +18,28 @@ type signature struct {
 func (s *signature) regular() bool { return s.mode&unix.S_IFMT == unix.S_IFREG }
 func (s *signature) folder() bool  { return s.mode&unix.S_IFMT == unix.S_IFDIR }
 
-// sameFile says whether both are of one file or folder, whatever is in it.
+// sameFile reports whether both signatures belong to the same file or
+// directory, whatever its content.
 func (s *signature) sameFile(o *signature) bool {
 	return s.major == o.major && s.minor == o.minor && s.inode == o.inode && s.mode&unix.S_IFMT == o.mode&unix.S_IFMT
 }
 
-// modified is the time of the last write.
+// modified returns the time of the last write.
 func (s *signature) modified() time.Time { return time.Unix(s.mtime.Sec, int64(s.mtime.Nsec)) }
 
-// cpath is a path that ends with a zero byte, as the kernel wants it. It is
-// kept so that looking at a file again and again allocates nothing.
+// cpath is a path with a terminating zero byte, as system calls require. It is
+// kept so that repeated stat calls allocate nothing.
 type cpath []byte
 
 func newCPath(path string) cpath { return append([]byte(path), 0) }
 
-// stat follows symbolic links. It uses statx(2), which has one layout and 64
-// bits of seconds on every architecture.
+// stat stats the path and follows symbolic links. It uses statx(2), which has
+// the same layout and 64-bit seconds on every architecture.
 func (p cpath) stat() (signature, error) {
 	return statx(unix.AT_FDCWD, p, 0)
 }
 
-// statFD is for an open file.
+// statFD stats an open file.
 func statFD(fd int) (signature, error) {
 	return statx(fd, cpath{0}, unix.AT_EMPTY_PATH)
 }

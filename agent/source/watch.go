@@ -15,44 +15,44 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// maxNames is how many changed files are told apart; beyond it all count as
-// changed.
+// maxNames bounds the changed files that are recorded by name. Beyond it, all
+// files count as changed.
 const maxNames = 256
 
-// watcher keeps inotify watches on a path that may come, go, be replaced or
-// be a symbolic link, and remembers what they told until somebody asks. Its
-// goroutine only notes; it waits for nobody.
+// watcher keeps inotify watches on a path that may appear, disappear, be
+// replaced or be a symbolic link, and accumulates the events until take is
+// called. Its goroutine only records events; it never blocks on the reader.
 //
-// Watched are the path's nearest existing ancestor, the path itself if it is
-// a folder, and the folders of the files behind symbolic links.
+// It watches the path's nearest existing ancestor, the path itself if it is a
+// directory, and the directories of the files behind symbolic links.
 type watcher struct {
 	path string
 	log  *slog.Logger
-	wake chan struct{} // one slot: something was noted
+	wake chan struct{} // capacity 1: an event was recorded
 
 	inotify *fsnotify.Watcher // nil while inotify does not work
 	done    chan struct{}     // the goroutine has ended
-	root    signature         // of the path that is watched
-	have    []string          // watched folders
-	partial bool              // a folder went while its watch was made
-	trouble string            // told last
+	root    signature         // of the watched path
+	have    []string          // watched directories
+	partial bool              // a directory disappeared while its watch was added
+	trouble string            // last logged error
 
 	mu    sync.Mutex
 	notes events
 	links []string // real paths behind symbolic links
-	lost  bool     // a watched folder moved or went
+	lost  bool     // a watched directory was moved or deleted
 }
 
-// events is what inotify told since the last time.
+// events are the accumulated inotify events since the last take.
 type events struct {
-	names   map[string]struct{} // paths in the folder, not links' targets
+	names   map[string]struct{} // paths in the directory, not targets of links
 	all     bool                // any file may have changed
 	any     bool                // at least one of the above
-	moved   bool                // watches are new: look again
-	watched bool                // what is told is complete
+	moved   bool                // watches were added: stat again
+	watched bool                // inotify works: no change is missed
 }
 
-// join adds what was told next.
+// join adds the next events.
 func (e *events) join(next events) {
 	if e.names == nil {
 		e.names = next.names
@@ -68,7 +68,7 @@ func newWatcher(path string, log *slog.Logger) *watcher {
 	return &watcher{path: path, log: log, wake: make(chan struct{}, 1)}
 }
 
-// close ends the goroutine and waits for it.
+// close stops the goroutine and waits for it.
 func (w *watcher) close() {
 	if w.inotify == nil {
 		return
@@ -80,8 +80,8 @@ func (w *watcher) close() {
 	w.inotify = nil
 }
 
-// take puts the watches where they must be for the path as root shows it,
-// and then hands over what was noted: what changes after it is noted anew.
+// take places the watches for the path with the stat root, and then returns and
+// clears the accumulated events. Later changes are recorded again.
 func (w *watcher) take(root *signature) events {
 	moved := w.ensure(root)
 	w.mu.Lock()
@@ -99,7 +99,7 @@ func (w *watcher) take(root *signature) events {
 	return taken
 }
 
-// follow sets the files behind symbolic links, whose folders are watched
+// follow sets the files behind symbolic links. Their directories are watched
 // from the next take on.
 func (w *watcher) follow(links []string) {
 	slices.Sort(links)
@@ -112,7 +112,7 @@ func (w *watcher) follow(links []string) {
 	}
 }
 
-// ensure says whether any watch is new.
+// ensure places the watches if needed and reports whether any watch is new.
 func (w *watcher) ensure(root *signature) bool {
 	if w.inotify == nil && !w.start() {
 		return false
@@ -129,12 +129,12 @@ func (w *watcher) ensure(root *signature) bool {
 	return w.place(targets(w.path, root, links), lost || !same)
 }
 
-// place replaces the watches and says whether any is new. All of them are
-// made anew where a folder may be another one under its old name.
+// place replaces the watches and reports whether any is new. With anew it adds
+// all of them again, since a directory may be another one under the same name.
 func (w *watcher) place(want []string, anew bool) bool {
 	for _, path := range w.have {
 		if anew || !slices.Contains(want, path) {
-			// It fails where the folder went, which ended the watch.
+			// It fails if the directory is gone, which removed the watch.
 			_ = w.inotify.Remove(path)
 		}
 	}
@@ -146,7 +146,7 @@ func (w *watcher) place(want []string, anew bool) bool {
 		case err == nil:
 			w.have = append(w.have, path)
 		case errors.Is(err, fs.ErrNotExist):
-			w.partial = true // it just went
+			w.partial = true // it was just deleted
 		default:
 			trouble = errors.Join(trouble, fmt.Errorf("watch %s: %w", path, err))
 		}
@@ -162,7 +162,7 @@ func (w *watcher) tell(err error) {
 		text = err.Error()
 	}
 	if text != "" && text != w.trouble {
-		w.log.Warn("manifests are not watched, only looked at from time to time", "path", w.path, "error", err)
+		w.log.Warn("fall back to polling manifests", "path", w.path, "error", err)
 	}
 	w.trouble = text
 }
@@ -181,7 +181,7 @@ func (w *watcher) start() bool {
 	return true
 }
 
-// read notes events until inotify is closed.
+// read records events until inotify is closed.
 func (w *watcher) read(inotify *fsnotify.Watcher) {
 	events, errs := inotify.Events, inotify.Errors
 	for events != nil || errs != nil {
@@ -197,7 +197,7 @@ func (w *watcher) read(inotify *fsnotify.Watcher) {
 				errs = nil
 				continue
 			}
-			// The queue overflowed, or a watch is in doubt.
+			// The queue overflowed, or a watch may be lost.
 			w.mu.Lock()
 			w.notes.all, w.lost = true, true
 			w.noted()
@@ -232,7 +232,7 @@ func (w *watcher) note(ev fsnotify.Event) {
 	w.noted()
 }
 
-// noted wakes the reader; the caller holds the lock.
+// noted wakes the reader. The caller holds the lock.
 func (w *watcher) noted() {
 	w.notes.any = true
 	select {
@@ -245,14 +245,14 @@ type kind uint8
 
 const (
 	ignored kind = iota
-	aFile        // a file of the folder
-	thePath      // the path itself or a folder above it
-	aTarget      // something that a symbolic link may lead through
+	aFile        // a file in the directory
+	thePath      // the path itself or a directory above it
+	aTarget      // may be on the path of a symbolic link
 )
 
-// relevance says what a changed name means for the path. Names with one
-// leading dot are editors' and copiers' own; with two they are the folders
-// that a volume's atomic writer swaps.
+// relevance classifies a changed name. Names with one leading dot belong to
+// editors and copy tools. Names with two leading dots are the directories that
+// the atomic writer of a volume swaps.
 func relevance(name, path string, links []string) kind {
 	switch {
 	case name == path, path != name && strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/"):
@@ -270,8 +270,8 @@ func relevance(name, path string, links []string) kind {
 	}
 }
 
-// targets are the folders to watch. The path itself comes first: inotify
-// tells of a folder by the first name that it was given.
+// targets returns the directories to watch. The path itself comes first:
+// inotify reports a directory under the first name that it was added with.
 func targets(path string, root *signature, links []string) []string {
 	var want []string
 	if root.folder() {
@@ -286,7 +286,7 @@ func targets(path string, root *signature, links []string) []string {
 	return want
 }
 
-// ancestor is the nearest existing folder above a path.
+// ancestor returns the nearest existing directory above a path.
 func ancestor(path string) string {
 	for {
 		parent := filepath.Dir(path)

@@ -68,8 +68,8 @@ func TestWatcherNotesAreBounded(t *testing.T) {
 	}
 }
 
-// TestOverflow is about inotify's queue running over, which says that
-// anything may have happened.
+// TestOverflow covers an overflow of the inotify queue, after which any file
+// may have changed.
 func TestOverflow(t *testing.T) {
 	f, w := idle(t)
 	w.inotify.Errors <- fsnotify.ErrEventOverflow

@@ -2,9 +2,9 @@ package apiclient
 
 import "net/netip"
 
-// Addresses are where the server is, as far as is known: the address in its URL,
-// and the other ends of the connections that there are, which may be a proxy's.
-// It asks nobody, and does not block.
+// Addresses returns the known addresses of the API server: the address in its URL,
+// and the remote addresses of the open connections, which may be a proxy's. It
+// resolves no names and does not block.
 func (c *Client) Addresses() []netip.Addr {
 	var all []netip.Addr
 	if a, err := netip.ParseAddr(c.transport.host); err == nil {

@@ -17,49 +17,50 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config is what a Client needs.
+// Config configures a Client.
 type Config struct {
 	// Server is the API server's URL: https, or http on loopback.
 	Server string
-	// CA are the certificates in PEM that the server's has to lead to; nil
-	// are the system's.
+	// CA holds the CA certificates in PEM that verify the server's certificate; nil
+	// means the system's.
 	CA []byte
-	// ServerName is the name that the server's certificate has to have; "" is
-	// the URL's.
+	// ServerName is the expected name in the server's certificate; "" means the
+	// host of the URL.
 	ServerName string
-	// Insecure takes any certificate of the server for good, as
-	// insecure-skip-tls-verify of a kubeconfig asks for.
+	// Insecure disables the verification of the server's certificate, as
+	// insecure-skip-tls-verify of a kubeconfig does.
 	Insecure bool
-	// Certificate answers the certificate that the client shows on a new
-	// connection; nil shows none. After a change of identity, Reconnect.
+	// Certificate returns the client certificate for a new connection; nil means
+	// none. After a change of the certificate, call Reconnect.
 	Certificate func() (*tls.Certificate, error)
-	// Token answers the bearer token that goes with each request; nil or ""
-	// sends none. It must not block.
+	// Token returns the bearer token for each request; nil or "" sends none. It
+	// must not block.
 	Token func() (string, error)
-	// Ready blocks until it makes sense to connect, such as until the clock
-	// can judge certificates, or until ctx ends; nil does not block.
+	// Ready blocks until a connection makes sense, such as until the clock is
+	// plausible for certificates, or until ctx ends; nil does not block.
 	Ready func(ctx context.Context) error
-	// Proxy answers the proxy of a request; nil asks the environment.
+	// Proxy returns the proxy of a request; nil means the proxy of the environment.
 	Proxy func(*http.Request) (*url.URL, error)
-	// UserAgent names the client in the server's logs.
+	// UserAgent identifies the client in the server's logs.
 	UserAgent string
-	// PingAfter is how long nothing may come from the server before it is
-	// pinged; 0 is 15 s.
+	// PingAfter is how long the server may send nothing before it is pinged; 0
+	// means 15 s.
 	PingAfter time.Duration
-	// Meter counts what goes over the wire; nil counts nowhere.
+	// Meter counts the bytes on the wire; nil means a private Meter.
 	Meter *Meter
 }
 
-// Client asks one API server. All methods may be called at once; those with a
-// context block on the network until it ends, and return errors of
-// k8s.io/apimachinery/pkg/api/errors for what the server refused.
+// Client sends requests to one API server. Its methods may be called concurrently.
+// Those with a context block until the server answers or the context ends, and
+// return errors of k8s.io/apimachinery/pkg/api/errors for error statuses of the
+// server.
 type Client struct {
 	clients   map[schema.GroupVersion]*rest.RESTClient
 	codecs    codecs
 	transport *transport
 }
 
-// New checks the configuration and makes a client; nothing is connected.
+// New validates the configuration and returns a Client. It does not connect.
 func New(c Config) (*Client, error) {
 	server, err := serverURL(c.Server)
 	if err != nil {
@@ -82,16 +83,16 @@ func New(c Config) (*Client, error) {
 			Negotiator:         runtime.NewClientNegotiator(client.codecs.NegotiatedSerializer, group),
 		}, nil, &http.Client{Transport: t, CheckRedirect: noRedirect})
 		if err != nil {
-			return nil, fmt.Errorf("API server %s: %w", server, err)
+			return nil, fmt.Errorf("create client for API server %s: %w", server, err)
 		}
 	}
 	return client, nil
 }
 
-// noRedirect: the API server sends nobody elsewhere, and a certificate shown
-// to another host would be.
+// noRedirect rejects redirects: no API server redirects, and the client certificate
+// must not be presented to another host.
 func noRedirect(*http.Request, []*http.Request) error {
-	return errors.New("the server redirects to another address, as no API server does")
+	return errors.New("unexpected redirect from API server")
 }
 
 // Get reads one object into into.
@@ -99,24 +100,24 @@ func (c *Client) Get(ctx context.Context, r Resource, namespace, name string, in
 	return c.do(ctx, "get", r, namespace, name, func(rc *rest.RESTClient) *rest.Request { return rc.Get() }, into)
 }
 
-// List reads the objects that options select into into, a list.
+// List reads the objects that options select into the list into.
 func (c *Client) List(ctx context.Context, r Resource, namespace string, options metav1.ListOptions, into runtime.Object) error {
 	return c.do(ctx, "list", r, namespace, "", func(rc *rest.RESTClient) *rest.Request {
 		return rc.Get().VersionedParams(&options, c.codecs.params)
 	}, into)
 }
 
-// Create sends a new object and reads what it became into into, which may be
-// nil. With a subresource, name is the object that it belongs to; else name is
-// empty, and the object has it.
+// Create creates an object and reads the result into into, which may be nil. With a
+// subresource, name is the parent object. Otherwise name is "", and the object has
+// the name.
 func (c *Client) Create(ctx context.Context, r Resource, namespace, name, subresource string, object, into runtime.Object) error {
 	return c.do(ctx, "create", r, namespace, name, func(rc *rest.RESTClient) *rest.Request {
 		return sub(rc.Post(), subresource).Body(object)
 	}, into)
 }
 
-// Patch sends a change of an object or of a subresource of it ("" is the
-// object), and reads what it became into into, which may be nil.
+// Patch patches an object or its subresource ("" means the object), and reads the
+// result into into, which may be nil.
 func (c *Client) Patch(ctx context.Context, r Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error {
 	return c.do(ctx, "patch", r, namespace, name, func(rc *rest.RESTClient) *rest.Request {
 		return sub(rc.Patch(kind), subresource).Body(patch)
@@ -130,8 +131,8 @@ func (c *Client) Delete(ctx context.Context, r Resource, namespace, name string,
 	}, nil)
 }
 
-// Watch follows the objects that options select until ctx ends, the server
-// ends it, or the caller stops it, which it has to.
+// Watch watches the objects that options select until ctx ends, the server ends the
+// watch, or the caller stops it. The caller must stop it.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace string, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
 	ctx = context.WithValue(ctx, purposeKey{}, purpose{"watch", r.name})
@@ -148,7 +149,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, option
 	return w, nil
 }
 
-// Raw reads what is at a path of the server, such as /version, as it is.
+// Raw returns the response body of a GET of a path, such as /version.
 func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 	ctx = context.WithValue(ctx, purposeKey{}, purpose{"get", path})
 	data, err := c.clients[kindsOfCore].Get().AbsPath(path).WarningHandlerWithContext(rest.NoWarnings{}).DoRaw(ctx)
@@ -158,7 +159,7 @@ func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 	return data, nil
 }
 
-// kindsOfCore is the group whose client serves requests of no group.
+// kindsOfCore is the group whose REST client also sends requests to plain paths.
 var kindsOfCore = Pods.group
 
 func (c *Client) do(ctx context.Context, verb string, r Resource, namespace, name string, make func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
@@ -192,7 +193,7 @@ func sub(request *rest.Request, subresource string) *rest.Request {
 	return request.SubResource(subresource)
 }
 
-// path is how an object is named in errors.
+// path returns the path of an object for error messages.
 func path(r Resource, namespace, name string) string {
 	out := r.name
 	for _, part := range []string{namespace, name} {

@@ -28,7 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// server is an API server of a test's own, by HTTP/2 and TLS.
+// server starts a test server with HTTP/2 and TLS.
 func server(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handle)
@@ -56,7 +56,7 @@ func clientOf(t *testing.T, s *httptest.Server, change func(*Config)) *Client {
 	return c
 }
 
-// answer writes an object as an API server does that is asked for protobuf.
+// answer writes an object in protobuf.
 func answer(t *testing.T, w http.ResponseWriter, code int, object runtime.Object) {
 	t.Helper()
 	codecs := newCodecs()
@@ -255,7 +255,7 @@ func TestReconnectShowsTheNewCertificate(t *testing.T) {
 	}
 }
 
-// certificate signs itself.
+// certificate returns a self-signed certificate.
 func certificate(t *testing.T, name string) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -305,19 +305,5 @@ func TestAddresses(t *testing.T) {
 	}
 	if _, err := New(Config{Server: "https://x", CA: []byte("no")}); err == nil {
 		t.Error("a CA without certificates")
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	for range 100 {
-		b := Backoff{Max: 5 * time.Second}
-		for _, limit := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
-			if d := b.Next(); d < limit/2 || d > limit {
-				t.Fatalf("wait %v, want %v to %v", d, limit/2, limit)
-			}
-		}
-		if b.Reset(); b.Next() > time.Second {
-			t.Fatal("reset does nothing")
-		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Deferred sends requests by a client that may not exist yet. Until the node has
-// credentials a request waits for them, as it waits for an API server that does not
-// answer. The errors are those of the client, or of Client.
+// Deferred sends requests with a client that may not exist yet. Until the node has
+// credentials, a request waits for them until its context ends. Errors are those of
+// Client or of the client's method.
 type Deferred struct {
 	// Client returns the client, and blocks until there is one or ctx ends.
 	Client func(ctx context.Context) (*Client, error)

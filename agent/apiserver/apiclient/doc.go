@@ -1,17 +1,17 @@
-// Package apiclient speaks to one API server, and to no other: protobuf on the
-// wire, one connection by HTTP/2 for all requests and watches, a scheme that
-// holds the types a node uses and none of the others.
+// Package apiclient is the client of one API server. It uses protobuf, one HTTP/2
+// connection for all requests and watches, and a scheme with only the types that a
+// node needs.
 //
-// Nothing here is fatal. A request waits for a clock that can judge
-// certificates, is tried again as the server asks (429 and 5xx with
-// Retry-After), and otherwise fails with an error that names what was
-// attempted; whoever asks decides when to ask again, with Backoff, and logs a
-// spell of failures once, with Outage. A link that died is noticed 25 s after
-// the last byte came, since a ping of HTTP/2 gets no answer (Config.PingAfter
-// and 10 s), or 25 s after something was sent that the network does not
-// acknowledge. That breaks off every request and watch on it; as long as bytes
-// come, if only a thousand a second, it lives. An answer that stops coming is
-// given up after a minute.
+// No error is fatal. A request waits until the clock is plausible for certificates,
+// is retried when the server asks for it (429 and 5xx with Retry-After), and
+// otherwise fails with an error that names what was attempted. The caller decides
+// when to retry, with Backoff, and logs an outage once, with Outage.
 //
-// What goes over the wire is counted by verb and resource, by a Meter.
+// A dead link is detected 25 s after the last byte was received, because an HTTP/2
+// ping is not answered (Config.PingAfter and 10 s), or 25 s after bytes were sent
+// that the peer does not acknowledge. That ends every request and watch on the
+// connection. As long as bytes arrive, even at a thousand a second, the connection
+// stays. A response that stalls is aborted after a minute.
+//
+// A Meter counts the bytes on the wire by verb and resource.
 package apiclient

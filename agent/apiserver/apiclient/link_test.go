@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// link is a bad way to a server.
+// link is a faulty connection to a server.
 type link struct {
 	net.Conn
 	bytes int           // that come at a time, 0 is all
@@ -36,7 +36,7 @@ func (l *link) Read(p []byte) (int, error) {
 	}
 }
 
-// over has a client connect over links.
+// over makes a client connect over links.
 func over(c *Client, make func(net.Conn) *link) {
 	dial := c.transport.base.DialContext
 	c.transport.base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -50,8 +50,8 @@ func over(c *Client, make func(net.Conn) *link) {
 	}
 }
 
-// TestThinLink reads an answer, of one frame, that takes far longer than a link
-// may be silent.
+// TestThinLink reads a response of one frame that takes far longer than the limit
+// for a silent connection.
 func TestThinLink(t *testing.T) {
 	s := server(t, func(w http.ResponseWriter, _ *http.Request) {
 		p := podNamed("a")
@@ -71,7 +71,7 @@ func TestThinLink(t *testing.T) {
 	}
 }
 
-// TestDeadLink has a link swallow all answers, those to pings included.
+// TestDeadLink drops all responses on a link, including those to pings.
 func TestDeadLink(t *testing.T) {
 	s := server(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") == "" {
@@ -121,7 +121,7 @@ func TestDeadLink(t *testing.T) {
 	}
 }
 
-// TestOneConnection has many requests begin together.
+// TestOneConnection starts many requests at once.
 func TestOneConnection(t *testing.T) {
 	var made atomic.Int32
 	s := server(t, func(w http.ResponseWriter, _ *http.Request) { answer(t, w, http.StatusOK, podNamed("a")) })

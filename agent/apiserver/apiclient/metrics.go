@@ -7,25 +7,26 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// requestBounds are those of the kubelet's rest_client_request_duration_seconds
+// requestBounds are the buckets of the kubelet's
+// rest_client_request_duration_seconds
 // (component-base/metrics/prometheus/restclient).
 var requestBounds = []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}
 
-// requests are what became of requests, by labels.
+// requests holds the results and durations of requests by labels.
 type requests struct {
 	results metrics.Counts
 	took    *metrics.Timings
 }
 
-// exchange is one attempt of a request, from the moment that it was made.
+// exchange is one attempt of a request, which began at begun.
 type exchange struct {
 	counted      *requests
 	method, host string
 	begun        time.Time
 }
 
-// answered counts an attempt by how it was answered, 0 for not at all. Other
-// errors than the server's all count as one: there is no end of them.
+// answered counts an attempt by its status code, 0 for no response. All errors
+// other than status codes count as one, to bound the number of series.
 func (e *exchange) answered(code int) {
 	text := "<error>"
 	if code != 0 {
@@ -37,19 +38,19 @@ func (e *exchange) answered(code int) {
 	e.counted.results.Add(1, metrics.AppendLabel(labels, "method", e.method))
 }
 
-// over counts how long it took until the last of the answer was read.
+// over observes the duration until the response was read completely.
 func (e *exchange) over() {
 	var room [160]byte
 	labels := metrics.AppendLabel(room[:0], "host", e.host)
 	e.counted.took.Observe(metrics.AppendLabel(labels, "verb", e.method), time.Since(e.begun), nil)
 }
 
-// WriteMetrics writes what went over the wire, and what became of the requests
-// under the names that client-go's have in a kubelet. Watches count as requests
-// and have no duration: they end when somebody wants them to.
+// WriteMetrics writes the bytes on the wire, and the results of requests under the
+// names that client-go's metrics have in a kubelet. Watches count as requests but
+// have no duration: it depends on their caller.
 func (m *Meter) WriteMetrics(out *metrics.Stream) {
-	out.Family(metrics.KindCounter, "tinylet_api_bytes_total", "Bytes to and from API servers. What is of no request's body"+
-		" (TLS, headers and frames of HTTP, pings) has the verb and the resource connection.")
+	out.Family(metrics.KindCounter, "tinylet_api_bytes_total", "Bytes sent to and received from API servers. Bytes outside of request"+
+		" and response bodies (TLS, HTTP headers and frames, pings) have the verb and the resource connection.")
 	var labels []byte
 	for _, t := range m.Traffic() {
 		labels = metrics.AppendLabel(metrics.AppendLabel(labels[:0], "verb", t.Verb), "resource", t.Resource)
@@ -60,11 +61,11 @@ func (m *Meter) WriteMetrics(out *metrics.Stream) {
 	counted := m.requests
 	m.mu.Unlock()
 	if counted == nil {
-		return // no request was made
+		return // no request yet
 	}
-	out.Family(metrics.KindCounter, "rest_client_requests_total", "Requests to API servers by the answer's code, method and host.")
+	out.Family(metrics.KindCounter, "rest_client_requests_total", "Requests to API servers by status code, method and host.")
 	out.Counts(&counted.results)
-	out.Family(metrics.KindHistogram, "rest_client_request_duration_seconds", "How long requests to API servers took, by verb and host.")
+	out.Family(metrics.KindHistogram, "rest_client_request_duration_seconds", "Duration of requests to API servers in seconds, by verb and host.")
 	out.Timings(counted.took)
 }
 

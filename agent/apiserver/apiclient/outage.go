@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Outage is a spell in which the server does not do what somebody asks of it.
-// It logs each spell twice, when it begins and when it ends, however often the
-// server was asked meanwhile. All methods may be called at once.
+// Outage is a period in which requests to the API server fail. It logs each period
+// twice, at its begin and at its end, regardless of the number of attempts. Its
+// methods may be called concurrently.
 type Outage struct {
 	log          *slog.Logger
 	begins, ends string
 
 	mu    sync.Mutex
-	since time.Time // zero: there is none
+	since time.Time // zero means no outage
 }
 
-// NewOutage makes an Outage with the messages of a spell's begin and end.
+// NewOutage returns an Outage with the log messages for its begin and end.
 func NewOutage(log *slog.Logger, begins, ends string) *Outage {
 	return &Outage{log: log, begins: begins, ends: ends}
 }
 
-// Note takes how an attempt went: an error begins a spell, unless one is on,
-// and nil ends it.
+// Note records the result of an attempt: an error begins an outage unless one has
+// begun, nil ends it.
 func (o *Outage) Note(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -32,19 +32,19 @@ func (o *Outage) Note(err error) {
 		o.since = time.Now()
 		o.log.Warn(o.begins, "error", err)
 	case err == nil && on:
-		o.log.Info(o.ends, "after", time.Since(o.since).Round(time.Second))
+		o.log.Info(o.ends, "duration", time.Since(o.since).Round(time.Second))
 		o.since = time.Time{}
 	}
 }
 
-// On says whether a spell is on.
+// On reports whether there is an outage.
 func (o *Outage) On() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.since.IsZero()
 }
 
-// Forget ends a spell without a word: nobody asks any more.
+// Forget ends an outage without logging, for callers that stop their attempts.
 func (o *Outage) Forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -32,7 +32,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 			{func() { o.Note(nil) }, "", false},
 			{func() { o.Note(failure) }, `WARN msg="it fails" error="no route"`, true},
 			{func() { time.Sleep(time.Minute); o.Note(errors.New("another")) }, "", true},
-			{func() { time.Sleep(time.Minute); o.Note(nil) }, `INFO msg="it works" after=2m0s`, false},
+			{func() { time.Sleep(time.Minute); o.Note(nil) }, `INFO msg="it works" duration=2m0s`, false},
 			{func() { o.Note(nil) }, "", false},
 			{func() { o.Note(failure) }, `WARN msg="it fails" error="no route"`, true},
 			{func() { o.Forget() }, "", false},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,29 +82,4 @@ func TestRecoveredOfAClient(t *testing.T) {
 	if c.Recovered() == back {
 		t.Error("the next recovery is told by the same channel")
 	}
-}
-
-func TestWaitEndsWithTheOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := Backoff{First: time.Hour, Max: time.Hour}
-		began := time.Now()
-		back := make(chan struct{})
-		time.AfterFunc(time.Minute, func() { close(back) })
-		if !b.Wait(t.Context(), back) {
-			t.Error("it says that its context has ended")
-		}
-		if d := time.Since(began); d < time.Minute || d > time.Minute+recoverySpread {
-			t.Errorf("waited %v, want what the outage takes and a moment", d)
-		}
-		if b.Wait(t.Context(), nil); time.Since(began) < 30*time.Minute {
-			t.Errorf("waited %v without an outage that ends", time.Since(began))
-		}
-		for _, again := range []chan struct{}{nil, back} {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if b.Wait(ctx, again) && again == nil {
-				t.Error("it says that its context lives")
-			}
-		}
-	})
 }

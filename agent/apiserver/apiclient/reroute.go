@@ -6,23 +6,24 @@ import (
 	"slices"
 )
 
-// Reroute closes the connections that the kernel would make from another link,
-// or from another address in place of one that is gone: they are dead, which
-// only the answer that does not come would tell, half a minute later. Those for
-// whose other end there is no way at all stay, since the same one may come back.
-// It asks the kernel alone, and does not block.
+// Reroute closes the connections that the kernel would now make from another link,
+// or from another address in place of one that is gone. They are dead, which would
+// otherwise be detected only by a timeout half a minute later. Connections whose
+// remote address has no route stay, because the same route may come back. Reroute
+// only asks the kernel and does not block on the network.
 func (c *Client) Reroute() {
 	t := c.transport
 	for _, conn := range t.open() {
 		local := addressOf(conn.LocalAddr())
 		source := t.source(conn.RemoteAddr())
 		if local.IsValid() && source.IsValid() && source != local && !share(local, source) {
-			_ = conn.Close() // a closed connection has nothing more to tell
+			_ = conn.Close() // the error does not matter
 		}
 	}
 }
 
-// sourceOf is the address from which the kernel would send to far.
+// sourceOf returns the source address that the kernel would use for far, the zero
+// Addr if there is no route.
 func sourceOf(far net.Addr) netip.Addr {
 	conn, err := net.Dial("udp", far.String()) // sends nothing
 	if err != nil {
@@ -40,15 +41,15 @@ func addressOf(a net.Addr) netip.Addr {
 	return ap.Addr().Unmap().WithZone("")
 }
 
-// share says whether a link has both addresses, as it has while temporary ones
-// follow each other (RFC 8981).
+// share reports whether one link has both addresses, as while temporary addresses
+// are replaced (RFC 8981). It returns true if the links cannot be listed.
 func share(a, b netip.Addr) bool {
 	links, err := net.Interfaces()
 	if err != nil {
 		return true
 	}
 	return slices.ContainsFunc(links, func(link net.Interface) bool {
-		addresses, _ := link.Addrs() // of one that is gone: none
+		addresses, _ := link.Addrs() // none if the link is gone
 		has := func(want netip.Addr) bool {
 			return slices.ContainsFunc(addresses, func(have net.Addr) bool {
 				prefix, err := netip.ParsePrefix(have.String())

@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// Resource is a kind of object by the name that URLs have.
+// Resource is a resource of the API with its group and version.
 type Resource struct {
 	group schema.GroupVersion
 	name  string
 }
 
-// String is the resource's name in the plural, such as pods.
+// String returns the plural name of the resource, such as pods.
 func (r Resource) String() string { return r.name }
 
 // The resources that a node uses.
@@ -42,13 +42,13 @@ var (
 	TrustBundles    = Resource{certificatesv1beta1.SchemeGroupVersion, "clustertrustbundles"}
 	TokenReviews    = Resource{authenticationv1.SchemeGroupVersion, "tokenreviews"}
 	AccessReviews   = Resource{authorizationv1.SchemeGroupVersion, "subjectaccessreviews"}
-	CSINodes        = Resource{storageGroup, "csinodes"} // only to be deleted
+	CSINodes        = Resource{storageGroup, "csinodes"} // only deleted
 )
 
-// storageGroup is that of k8s.io/api/storage/v1, of which no type is needed.
+// storageGroup is the group of k8s.io/api/storage/v1, of which no type is needed.
 var storageGroup = schema.GroupVersion{Group: "storage.k8s.io", Version: "v1"}
 
-// kinds are the types of those resources, and what is sent to their
+// kinds holds the types of the resources, and of the objects sent to their
 // subresources, by group and version.
 var kinds = map[schema.GroupVersion][]runtime.Object{
 	v1.SchemeGroupVersion: {
@@ -68,7 +68,7 @@ var kinds = map[schema.GroupVersion][]runtime.Object{
 	storageGroup:                           {},
 }
 
-// codecs encode and decode the kinds, without converting between versions.
+// codecs encode and decode the kinds without conversion between versions.
 type codecs struct {
 	runtime.NegotiatedSerializer
 	params runtime.ParameterCodec
@@ -80,7 +80,7 @@ func newCodecs() codecs {
 		scheme.AddKnownTypes(group, objects...)
 		metav1.AddToGroupVersion(scheme, group)
 	}
-	// Status, the answer to what failed, is of the group of no name.
+	// Status, the response to a failed request, belongs to the unnamed group.
 	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
 	return codecs{
 		NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// today is what was on the wire when the day began. It costs no timer: the
-// first byte of a day notices it.
+// today holds the byte counts at the begin of the current day. It needs no timer:
+// the first byte of a day updates it.
 type today struct {
-	number atomic.Int64 // of the day
+	number atomic.Int64 // see dayOf
 
 	mu             sync.Mutex
 	sent, received uint64
 }
 
-// dayOf numbers the days where the board is.
+// dayOf numbers the days in the time zone of now.
 func dayOf(now time.Time) int64 {
 	_, east := now.Zone()
 	seconds := now.Unix() + int64(east)
 	if seconds < 0 {
-		seconds -= 86399 // towards the past, as above 0
+		seconds -= 86399 // round down, as for positive values
 	}
 	return seconds / 86400
 }
 
-// notice is called before a byte is counted.
+// notice begins a new day if necessary. It is called before a byte is counted.
 func (m *Meter) notice(now time.Time) {
 	d := &m.today
 	if day := dayOf(now); d.number.Load() != day {
@@ -37,9 +37,9 @@ func (m *Meter) notice(now time.Time) {
 	}
 }
 
-// Today is how many bytes went over the wire on the day that now is of, by the
-// board's clock and time zone: since the last midnight, the first byte, or the
-// setting of a clock that was of another day, whichever was last.
+// Today returns the bytes on the wire on the day of now, in the node's time zone:
+// since midnight, since the first byte, or since the clock was set to another day,
+// whichever was last.
 func (m *Meter) Today(now time.Time) (sent, received uint64) {
 	m.today.mu.Lock()
 	defer m.today.mu.Unlock()

@@ -13,49 +13,49 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// Traffic is how many bytes went to API servers and came from them for one
-// purpose.
+// Traffic holds the numbers of bytes sent to and received from API servers for one
+// verb and resource.
 type Traffic struct {
-	// Verb is get, list, watch, create, patch or delete, Resource a name as
-	// in URLs, or a path that belongs to no resource. Both are Connection for
-	// what no body took.
+	// Verb is get, list, watch, create, patch or delete. Resource is a name as in
+	// URLs, or a path that belongs to no resource. Both are Connection for bytes
+	// outside of bodies.
 	Verb, Resource string
 	Sent, Received uint64
 }
 
-// Connection is the verb and the resource of bytes that are of no request's
-// body: TLS, the headers and frames of HTTP, pings, a proxy's greeting, and
-// what came of answers that nobody read to their end.
+// Connection is the verb and the resource of bytes outside of request and response
+// bodies: TLS, HTTP headers and frames, pings, the handshake with a proxy,
+// and the unread rest of responses.
 const Connection = "connection"
 
-// Meter counts what goes over the wire, as the sockets see it: TLS and HTTP
-// included, the headers of TCP and IP not. One Meter may count for several
-// Clients, one after the other or at once, so that its numbers outlive each.
-// The zero value is ready, and all methods may be called at once.
+// Meter counts the bytes on the wire, measured at the sockets: it includes TLS and
+// HTTP, but not the headers of TCP and IP. One Meter may serve several Clients,
+// consecutively or concurrently, so that its counts outlive each. The zero value is
+// ready to use. Its methods may be called concurrently.
 type Meter struct {
 	wire  counter
 	today today
-	// Requests other than watches, whose bodies are counted on the wire at
-	// another time than in themselves.
+	// Requests other than watches. Their bodies are counted at a different time
+	// than the bytes on the wire.
 	begun, ended atomic.Uint64
 
 	mu   sync.Mutex
 	by   map[purpose]*counter
-	rest Traffic // as it was told last
-	// requests is nil before the first.
+	rest Traffic // the last reported Connection counts
+	// requests is nil before the first request.
 	requests *requests
 }
 
-// purposeKey is the context's key of a request's purpose.
+// purposeKey is the context key of a request's purpose.
 type purposeKey struct{}
 
-// purpose is what a request is made for.
+// purpose is the verb and the resource of a request.
 type purpose struct{ verb, resource string }
 
 type counter struct{ sent, received atomic.Uint64 }
 
-// of is the counter of the bodies of one purpose, and where what becomes of
-// the request is counted.
+// of returns the counter for the bodies of one purpose, and the counters for
+// results and durations.
 func (m *Meter) of(p purpose) (*counter, *requests) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,9 +73,9 @@ func (m *Meter) of(p purpose) (*counter, *requests) {
 	return c, m.requests
 }
 
-// Traffic is what went over the wire until now, by verb and resource. No
-// number is ever smaller than it was. The sum is what the connections carried,
-// but for what is under way: Connection does not grow while a request is.
+// Traffic returns the bytes on the wire until now, sorted by verb and resource. No
+// number ever decreases. The sum equals the bytes on the connections, except for
+// requests in flight: Connection is updated only while there are none.
 func (m *Meter) Traffic() []Traffic {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,8 +89,8 @@ func (m *Meter) Traffic() []Traffic {
 		out = append(out, row)
 	}
 	sent, received := m.wire.sent.Load(), m.wire.received.Load()
-	// A body that was counted and not sent yet, or received and not read yet,
-	// would make the rest smaller or larger than it is.
+	// While a request is in flight, its body may be counted but not sent yet, or
+	// received but not read yet. The difference would be wrong.
 	if ended == begun && begun == m.begun.Load() {
 		m.rest.Sent = max(m.rest.Sent, less(sent, bodies.Sent))
 		m.rest.Received = max(m.rest.Received, less(received, bodies.Received))
@@ -109,8 +109,8 @@ func less(a, b uint64) uint64 {
 	return a - b
 }
 
-// countedConn counts a connection's bytes, notices when none come, and can be
-// closed from outside.
+// countedConn counts the bytes of a connection, fails if none are received for
+// transport.silent, and can be closed by the transport.
 type countedConn struct {
 	net.Conn
 	t *transport

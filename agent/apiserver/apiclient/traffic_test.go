@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire is a server's side of all its connections, and counts what they carry.
+// wire counts the bytes of all connections on the server's side.
 type wire struct {
 	net.Listener
 	sent, received atomic.Uint64
@@ -50,7 +50,7 @@ func (c *wired) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// wiredServer is a server whose wire is counted.
+// wiredServer starts a server whose bytes on the wire are counted.
 func wiredServer(t *testing.T, handle http.HandlerFunc) (*httptest.Server, *wire) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handle)
@@ -62,7 +62,7 @@ func wiredServer(t *testing.T, handle http.HandlerFunc) (*httptest.Server, *wire
 	return s, w
 }
 
-// row is what a meter tells of one purpose.
+// row returns the counts of one purpose.
 func row(m *Meter, verb, resource string) Traffic {
 	for _, r := range m.Traffic() {
 		if r.Verb == verb && r.Resource == resource {

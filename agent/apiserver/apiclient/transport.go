@@ -20,47 +20,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits that notice what has died.
+// Time limits that detect dead peers.
 const (
-	dialLimit = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5
-	// pingAfter is how long no frame may come before one is asked for.
+	dialLimit = 30 * time.Second // on a link of 1 kB/s, a TLS handshake takes 5 s
+	// pingAfter is how long the server may send no frame before it is pinged.
 	pingAfter = 15 * time.Second
-	// answerLimit is how long after that no byte may come: the answer to the
-	// ping would be here by then. It is what notices a dead link.
+	// answerLimit is how long no byte may arrive after that; by then the response
+	// to the ping is due. This limit detects a dead link.
 	answerLimit = 10 * time.Second
-	// unackedLimit is how long what was sent may stay without an
-	// acknowledgement of TCP.
+	// unackedLimit is how long sent bytes may remain without a TCP acknowledgement.
 	unackedLimit = 25 * time.Second
-	// pingLimit is how long the answer to a ping may take. On a link of 1 kB/s
-	// it comes after all that was sent before it, and a frame alone takes 16 s.
+	// pingLimit is the time limit for the response to a ping. On a link of 1 kB/s,
+	// the response follows everything that was sent before it, and one frame takes
+	// 16 s.
 	pingLimit   = 5 * time.Minute
 	headerLimit = 60 * time.Second
-	// stallLimit is how long an answer that is no watch may stop coming.
+	// stallLimit is how long a response other than a watch may stall.
 	stallLimit = 60 * time.Second
-	// Windows are memory that the server may fill unasked.
+	// The server may fill the receive windows, which take memory, without being
+	// asked.
 	connectionWindow = 1 << 20
 	streamWindow     = 256 << 10
 )
 
-// What ends a request that nobody answers.
+// Errors of requests without a response.
 var (
-	// ErrStalled says that an answer began and stopped coming.
-	ErrStalled = errors.New("the answer stopped coming")
-	// ErrSilent says that nothing at all comes over a connection, not even the
-	// answer to a ping.
-	ErrSilent = errors.New("the API server is silent: the link is dead, or the server hangs")
+	// ErrStalled means that a response began and then stalled.
+	ErrStalled = errors.New("response stalled")
+	// ErrSilent means that a connection receives nothing, not even the response to
+	// a ping.
+	ErrSilent = errors.New("no data from the API server: the link is dead or the server hangs")
 )
 
-// transport makes requests over one counted connection.
+// transport sends requests over one counted connection.
 type transport struct {
 	base   *http.Transport
 	token  func() (string, error)
 	agent  string
-	host   string // of the server's URL
+	host   string // of the server's URL, without port
 	meter  *Meter
 	stall  time.Duration                 // stallLimit
-	silent time.Duration                 // how long no byte may come
-	source func(far net.Addr) netip.Addr // from where far is reached
+	silent time.Duration                 // how long no byte may arrive
+	source func(far net.Addr) netip.Addr // the source address for far
 
 	mu    sync.Mutex
 	conns map[*countedConn]struct{}
@@ -69,26 +70,26 @@ type transport struct {
 	recovery recovery
 }
 
-// contact is how the last exchange with the server went.
+// contact is the result of the last exchange with the server.
 type contact struct {
-	answered time.Time // when the server last answered anything
-	err      error     // of the last attempt, nil if it was answered
+	answered time.Time // when the server last sent a response
+	err      error     // of the last attempt, nil if it got a response
 }
 
 func serverURL(server string) (*url.URL, error) {
 	u, err := url.Parse(server)
 	if err != nil {
-		return nil, fmt.Errorf("address of the API server: %w", err)
+		return nil, fmt.Errorf("parse API server URL: %w", err)
 	}
 	switch {
 	case u.Host == "":
-		return nil, fmt.Errorf("address of the API server %q: want a URL such as https://10.0.0.1:6443", u.Redacted())
+		return nil, fmt.Errorf("API server URL %q: want a URL such as https://10.0.0.1:6443", u.Redacted())
 	case u.User != nil:
-		return nil, fmt.Errorf("address of the API server %q: a URL with a password in it ends up in logs", u.Redacted())
+		return nil, fmt.Errorf("API server URL %q: must not contain credentials, because it is logged", u.Redacted())
 	case u.Scheme == "https":
 	case u.Scheme == "http" && loopback(u.Hostname()):
 	default:
-		return nil, fmt.Errorf("address of the API server %q: only https leaves this host", u)
+		return nil, fmt.Errorf("API server URL %q: only https is allowed, and http on loopback", u)
 	}
 	return u, nil
 }
@@ -109,19 +110,19 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 	}
 	tlsConfig := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: c.ServerName,
-		InsecureSkipVerify: c.Insecure, //nolint:gosec // the operator's own setting, warned of where it is read
+		InsecureSkipVerify: c.Insecure, //nolint:gosec // set by the operator; logged where it is read
 	}
 	if len(c.CA) > 0 {
 		tlsConfig.RootCAs = x509.NewCertPool()
 		if !tlsConfig.RootCAs.AppendCertsFromPEM(c.CA) {
-			return nil, fmt.Errorf("API server %s: the CA holds no certificate in PEM", server)
+			return nil, fmt.Errorf("API server %s: CA contains no certificate in PEM", server)
 		}
 	}
 	if c.Certificate != nil {
 		tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			cert, err := c.Certificate()
 			if err != nil || cert == nil {
-				// Anonymous: the server's refusal says more than a failed handshake.
+				// Anonymous: the server's response explains more than a failed handshake.
 				return &tls.Certificate{}, err
 			}
 			return cert, nil
@@ -151,10 +152,10 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 		ForceAttemptHTTP2:     true,
 		TLSHandshakeTimeout:   dialLimit,
 		ResponseHeaderTimeout: headerLimit,
-		IdleConnTimeout:       5 * time.Minute, // far over a lease's renewal
+		IdleConnTimeout:       5 * time.Minute, // well above the renewal interval of the Lease
 		MaxIdleConnsPerHost:   1,
-		// All requests that wait for a connection wait for the same one: on a
-		// thin link, as many handshakes as there are requests never end.
+		// All requests wait for the same connection: on a slow link, one handshake
+		// for each request would never finish.
 		MaxConnsPerHost: 1,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: ping, PingTimeout: pingLimit,
@@ -164,13 +165,13 @@ func newTransport(c *Config, server *url.URL) (*transport, error) {
 	return t, nil
 }
 
-// RoundTrip makes one request. Everything but a watch has to keep coming.
+// RoundTrip sends one request. Every response but a watch is aborted if it stalls.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	what, _ := req.Context().Value(purposeKey{}).(purpose)
 	counter, counted := t.meter.of(what)
 	attempt := &exchange{counted: counted, method: req.Method, host: req.URL.Host, begun: time.Now()}
 	over := func() {}
-	if what.verb != "watch" { // whose events are read as they come
+	if what.verb != "watch" { // a watch never counts as in flight
 		t.meter.begun.Add(1)
 		over = sync.OnceFunc(func() {
 			t.meter.ended.Add(1)
@@ -178,7 +179,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		})
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	req = req.Clone(ctx) // RoundTrip changes no request that it is given
+	req = req.Clone(ctx) // a RoundTripper must not modify its request
 	if t.agent != "" {
 		req.Header.Set("User-Agent", t.agent)
 	}
@@ -188,7 +189,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			attempt.answered(0)
 			over()
 			cancel(nil)
-			return nil, fmt.Errorf("bearer token: %w", err)
+			return nil, fmt.Errorf("get bearer token: %w", err)
 		}
 		if token != "" {
 			req.Header.Set("Authorization", "Bearer "+token)
@@ -222,7 +223,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// countSent has a request's body counted, each time that it is sent.
+// countSent counts the body of a request each time that it is sent.
 func countSent(req *http.Request, counter *counter) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return
@@ -241,10 +242,10 @@ func countSent(req *http.Request, counter *counter) {
 	}
 }
 
-// giveUpUnacknowledged has the kernel break a connection off when the other
-// end acknowledges nothing of what was sent for unackedLimit (TCP_USER_TIMEOUT in
-// tcp(7)). So whatever is sent does a ping's work, without a byte of its own.
-// A connection that cannot do this is left to the pings.
+// giveUpUnacknowledged makes the kernel reset a connection when the peer
+// acknowledges nothing of the sent bytes for unackedLimit (TCP_USER_TIMEOUT in
+// tcp(7)). Any sent bytes thus detect a dead link without a ping. A connection
+// without this option relies on the pings.
 func giveUpUnacknowledged(conn net.Conn) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -257,7 +258,7 @@ func giveUpUnacknowledged(conn net.Conn) {
 	}
 }
 
-// note keeps how an exchange went. One that its caller gave up says nothing.
+// note records the result of an exchange, unless the caller canceled it.
 func (t *transport) note(ctx context.Context, resp *http.Response, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
@@ -271,12 +272,12 @@ func (t *transport) note(ctx context.Context, resp *http.Response, err error) {
 	t.recovery.attempt(resp, err, now)
 }
 
-// countedBody counts what is read of a body.
+// countedBody counts the bytes that are read from a body.
 type countedBody struct {
 	io.ReadCloser
 	count func(uint64) uint64
 	close func()       // nil does nothing
-	cause func() error // why the reading was given up, if it was; may be nil
+	cause func() error // why the response was aborted; may be nil
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {
@@ -295,24 +296,24 @@ func (b *countedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// Reconnect closes every connection, so that the next requests show the
-// current certificate. Requests and watches that are under way break off.
+// Reconnect closes every connection, so that the next requests present the current
+// certificate. Requests and watches in flight fail.
 func (c *Client) Reconnect() {
 	c.transport.base.CloseIdleConnections()
 	for _, conn := range c.transport.open() {
-		_ = conn.Close() // a closed connection has nothing more to tell
+		_ = conn.Close() // the error does not matter
 	}
 }
 
-// open are the connections that there are.
+// open returns the open connections.
 func (t *transport) open() []*countedConn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Keys(t.conns))
 }
 
-// Contact is when the server last answered anything, zero for never, and what
-// the last attempt failed with, nil if it was answered.
+// Contact returns when the server last sent a response, zero for never, and the
+// error of the last attempt, nil if it got a response.
 func (c *Client) Contact() (answered time.Time, err error) {
 	c.transport.mu.Lock()
 	defer c.transport.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/identity"
 )
 
-// The ConfigMap that whoever wants to join may read
+// The ConfigMap cluster-info, which is readable without credentials
 // (k8s.io/cluster-bootstrap/token/api).
 const (
 	infoNamespace   = "kube-public"
@@ -30,49 +30,50 @@ const (
 	signaturePrefix = "jws-kubeconfig-"
 )
 
-// requestLimit is how long one answer of the server may take. A link of 1 kB/s
+// requestLimit is the time limit for one response of the server. A link of 1 kB/s
 // takes 10 s.
 const requestLimit = time.Minute
 
-// Options are what an operator says.
+// Options are the operator's inputs for Join.
 type Options struct {
 	// Server is the API server's URL.
 	Server string
-	// Token is a bootstrap token, id and secret.
+	// Token is a bootstrap token: ID and secret.
 	Token string
-	// CAHashes are hashes of the cluster's CA; one has to be right.
+	// CAHashes are hashes of the cluster's CA; one must match.
 	CAHashes []string
-	// UnsafeSkipCAVerification trusts any CA that the token has signed. Every
-	// node that ever joined with the token can then stand in for the server.
+	// UnsafeSkipCAVerification trusts any CA that is signed with the token. Every
+	// node that ever joined with the token can then impersonate the API server.
 	UnsafeSkipCAVerification bool
-	// Force joins although the node has a kubeconfig of another cluster,
-	// which is removed, or files of an earlier attempt.
+	// Force joins even if the node has a kubeconfig of another cluster, which is
+	// removed, or files of an earlier attempt.
 	Force bool
-	// Kubeconfig is where the node's kubeconfig is to be.
+	// Kubeconfig is the path of the node's kubeconfig.
 	Kubeconfig string
-	// BootstrapKubeconfig and CAFile are what is written.
+	// BootstrapKubeconfig and CAFile are the paths of the files to write.
 	BootstrapKubeconfig, CAFile string
-	// UserAgent names the node in the server's logs.
+	// UserAgent identifies the node in the logs of the API server.
 	UserAgent string
-	// NewClient makes the clients; nil is apiclient.New.
+	// NewClient creates the clients; nil means apiclient.New.
 	NewClient func(apiclient.Config) (*apiclient.Client, error)
 }
 
-// Result is what a node is to join.
+// Result describes the cluster to join.
 type Result struct {
-	// Server is what was written, as it was given.
+	// Server is the URL that was written, as given in Options.
 	Server string
-	// Advertised is what the cluster itself calls its API server. It may
-	// differ, behind a load balancer or a translated address.
+	// Advertised is the URL in the cluster's own cluster-info. It may differ from
+	// Server behind a load balancer or NAT.
 	Advertised string
-	// CAHash is the hash of the CA that is trusted.
+	// CAHash is the hash of the trusted CA.
 	CAHash string
-	// Already says that the node is of this cluster; nothing was written.
+	// Already means that the node already belongs to this cluster; nothing was
+	// written.
 	Already bool
 }
 
-// Join finds the cluster and writes the files. It asks the server twice and
-// tries nothing again. The error says what is wrong and what to do.
+// Join discovers the cluster and writes the files. It sends two requests and does
+// not retry. Its errors state the cause and the remedy.
 func Join(ctx context.Context, o Options) (Result, error) {
 	token, err := ParseToken(o.Token)
 	if err != nil {
@@ -107,23 +108,24 @@ func pinsOf(o *Options) ([]pin, error) {
 	}
 	switch {
 	case len(pins) == 0 && !o.UnsafeSkipCAVerification:
-		return nil, errors.New("without the hash of the cluster's CA (--ca-cert-hash sha256:…) anybody who ever had the token" +
-			" can stand in for the API server; `kubeadm token create --print-join-command` shows it," +
+		return nil, errors.New("--ca-cert-hash sha256:… is required: without it, anybody who ever had the token" +
+			" can impersonate the API server; `kubeadm token create --print-join-command` prints the hash," +
 			" and --unsafe-skip-ca-verification joins without it")
 	case len(pins) > 0 && o.UnsafeSkipCAVerification:
-		return nil, errors.New("--ca-cert-hash and --unsafe-skip-ca-verification contradict each other")
+		return nil, errors.New("--ca-cert-hash and --unsafe-skip-ca-verification are mutually exclusive")
 	}
 	return pins, nil
 }
 
-// cluster is what was found out.
+// cluster is the result of the discovery.
 type cluster struct {
-	server    string // as the cluster calls it
+	server    string // the URL in cluster-info
 	ca        []byte // PEM
 	authority *x509.Certificate
 }
 
-// discover reads cluster-info without and with trust in the server.
+// discover reads cluster-info twice: first without trust in the server, then with
+// the CA in it.
 func discover(ctx context.Context, o *Options, token Token, pins []pin) (*cluster, error) {
 	untrusted, err := fetch(ctx, o, token, nil)
 	if err != nil {
@@ -135,7 +137,7 @@ func discover(ctx context.Context, o *Options, token Token, pins []pin) (*cluste
 	}
 	all, err := authorities(info.ca)
 	if err != nil {
-		return nil, fmt.Errorf("ConfigMap %s/%s: %w", infoNamespace, infoName, err)
+		return nil, fmt.Errorf("read CA in ConfigMap %s/%s: %w", infoNamespace, infoName, err)
 	}
 	if len(pins) > 0 {
 		if info.ca, err = pinned(all, pins); err != nil {
@@ -151,20 +153,20 @@ func discover(ctx context.Context, o *Options, token Token, pins []pin) (*cluste
 		return nil, err
 	}
 	if !bytes.Equal(untrusted, trusted) {
-		return nil, fmt.Errorf("ConfigMap %s/%s was another one the second time: somebody between here and the server changes it,"+
-			" or it was just changed; try again", infoNamespace, infoName)
+		return nil, fmt.Errorf("ConfigMap %s/%s differed on the second read: it has just changed, or something between"+
+			" this node and the API server modifies it; try again", infoNamespace, infoName)
 	}
 	return info, nil
 }
 
-// fetch reads the kubeconfig in cluster-info and checks that the token has
-// signed it. Without a CA the server may be anybody.
+// fetch reads the kubeconfig in cluster-info and verifies its signature with the
+// token. With a nil CA, the server is not verified.
 func fetch(ctx context.Context, o *Options, token Token, ca []byte) ([]byte, error) {
 	client, err := o.NewClient(apiclient.Config{Server: o.Server, CA: ca, Insecure: ca == nil, UserAgent: o.UserAgent})
 	if err != nil {
 		return nil, err
 	}
-	defer client.Reconnect() // lets go of the connection
+	defer client.Reconnect() // closes the connection
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	var info v1.ConfigMap
@@ -173,25 +175,25 @@ func fetch(ctx context.Context, o *Options, token Token, ca []byte) ([]byte, err
 	}
 	kubeconfig := info.Data[infoKey]
 	if kubeconfig == "" {
-		return nil, fmt.Errorf("ConfigMap %s/%s holds no kubeconfig: the cluster is not set up for joining by token"+
-			" (kubeadm init phase bootstrap-token does so)", infoNamespace, infoName)
+		return nil, fmt.Errorf("ConfigMap %s/%s contains no kubeconfig: the cluster is not set up for joining by token"+
+			" (run `kubeadm init phase bootstrap-token`)", infoNamespace, infoName)
 	}
 	signature := info.Data[signaturePrefix+token.ID]
 	if signature == "" {
-		return nil, fmt.Errorf("the cluster does not know the token %s, or it has expired, or its use for signing is off:"+
-			" make one with `kubeadm token create`; a new one takes some seconds until it counts", token)
+		return nil, fmt.Errorf("token %s is unknown to the cluster, or it has expired, or it is not usable for signing:"+
+			" create one with `kubeadm token create`; a new token takes effect after some seconds", token)
 	}
 	if err := verify(signature, []byte(kubeconfig), token); err != nil {
 		if errors.Is(err, errSignature) {
-			return nil, fmt.Errorf("the secret of the token %s is not the one that the cluster has:"+
-				" the token is mistyped, or somebody answers in the cluster's place", token)
+			return nil, fmt.Errorf("the secret of the token %s is not the cluster's:"+
+				" the token is mistyped, or something impersonates the API server", token)
 		}
-		return nil, fmt.Errorf("ConfigMap %s/%s, token %s: %w", infoNamespace, infoName, token, err)
+		return nil, fmt.Errorf("verify ConfigMap %s/%s with token %s: %w", infoNamespace, infoName, token, err)
 	}
 	return []byte(kubeconfig), nil
 }
 
-// remedy says what to do about an error of a request.
+// remedy adds the remedy to an error of a request.
 func remedy(server string, trusted bool, err error) error {
 	var unknown x509.UnknownAuthorityError
 	var hostname x509.HostnameError
@@ -199,30 +201,30 @@ func remedy(server string, trusted bool, err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &hostname):
-		return fmt.Errorf("the certificate of %s is for another name: use one of the names that it has, or add this one to it"+
+		return fmt.Errorf("the certificate of %s is for another name: use a name in the certificate, or add this name to it"+
 			" (apiServer.certSANs of kubeadm): %w", server, err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("the certificate of %s is not valid at this time: is this board's clock right (%s)? %w",
+		return fmt.Errorf("the certificate of %s is not valid at this time: is this node's clock right (%s)? %w",
 			server, time.Now().UTC().Format(time.RFC3339), err)
 	case trusted && (errors.As(err, &unknown) || errors.As(err, &invalid)):
-		return fmt.Errorf("the certificate of %s is not by the cluster's CA: something between here and the API server"+
-			" answers in its place: %w", server, err)
+		return fmt.Errorf("the certificate of %s is not signed by the cluster's CA: something impersonates"+
+			" the API server: %w", server, err)
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s is no API server, or its cluster is not set up for joining by token"+
+		return fmt.Errorf("%s is not an API server, or its cluster is not set up for joining by token"+
 			" (no ConfigMap %s/%s): %w", server, infoNamespace, infoName, err)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s shows ConfigMap %s/%s to nobody without a name: anonymous requests are off, or the role"+
+		return fmt.Errorf("%s denies anonymous access to ConfigMap %s/%s: anonymous requests are disabled, or the role"+
 			" kubeadm:bootstrap-signer-clusterinfo is missing: %w", server, infoNamespace, infoName, err)
 	case errors.As(err, &status) && status.Status().Reason != "" && !strings.Contains(status.Status().Message, "unknown"):
 		return fmt.Errorf("%s: %w", server, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s does not answer within %s: is the address right, and is it reachable from here? %w", server, requestLimit, err)
+		return fmt.Errorf("%s did not answer within %s: is the address right, and is it reachable from this node? %w", server, requestLimit, err)
 	}
-	return fmt.Errorf("%s cannot be reached, or is no API server: is the address right (https://<host>:6443)? %w", server, err)
+	return fmt.Errorf("%s cannot be reached, or is not an API server: is the address right (https://<host>:6443)? %w", server, err)
 }
 
-// parseInfo reads the kubeconfig in cluster-info, which has a cluster without
-// a name and no user. A field in another case says nothing, as with kubectl.
+// parseInfo parses the kubeconfig in cluster-info, which has one unnamed cluster
+// and no user. As in kubectl, a field in another case is ignored.
 func parseInfo(data []byte) (*cluster, error) {
 	var raw clientcmdv1.Config
 	text, err := yaml.YAMLToJSON(data)
@@ -230,17 +232,18 @@ func parseInfo(data []byte) (*cluster, error) {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &raw)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig in ConfigMap %s/%s: %w", infoNamespace, infoName, err)
+		return nil, fmt.Errorf("parse kubeconfig in ConfigMap %s/%s: %w", infoNamespace, infoName, err)
 	}
 	if len(raw.Clusters) != 1 {
-		return nil, fmt.Errorf("kubeconfig in ConfigMap %s/%s: it names %d clusters, not one", infoNamespace, infoName, len(raw.Clusters))
+		return nil, fmt.Errorf("kubeconfig in ConfigMap %s/%s: want 1 cluster, found %d", infoNamespace, infoName, len(raw.Clusters))
 	}
 	c := &raw.Clusters[0].Cluster
 	return &cluster{server: c.Server, ca: c.CertificateAuthorityData}, nil
 }
 
-// judge says whether the node is of the cluster already, and refuses what
-// would take it away from another.
+// judge reports whether the node already belongs to the cluster. It returns an
+// error if the node belongs to another cluster or its kubeconfig is unreadable,
+// unless Force is set.
 func judge(o *Options, info *cluster) (already bool, err error) {
 	have, err := identity.Load(o.Kubeconfig)
 	switch {
@@ -249,11 +252,11 @@ func judge(o *Options, info *cluster) (already bool, err error) {
 	case o.Force:
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("this node has a kubeconfig that cannot be read (--force replaces it): %w", err)
+		return false, fmt.Errorf("read this node's kubeconfig (--force replaces it): %w", err)
 	}
 	certs, err := authorities(have.CA)
 	if err != nil || pinOf(certs[0]) != pinOf(info.authority) {
-		return false, fmt.Errorf("this node belongs to another cluster (%s, at %s): --force joins this one in its place",
+		return false, fmt.Errorf("this node belongs to another cluster (%s, at %s): use --force to join this one instead",
 			o.Kubeconfig, have.Server)
 	}
 	pair, err := have.Certificate()
@@ -263,8 +266,8 @@ func judge(o *Options, info *cluster) (already bool, err error) {
 	return false, nil
 }
 
-// write writes the CA, then the kubeconfig that makes the node begin. A
-// kubeconfig that Force gives up goes only then.
+// write writes the CA, then the bootstrap kubeconfig, which makes the node start.
+// With Force it removes the old kubeconfig last.
 func write(o *Options, token Token, info *cluster) error {
 	if err := identity.Replace(o.CAFile, info.ca, 0o644); err != nil {
 		return fmt.Errorf("write the cluster's CA: %w", err)
@@ -275,7 +278,7 @@ func write(o *Options, token Token, info *cluster) error {
 	}
 	if o.Force {
 		if err := os.Remove(o.Kubeconfig); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the kubeconfig of the other cluster: %w", err)
+			return fmt.Errorf("remove kubeconfig of the other cluster: %w", err)
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ import (
 
 const goodToken = "abcdef.0123456789abcdef"
 
-// sign is a detached JWS as the control plane's bootstrapsigner makes.
+// sign returns a detached JWS like the control plane's bootstrapsigner.
 func sign(header, secret, content string) string {
 	head := base64.RawURLEncoding.EncodeToString([]byte(header))
 	mac := hmac.New(sha256.New, []byte(secret))
@@ -44,7 +44,7 @@ func sign(header, secret, content string) string {
 
 const goodHeader = `{"alg":"HS256","kid":"abcdef"}`
 
-// certificate makes one that by has signed, itself if that is nil.
+// certificate returns a certificate signed by by, or self-signed if by is nil.
 func certificate(t *testing.T, leaf, by *x509.Certificate, key *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -75,7 +75,7 @@ func pemOf(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }
 
-// lab is a cluster's front and a board's folder.
+// lab is an API server and the directory of a node.
 type lab struct {
 	ca     *x509.Certificate
 	caKey  *ecdsa.PrivateKey
@@ -180,20 +180,20 @@ func TestJoinRefuses(t *testing.T) {
 		{name: "a hash of another CA", with: func(o *Options) { o.CAHashes = []string{"sha256:" + strings.Repeat("ab", 32)} }, want: "--ca-cert-hash"},
 		{name: "a hash of no form", with: func(o *Options) { o.CAHashes = []string{"sha256:ab"} }, want: "64 hexadecimal digits"},
 		{name: "no hash", with: func(o *Options) { o.CAHashes = nil }, want: "--unsafe-skip-ca-verification"},
-		{name: "both", with: func(o *Options) { o.UnsafeSkipCAVerification = true }, want: "contradict"},
+		{name: "both", with: func(o *Options) { o.UnsafeSkipCAVerification = true }, want: "mutually exclusive"},
 		{name: "a token of no form", with: func(o *Options) { o.Token = "abcdef.short" }, want: "not of the form"},
-		{name: "an unknown token", with: func(o *Options) { o.Token = "aaaaaa.0123456789abcdef" }, want: "does not know the token aaaaaa.<secret>"},
+		{name: "an unknown token", with: func(o *Options) { o.Token = "aaaaaa.0123456789abcdef" }, want: "token aaaaaa.<secret> is unknown"},
 		{name: "a wrong secret", with: func(o *Options) { o.Token = "abcdef.aaaaaaaaaaaaaaaa" }, want: "the secret of the token abcdef.<secret> is not"},
 		{name: "nobody there", with: func(o *Options) { o.Server = "https://127.0.0.1:1" }, want: "cannot be reached"},
 		{name: "no URL", with: func(o *Options) { o.Server = "10.0.0.1" }, want: "https://10.0.0.1:6443"},
-		{name: "no cluster-info", change: func(l *lab, _ *x509.Certificate) { l.info = func(int) map[string]string { return nil } }, want: "is no API server"},
+		{name: "no cluster-info", change: func(l *lab, _ *x509.Certificate) { l.info = func(int) map[string]string { return nil } }, want: "is not an API server"},
 		{name: "an empty cluster-info", change: func(l *lab, _ *x509.Certificate) { l.info = func(int) map[string]string { return map[string]string{} } }, want: "not set up for joining"},
 		{name: "a field in another case", change: func(l *lab, _ *x509.Certificate) {
 			l.info = func(int) map[string]string {
 				kubeconfig := strings.Replace(l.kubeconfig(), "clusters:", "Clusters:", 1)
 				return map[string]string{"kubeconfig": kubeconfig, "jws-kubeconfig-abcdef": sign(goodHeader, "0123456789abcdef", kubeconfig)}
 			}
-		}, want: "it names 0 clusters"},
+		}, want: "found 0"},
 		{name: "an unsigned change", change: func(l *lab, _ *x509.Certificate) {
 			l.info = func(int) map[string]string {
 				data := l.good()
@@ -201,7 +201,7 @@ func TestJoinRefuses(t *testing.T) {
 				return data
 			}
 		}, want: "the secret of the token"},
-		{name: "a server of another CA", change: func(_ *lab, leaf *x509.Certificate) { leaf.Issuer.CommonName = "another" }, want: "not by the cluster's CA"},
+		{name: "a server of another CA", change: func(_ *lab, leaf *x509.Certificate) { leaf.Issuer.CommonName = "another" }, want: "not signed by the cluster's CA"},
 		{name: "another name", change: func(_ *lab, leaf *x509.Certificate) { leaf.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }, want: "is for another name"},
 		{name: "a server whose time is over", change: func(_ *lab, leaf *x509.Certificate) { leaf.NotAfter = time.Now().Add(-time.Minute) }, want: "clock right"},
 		{name: "another the second time", change: func(l *lab, _ *x509.Certificate) {
@@ -209,7 +209,7 @@ func TestJoinRefuses(t *testing.T) {
 				kubeconfig := l.kubeconfig() + strings.Repeat("#", n)
 				return map[string]string{"kubeconfig": kubeconfig, "jws-kubeconfig-abcdef": sign(goodHeader, "0123456789abcdef", kubeconfig)}
 			}
-		}, want: "another one the second time"},
+		}, want: "differed on the second read"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := newLab(t, row.change)

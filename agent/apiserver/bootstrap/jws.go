@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// errSignature says that a signature is not that of the token's secret over
-// the content.
-var errSignature = errors.New("the signature is not the token's")
+// errSignature means that a signature was not made with the token's secret over the
+// content.
+var errSignature = errors.New("signature does not match the token")
 
-// verify checks a detached JWS (RFC 7515, appendix F) with HS256 over content
+// verify verifies a detached JWS (RFC 7515, appendix F) with HS256 over content
 // (k8s.io/cluster-bootstrap/token/jws).
 func verify(detached string, content []byte, token Token) error {
 	parts := strings.Split(detached, ".")
 	if len(parts) != 3 || parts[1] != "" {
-		return errors.New("the signature is no detached JWS")
+		return errors.New("signature is not a detached JWS")
 	}
 	head, err := base64.RawURLEncoding.Strict().DecodeString(parts[0])
 	if err != nil {
-		return fmt.Errorf("header of the signature: %w", err)
+		return fmt.Errorf("decode signature header: %w", err)
 	}
 	var header struct {
 		Algorithm string   `json:"alg"`
@@ -31,19 +31,19 @@ func verify(detached string, content []byte, token Token) error {
 		Critical  []string `json:"crit"`
 	}
 	if err := json.Unmarshal(head, &header); err != nil {
-		return fmt.Errorf("header of the signature: %w", err)
+		return fmt.Errorf("parse signature header: %w", err)
 	}
 	switch {
 	case header.Algorithm != "HS256":
-		return fmt.Errorf("the signature's algorithm is %q, not HS256", header.Algorithm)
+		return fmt.Errorf("signature algorithm is %q, not HS256", header.Algorithm)
 	case header.Key != token.ID:
-		return fmt.Errorf("the signature is by the token %q", header.Key)
+		return fmt.Errorf("signature is by token %q", header.Key)
 	case len(header.Critical) > 0:
-		return fmt.Errorf("the signature needs the unknown extensions %q", header.Critical)
+		return fmt.Errorf("signature requires unknown extensions %q", header.Critical)
 	}
 	got, err := base64.RawURLEncoding.Strict().DecodeString(parts[2])
 	if err != nil {
-		return fmt.Errorf("signature: %w", err)
+		return fmt.Errorf("decode signature: %w", err)
 	}
 	mac := hmac.New(sha256.New, []byte(token.secret))
 	mac.Write([]byte(parts[0] + "." + base64.RawURLEncoding.EncodeToString(content)))

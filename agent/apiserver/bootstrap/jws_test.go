@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// theirSignature is what k8s.io/cluster-bootstrap v0.36.3 makes of "content".
+// theirSignature is the signature of "content" by k8s.io/cluster-bootstrap v0.36.3.
 const theirSignature = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..psz1NayrXM3IaFzKZGsb5n_mBl7MjtlsZ1xE8MRmF_4"
 
 func TestVerify(t *testing.T) {
@@ -18,16 +18,16 @@ func TestVerify(t *testing.T) {
 	for _, row := range []struct{ name, signature, want string }{
 		{"good", good, ""},
 		{"theirs", theirSignature, ""},
-		{"another secret", sign(goodHeader, "aaaaaaaaaaaaaaaa", "content"), "not the token's"},
-		{"another content", sign(goodHeader, "0123456789abcdef", "contents"), "not the token's"},
-		{"another token", sign(`{"alg":"HS256","kid":"aaaaaa"}`, "0123456789abcdef", "content"), `by the token "aaaaaa"`},
+		{"another secret", sign(goodHeader, "aaaaaaaaaaaaaaaa", "content"), "does not match the token"},
+		{"another content", sign(goodHeader, "0123456789abcdef", "contents"), "does not match the token"},
+		{"another token", sign(`{"alg":"HS256","kid":"aaaaaa"}`, "0123456789abcdef", "content"), `by token "aaaaaa"`},
 		{"no algorithm", sign(`{"alg":"none","kid":"abcdef"}`, "0123456789abcdef", "content"), `"none", not HS256`},
 		{"extensions", sign(`{"alg":"HS256","kid":"abcdef","crit":["b64"]}`, "0123456789abcdef", "content"), "unknown extensions"},
 		{"no header", "..", "header"},
-		{"no signature", head + "..", "not the token's"},
+		{"no signature", head + "..", "does not match the token"},
 		{"half a signature", good[:len(good)-2], "signature"},
-		{"with content", head + ".Y29udGVudA." + mac, "no detached JWS"},
-		{"nothing", "", "no detached JWS"},
+		{"with content", head + ".Y29udGVudA." + mac, "not a detached JWS"},
+		{"nothing", "", "not a detached JWS"},
 		{"padding", head + ".." + mac + "=", "signature"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// pin is the hash of a public key, of which hashes are shown as sha256:<hex>
+// pin is the SHA-256 hash of a public key, written as sha256:<hex>
 // (cmd/kubeadm/app/util/pubkeypin).
 type pin [sha256.Size]byte
 
@@ -19,8 +19,8 @@ func parsePin(s string) (pin, error) {
 	kind, digits, _ := strings.Cut(s, ":")
 	sum, err := hex.DecodeString(digits)
 	if strings.ToLower(kind) != "sha256" || err != nil || len(sum) != sha256.Size {
-		return pin{}, fmt.Errorf("the hash %q of the cluster's CA is not of the form sha256:<64 hexadecimal digits>;"+
-			" `kubeadm token create --print-join-command` shows it", s)
+		return pin{}, fmt.Errorf("CA hash %q is not of the form sha256:<64 hexadecimal digits>;"+
+			" `kubeadm token create --print-join-command` prints it", s)
 	}
 	return pin(sum), nil
 }
@@ -29,7 +29,8 @@ func (p pin) String() string { return "sha256:" + hex.EncodeToString(p[:]) }
 
 func pinOf(c *x509.Certificate) pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
 
-// authorities reads the certificates of a CA in PEM.
+// authorities parses the certificates of a CA in PEM. It returns an error if there
+// are none.
 func authorities(data []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for {
@@ -42,19 +43,18 @@ func authorities(data []byte) ([]*x509.Certificate, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("the cluster's CA: %w", err)
+			return nil, fmt.Errorf("parse the cluster's CA: %w", err)
 		}
 		all = append(all, cert)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("the cluster's CA holds no certificate")
+		return nil, errors.New("the cluster's CA contains no certificate")
 	}
 	return all, nil
 }
 
-// pinned are those of the certificates whose keys are pinned, in PEM. The
-// others are not what the operator has vouched for, and so not what the node
-// is to trust.
+// pinned returns the certificates whose keys are pinned, in PEM. The operator did
+// not confirm the others, so the node must not trust them.
 func pinned(all []*x509.Certificate, pins []pin) ([]byte, error) {
 	var ca bytes.Buffer
 	var have []string
@@ -70,9 +70,9 @@ func pinned(all []*x509.Certificate, pins []pin) ([]byte, error) {
 		}
 	}
 	if ca.Len() == 0 {
-		return nil, fmt.Errorf("the server's cluster has a CA with the hash %s, which is not the one that was given (--ca-cert-hash):"+
-			" this is another cluster, or somebody answers in its place; compare with what"+
-			" `kubeadm token create --print-join-command` shows on the control plane", strings.Join(have, ", "))
+		return nil, fmt.Errorf("the server's CA has the hash %s, which does not match --ca-cert-hash:"+
+			" this is another cluster, or something impersonates it; compare with the output of"+
+			" `kubeadm token create --print-join-command` on the control plane", strings.Join(have, ", "))
 	}
 	return ca.Bytes(), nil
 }

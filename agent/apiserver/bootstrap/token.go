@@ -17,13 +17,13 @@ const (
 	secretLength = 16
 )
 
-// ParseToken reads a token of the form abcdef.0123456789abcdef. Its errors do
-// not quote what may be a secret.
+// ParseToken parses a token of the form abcdef.0123456789abcdef. Its errors do not
+// quote the input, which may be a secret.
 func ParseToken(s string) (Token, error) {
 	id, secret, ok := strings.Cut(s, ".")
 	if !ok || !isToken(id, idLength) || !isToken(secret, secretLength) {
-		return Token{}, errors.New("the token is not of the form xxxxxx.xxxxxxxxxxxxxxxx (6 and 16 small letters or digits);" +
-			" `kubeadm token create --print-join-command` shows one")
+		return Token{}, errors.New("the token is not of the form xxxxxx.xxxxxxxxxxxxxxxx (6 and 16 lower-case letters or digits);" +
+			" `kubeadm token create --print-join-command` prints one")
 	}
 	return Token{ID: id, secret: secret}, nil
 }
@@ -37,8 +37,8 @@ func isToken(s string, length int) bool {
 	return len(s) == length
 }
 
-// String is the token as it can be logged.
+// String returns the token without its secret, for logs.
 func (t Token) String() string { return t.ID + ".<secret>" }
 
-// bearer is the token as it is sent.
+// bearer returns the token with its secret.
 func (t Token) bearer() string { return t.ID + "." + t.secret }

@@ -14,7 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// TestOnTheWire sends by the client that a board has.
+// TestOnTheWire uses the real client.
 func TestOnTheWire(t *testing.T) {
 	got := make(chan string, 10)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

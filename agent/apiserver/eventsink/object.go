@@ -14,12 +14,13 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// component is the kubelet's name as a source of events.
+// component is the kubelet's name as an event source.
 const component = "kubelet"
 
-// regarding is what an event is about: its pod, or the node, which the kubelet
-// gives its name as UID, and kubectl looks for that. A pod of a manifest so
-// broken that its name is none is nothing on the server either.
+// regarding returns the object that an event is about: its pod, or the node. As in
+// the kubelet, the UID of the node is its name, which kubectl looks for. A pod
+// whose manifest has an invalid name cannot exist in the API, so its events are
+// about the node.
 func regarding(e *event.Event, nodeName string) v1.ObjectReference {
 	if len(validation.IsDNS1123Subdomain(e.Pod.Name)) > 0 || len(validation.IsDNS1123Label(e.Pod.Namespace)) > 0 {
 		return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)}
@@ -27,8 +28,8 @@ func regarding(e *event.Event, nodeName string) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}
 }
 
-// rename gives an event the name of its first time, or of the first nanosecond
-// after that whose name is free.
+// rename names an event after its first time, or after the first following
+// nanosecond whose name is free.
 func (s *Sink) rename(k *known, about string) {
 	for {
 		k.name = nameOf(about, k.stamp)
@@ -39,7 +40,7 @@ func (s *Sink) rename(k *known, about string) {
 	}
 }
 
-// taken says whether another known event has that name.
+// taken reports whether another known event has that name.
 func (s *Sink) taken(k *known) bool {
 	for _, other := range s.known {
 		if other != k && other.name == k.name && other.namespace == k.namespace {
@@ -49,8 +50,8 @@ func (s *Sink) taken(k *known) bool {
 	return false
 }
 
-// nameOf is an event's name as in Kubernetes, cut where it would be too long
-// for one.
+// nameOf returns the name of an event as in Kubernetes, shortened to the maximum
+// length.
 func nameOf(about string, stamp int64) string {
 	end := fmt.Sprintf(".%x", uint64(stamp))
 	if most := validation.DNS1123SubdomainMaxLength - len(end); len(about) > most {
@@ -59,13 +60,12 @@ func nameOf(about string, stamp int64) string {
 	return about + end
 }
 
-// wall is the time of day at which something was, by what the clock shows
-// now: a board without a clock of its own records its first events in 1970, and
-// is connected when the clock has been set. Now is of the same clock as then,
-// with its monotonic part.
+// wall returns the wall clock time of then by the current clock. A node without a
+// battery-backed clock records its first events in 1970 and connects after the
+// clock was set. now is from the same clock as then, with its monotonic part.
 func wall(then, now, clock time.Time) time.Time { return clock.Add(-now.Sub(then)) }
 
-// objectOf is the object of an event.
+// objectOf returns the Event object of an event.
 func objectOf(e *event.Event, k *known, last time.Time, nodeName string) *v1.Event {
 	return &v1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: k.namespace, Name: k.name, Annotations: e.Annotations},
@@ -82,8 +82,8 @@ func objectOf(e *event.Event, k *known, last time.Time, nodeName string) *v1.Eve
 	}
 }
 
-// patchOf is what changes when an event happens again: of a combined one the
-// message, too.
+// patchOf returns the merge patch for an event that was repeated. It includes the
+// message only for a combined event.
 func patchOf(e *event.Event, last time.Time) ([]byte, error) {
 	patch := struct {
 		Count         int         `json:"count"`
@@ -95,7 +95,7 @@ func patchOf(e *event.Event, last time.Time) ([]byte, error) {
 	}
 	data, err := json.Marshal(patch)
 	if err != nil {
-		return nil, fmt.Errorf("encode the patch of an event: %w", err)
+		return nil, fmt.Errorf("encode event patch: %w", err)
 	}
 	return data, nil
 }

@@ -14,21 +14,22 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 const (
-	// maxTries is how often a server may break over one event, as in
+	// maxTries limits the attempts for an event that makes the server fail, as in
 	// Kubernetes.
 	maxTries = 12
-	// maxNames is how many names are tried for an event.
+	// maxNames limits the names that are tried for an event.
 	maxNames = 3
 )
 
-// combined begins the message of an event that stands for many (package
-// event); it differs each time.
+// combined is the message prefix of an event that stands for several (package
+// event). The rest of the message varies.
 const combined = "(combined from similar events): "
 
-// key is one event of the recorder's, however often it happened.
+// key identifies an event of the recorder, regardless of its count.
 type key struct {
 	pod          pod.Ref
 	kind, reason string
@@ -50,14 +51,14 @@ type known struct {
 	stamp           int64  // ns since 1970, for the next name
 	first           time.Time
 	there           bool      // the server has the object
-	unsure          bool      // it may have it: an answer got lost
-	count           int       // that was sent, or dropped
+	unsure          bool      // the server may have it: a response was lost
+	count           int       // the last count that was sent or dropped
 	next            time.Time // when a higher count may be sent
-	held            bool      // a higher count waits for that
+	held            bool      // a higher count waits for next
 	tries           int
 }
 
-// alarm is when the first event that is held back may be sent; zero for none.
+// alarm returns when the first held event may be sent; zero means none.
 func (s *Sink) alarm() time.Time {
 	var first time.Time
 	for _, k := range s.known {
@@ -68,7 +69,7 @@ func (s *Sink) alarm() time.Time {
 	return first
 }
 
-// forgetBut forgets what the recorder has forgotten.
+// forgetBut removes the events that the recorder has dropped.
 func (s *Sink) forgetBut(events []event.Event) {
 	remembered := make(map[key]struct{}, len(events))
 	for i := range events {
@@ -81,8 +82,8 @@ func (s *Sink) forgetBut(events []event.Event) {
 	}
 }
 
-// send makes the server know an event, unless it does, or heard of it lately.
-// Its error is an outage, or ctx ended.
+// send sends an event unless the server has it, or a lower count was sent recently.
+// It returns an error only for an outage or if ctx ended.
 func (s *Sink) send(ctx context.Context, e *event.Event) error {
 	now := time.Now()
 	key := keyOf(e)
@@ -106,12 +107,12 @@ func (s *Sink) send(ctx context.Context, e *event.Event) error {
 	} else {
 		s.rose()
 	}
-	k.count, k.next = e.Count, time.Now().Add(jittered(s.config.Coalesce))
+	k.count, k.next = e.Count, time.Now().Add(wait.Longer(s.config.Coalesce))
 	k.unsure, k.tries = false, 0
 	return nil
 }
 
-// meet is an event of which nothing was sent.
+// meet returns the record of an event of which nothing was sent.
 func (s *Sink) meet(e *event.Event, now time.Time) *known {
 	about := regarding(e, s.config.NodeName)
 	k := &known{namespace: about.Namespace, first: wall(e.First, now, now.Round(0))}
@@ -123,8 +124,7 @@ func (s *Sink) meet(e *event.Event, now time.Time) *known {
 	return k
 }
 
-// try creates or patches the object. Its error is an outage, if the same may
-// be taken later.
+// try creates or patches the object. Its error is an outage if a retry may succeed.
 func (s *Sink) try(ctx context.Context, k *known, e *event.Event) error {
 	for names := 1; ; {
 		if s.limiter != nil {
@@ -139,7 +139,7 @@ func (s *Sink) try(ctx context.Context, k *known, e *event.Event) error {
 			k.there = true
 			return nil
 		case !created && apierrors.IsNotFound(err):
-			k.there = false // the server forgets events after a time
+			k.there = false // the server deletes events after a time
 		case created && apierrors.IsAlreadyExists(err) && names < maxNames:
 			names++
 			s.rename(k, regarding(e, s.config.NodeName).Name)
@@ -168,8 +168,8 @@ func (s *Sink) request(ctx context.Context, k *known, e *event.Event) error {
 	return s.config.API.Create(ctx, apiclient.CoreEvents, k.namespace, "", "", objectOf(e, k, last, s.config.NodeName), nil)
 }
 
-// later says whether the server may take later what it did not take now: it
-// did not answer, does not know this node at the moment, or is overloaded.
+// later reports whether a retry may succeed: the server did not answer, does not
+// authenticate this node at the moment, or is overloaded.
 func later(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -179,7 +179,7 @@ func later(err error) bool {
 	return code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= 500 || code < 400
 }
 
-// broke is 1 where the error may be the event's own fault.
+// broke returns 1 if the event itself may cause the error, otherwise 0.
 func broke(err error) int {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError {

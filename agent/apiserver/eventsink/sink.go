@@ -1,22 +1,20 @@
-// Package eventsink sends the recorder's events to the API server, as the kubelet's
-// own (k8s.io/client-go/tools/record): events of core/v1 from the component
-// kubelet, about a pod or the node, an event that happens again as a patch of
-// the count.
+// Package eventsink sends the recorder's events to the API server, as the kubelet
+// does (k8s.io/client-go/tools/record): core/v1 events from the component kubelet,
+// about a pod or the node. A repeated event is sent as a patch of the count.
 //
-// Core/v1 and not events.k8s.io/v1, because that is what a kubelet writes and
-// what dashboards and exporters of events read: the newer API refuses
-// count, firstTimestamp, lastTimestamp and source, by which kubectl sorts.
+// It uses core/v1 and not events.k8s.io/v1, because a kubelet writes core/v1, and
+// dashboards and event exporters read it: the newer API rejects count,
+// firstTimestamp, lastTimestamp and source, by which kubectl sorts.
 //
-// Nothing is kept here but what was sent of the events that the recorder
-// remembers: without an API server they are where they were, and what is still
-// remembered when it is back is sent then, once.
+// The package stores only what was sent of the events in the recorder. During an
+// outage of the API server the events stay in the recorder. Those that are still
+// there after the outage are then sent, once.
 package eventsink
 
 import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,72 +23,71 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 const (
-	// defaultCoalesce is far under the hour for which a server keeps an event
-	// that is not patched.
+	// defaultCoalesce is well below the hour for which a server keeps an event that
+	// is not patched.
 	defaultCoalesce = 5 * time.Minute
-	// maxWait is the longest wait for a server that does not answer: an event
-	// is not worth more.
+	// maxWait is the maximum wait for a server that does not answer. An event does
+	// not justify a longer one.
 	maxWait = 2 * time.Minute
-	// maxKnown is over what a recorder remembers.
+	// maxKnown is above the number of events in a recorder.
 	maxKnown = 512
 )
 
-// EventAPI is what a sink asks of an API server, as *apiclient.Client does it.
+// EventAPI is the part of *apiclient.Client that a Sink needs.
 type EventAPI interface {
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
 	Patch(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, kind types.PatchType, patch []byte, into runtime.Object) error
 }
 
-// Config is what a Sink needs.
+// Config configures a Sink. API, Watch, NodeName and Log are required.
 type Config struct {
 	API EventAPI
-	// Watch is that of an event.Recorder.
+	// Watch is event.Recorder.Watch.
 	Watch func(ctx context.Context, handle func([]event.Event) error) error
-	// Ready blocks until the clock shows the time of day, or ctx ends; nil
-	// does not block.
+	// Ready blocks until the clock shows the time of day, or ctx ends; nil does not
+	// block.
 	Ready func(ctx context.Context) error
-	// NodeName is what events without a pod are about, and the host that all
-	// are from.
+	// NodeName is the object of events without a pod, and the host of all events.
 	NodeName string
-	// Coalesce is how long an event that was sent is not sent again, though
-	// it happens again; then its count is. A tenth of jitter is added. Zero
-	// means 5 min.
+	// Coalesce is the minimum time between two updates of a repeated event; its
+	// count is sent afterwards. Up to a tenth of jitter is added. Zero means 5 min.
 	Coalesce time.Duration
 	// QPS and Burst are eventRecordQPS and eventBurst of the kubelet's
-	// configuration: how many requests a second, and how many at once. A QPS
-	// of 0 is no limit.
+	// configuration: requests per second, and the size of a burst. A QPS of 0 means
+	// no limit.
 	QPS   float32
 	Burst int
-	// Recovered ends waits when the server is there again; nil does not.
+	// Recovered ends waits when the API server answers again; nil does not.
 	Recovered apiclient.Recoveries
 	Log       *slog.Logger
 }
 
-// Sink sends events.
+// Sink sends events to the API server. It is used by one Run at a time.
 type Sink struct {
 	config  Config
-	limiter flowcontrol.RateLimiter // nil is no limit
+	limiter flowcontrol.RateLimiter // nil means no limit
 	known   map[key]*known
-	wait    apiclient.Backoff
+	wait    wait.Backoff
 	outage  *apiclient.Outage
-	refused bool // a refusal was logged, and nothing was sent since
+	refused bool // a rejection was logged, and nothing was sent since
 }
 
-// New checks the configuration and makes a sink; nothing is sent.
+// New validates the configuration and returns a Sink. It sends nothing.
 func New(config Config) (*Sink, error) {
 	if config.API == nil || config.Watch == nil || config.NodeName == "" || config.Log == nil {
-		return nil, errors.New("event sink: API, watch, node name and log are required")
+		return nil, errors.New("eventsink: API, Watch, NodeName and Log are required")
 	}
 	if config.Coalesce <= 0 {
 		config.Coalesce = defaultCoalesce
 	}
 	s := &Sink{
-		config: config, known: make(map[key]*known), wait: apiclient.Backoff{Max: maxWait},
+		config: config, known: make(map[key]*known), wait: wait.Backoff{Max: maxWait},
 		outage: apiclient.NewOutage(config.Log,
-			"events cannot be sent to the API server; the last are kept", "events are sent to the API server again"),
+			"cannot send events to API server", "sending events to API server again"),
 	}
 	if config.QPS > 0 {
 		s.limiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, max(config.Burst, 1))
@@ -98,15 +95,15 @@ func New(config Config) (*Sink, error) {
 	return s, nil
 }
 
-// errWake ends a watch that has to begin anew with another alarm.
-var errWake = errors.New("events are to be looked at again")
+// errWake ends a watch that must restart with another alarm.
+var errWake = errors.New("restart event watch")
 
-// Run sends events until ctx ends, and returns its cause. Only one
-// Run goes on at a time.
+// Run sends events until ctx ends, and returns its cause. Only one Run may be
+// active at a time.
 func (s *Sink) Run(ctx context.Context) error {
 	if s.config.Ready != nil {
 		if err := s.config.Ready(ctx); err != nil && ctx.Err() == nil {
-			s.config.Log.Warn("the clock may be wrong in events", "error", err)
+			s.config.Log.Warn("event timestamps may be wrong", "error", err)
 		}
 	}
 	for ctx.Err() == nil {
@@ -120,8 +117,8 @@ func (s *Sink) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watch takes events until ctx ends, or those that were held back are due, or
-// the server does not take them. It begins with all that are remembered.
+// watch sends events until ctx ends, held events are due, or the server does not
+// accept them. It starts with all events in the recorder.
 func (s *Sink) watch(ctx context.Context) error {
 	alarm := s.alarm()
 	watching, cancel := ctx, context.CancelFunc(func() {})
@@ -147,29 +144,26 @@ func (s *Sink) watch(ctx context.Context) error {
 	})
 }
 
-// outage is an error that has nothing to do with the event.
+// outage is an error that is not caused by the event.
 type outage struct{ err error }
 
 func (o *outage) Error() string { return o.err.Error() }
 func (o *outage) Unwrap() error { return o.err }
 
-// rose notes that the server took an event.
+// rose ends an outage: the server accepted an event.
 func (s *Sink) rose() {
 	s.wait.Reset()
 	s.refused = false
 	s.outage.Note(nil)
 }
 
-// drop logs that the server does not want an event: as a warning only the
-// first, until it takes one.
+// drop logs that the server rejected an event. Until the server accepts one, only
+// the first rejection is a warning.
 func (s *Sink) drop(e *event.Event, err error) {
 	level := slog.LevelWarn
 	if s.refused {
 		level = slog.LevelDebug
 	}
 	s.refused = true
-	s.config.Log.Log(context.Background(), level, "the API server refuses an event", "pod", e.Pod.String(), "reason", e.Reason, "error", err)
+	s.config.Log.Log(context.Background(), level, "API server rejected event", "pod", e.Pod.String(), "reason", e.Reason, "error", err)
 }
-
-// jittered is d and up to a tenth more, so that many boards do not act as one.
-func jittered(d time.Duration) time.Duration { return d + rand.N(d/10+1) }

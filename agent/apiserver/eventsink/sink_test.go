@@ -28,7 +28,7 @@ import (
 
 var _ EventAPI = (*apiclient.Client)(nil)
 
-// server keeps events as an API server does.
+// server stores events like an API server.
 type server struct {
 	t *testing.T
 
@@ -89,7 +89,8 @@ func (s *server) do(call string, do func() error) error {
 	return do()
 }
 
-// made is the calls since the last time, after all that is under way.
+// made waits until nothing is in flight and returns the calls since the last call
+// of made.
 func (s *server) made() []string {
 	synctest.Wait()
 	s.mu.Lock()
@@ -115,7 +116,7 @@ func (s *server) failing(fail func(string) (error, bool)) {
 
 var web = pod.Ref{UID: "u1", Namespace: "shop", Name: "web"}
 
-// sinking runs play in virtual time beside a sink of a recorder's.
+// sinking runs play in virtual time while a Sink sends the events of a recorder.
 func sinking(t *testing.T, change func(*Config), play func(*server, *event.Recorder)) (log string) {
 	t.Helper()
 	var text bytes.Buffer
@@ -266,7 +267,7 @@ func TestOutage(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		api.expect()
 	})
-	if strings.Count(log, "\n") != 2 || !strings.Contains(log, "cannot be sent") || !strings.Contains(log, "sent to the API server again") {
+	if strings.Count(log, "\n") != 2 || !strings.Contains(log, "cannot send events") || !strings.Contains(log, "sending events to API server again") {
 		t.Errorf("log:\n%s", log)
 	}
 }
@@ -315,7 +316,7 @@ func TestRefusals(t *testing.T) {
 					t.Errorf("calls %q", calls)
 				}
 			})
-			if tt.most == 1 && strings.Count(log, "refuses an event") != 1 {
+			if tt.most == 1 && strings.Count(log, "rejected event") != 1 {
 				t.Errorf("log:\n%s", log)
 			}
 		})
@@ -337,8 +338,8 @@ func TestManyRefusalsAreOneWarning(t *testing.T) {
 	}
 }
 
-// TestNameIsTaken is for an event of a former run of a board whose clock
-// begins anew, and for an answer that got lost.
+// TestNameIsTaken covers an event of an earlier boot of a node whose clock starts
+// again at the same time, and a lost response.
 func TestNameIsTaken(t *testing.T) {
 	sinking(t, nil, func(api *server, events *event.Recorder) {
 		api.objects["shop/"+nameOf("web", time.Now().UnixNano())] = &v1.Event{}
@@ -459,7 +460,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRecovery has somebody else hear from the server first.
+// TestRecovery lets another component notice first that the server answers again.
 func TestRecovery(t *testing.T) {
 	var back chan struct{}
 	sinking(t, func(c *Config) {

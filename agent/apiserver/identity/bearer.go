@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// tokenAge is how long a token's file is not read again (client-go's
+// tokenAge is how long a token file is cached before it is read again (client-go's
 // transport/token_source.go).
 const tokenAge = time.Minute
 
-// bearer is a bearer token, from a file if it has a path.
+// bearer is a bearer token. A token with a path is read from that file.
 type bearer struct {
 	token, path string
 
@@ -20,7 +20,8 @@ type bearer struct {
 	fresh time.Time
 }
 
-// read answers the token. While its file cannot be read, that is the last one.
+// read returns the token. While the token file cannot be read, it returns the last
+// token that was read. It fails only if the file was never read.
 func (b *bearer) read() (string, error) {
 	if b.path == "" {
 		return b.token, nil
@@ -33,7 +34,7 @@ func (b *bearer) read() (string, error) {
 	data, err := readFile(b.path)
 	token := strings.TrimSpace(string(data))
 	if err == nil && token == "" {
-		err = errors.New("the file is empty")
+		err = errors.New("file is empty")
 	}
 	if err == nil {
 		b.token, b.fresh = token, time.Now()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 var errDone = errors.New("done")
@@ -76,7 +77,7 @@ func (l *logged) String() string {
 	return l.buf.String()
 }
 
-// board is a node's files and the identity that works on them.
+// board is a node's files and the Identity that uses them.
 type board struct {
 	t       *testing.T
 	cluster *cluster
@@ -159,7 +160,7 @@ func (b *board) start() (id *Identity, stop func()) {
 	if b.virtual {
 		id.now = func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
 		id.watch = func(ctx context.Context, _ *slog.Logger, _ func() []string, _ <-chan struct{}, changed chan<- struct{}) {
-			nudge(changed)
+			wait.Notify(changed)
 			<-ctx.Done()
 		}
 		id.connect = func(c apiclient.Config) (server, *apiclient.Client, error) {
@@ -183,7 +184,7 @@ func (b *board) start() (id *Identity, stop func()) {
 	return id, stop
 }
 
-// soon waits in real time for what comes by itself.
+// soon polls in real time until a condition holds.
 func soon(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {

@@ -30,7 +30,7 @@ func client(t *testing.T, id *Identity) interface {
 	return c
 }
 
-// isNode asks the server who asks.
+// isNode checks that the server authenticates the client as the node.
 func isNode(t *testing.T, id *Identity) {
 	t.Helper()
 	data, err := client(t, id).Raw(t.Context(), "/version")
@@ -133,9 +133,9 @@ func TestWrongToken(t *testing.T) {
 	}
 }
 
-// stepsOf has a bootstrap tell each change of a file and each request, before
-// and after the server has seen it, by name. The one that dies says ends the
-// agent.
+// stepsOf calls dies with the name of each file change and each request of a
+// bootstrap, before and after the server processes it. A true result kills the
+// agent there.
 func stepsOf(b *board, dies func(step string) bool) {
 	// Nothing else makes files.
 	b.adjust = func(c *Config) { c.ServingCert, c.ServingKey = "unused", "unused" }
@@ -153,7 +153,7 @@ func stepsOf(b *board, dies func(step string) bool) {
 	}
 }
 
-// TestKilledAnywhere ends the agent at each step of its bootstrap.
+// TestKilledAnywhere kills the agent at each step of its bootstrap.
 func TestKilledAnywhere(t *testing.T) {
 	var mu sync.Mutex
 	var all []string
@@ -219,7 +219,7 @@ func killedAt(t *testing.T, step string) {
 	})
 }
 
-// TestForeignFiles starts on what others or a power cut left.
+// TestForeignFiles starts with files of others or from before a power cut.
 func TestForeignFiles(t *testing.T) {
 	now := time.Now()
 	for _, row := range []struct {
@@ -277,8 +277,8 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// TestCertificateIsReplaced has somebody else renew the certificate, as kubeadm
-// does, while a connection is open with the old one.
+// TestCertificateIsReplaced replaces the certificate from outside, as kubeadm does,
+// while a connection with the old one is open.
 func TestCertificateIsReplaced(t *testing.T) {
 	b := newBoard(t, newCluster(t), false)
 	b.current(time.Now().Add(-time.Hour), time.Now().Add(9*time.Hour))
@@ -294,7 +294,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	})
 }
 
-// TestSomebodyElsesRequest finds its request's name taken.
+// TestSomebodyElsesRequest starts with another node's request of the same name.
 func TestSomebodyElsesRequest(t *testing.T) {
 	c := newCluster(t)
 	b := newBoard(t, c, true)
@@ -340,7 +340,7 @@ func TestBrokenKubeconfig(t *testing.T) {
 	}
 	b.write("kubelet.conf", good[:len(good)/2])
 	id, _ := b.start()
-	soon(t, "it says what to do", func() bool { return strings.Contains(id.Problem(), "repair that file, or make a new token") })
+	soon(t, "it says what to do", func() bool { return strings.Contains(id.Problem(), "repair that file, or create a token") })
 	b.write("kubelet.conf", good)
 	isNode(t, id)
 	soon(t, "no problem is left", func() bool { return id.Problem() == "" })

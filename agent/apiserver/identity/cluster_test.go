@@ -36,7 +36,7 @@ import (
 
 const bootstrapToken = "abcdef.0123456789abcdef"
 
-// cluster signs what it is asked for, as its policy says.
+// cluster is an API server that signs certificates according to its policy.
 type cluster struct {
 	t      *testing.T
 	caCert *x509.Certificate
@@ -140,7 +140,7 @@ func deny(r *certificatesv1.CertificateSigningRequest) {
 
 func ignore(*certificatesv1.CertificateSigningRequest) {}
 
-// change changes a request later and tells who watches it; nil deletes it.
+// change changes a request later and notifies its watches; nil deletes it.
 func (c *cluster) change(name string, with func(*certificatesv1.CertificateSigningRequest)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,14 +161,14 @@ func (c *cluster) change(name string, with func(*certificatesv1.CertificateSigni
 	}
 }
 
-// names are the requests that were ever made.
+// names returns the names of all requests ever created.
 func (c *cluster) names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]string(nil), c.made...)
 }
 
-// askers are who made them.
+// askers returns the users that created them.
 func (c *cluster) askers() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +215,7 @@ func (c *cluster) get(name string) (*certificatesv1.CertificateSigningRequest, e
 	return nil, apierrors.NewNotFound(csrs, name)
 }
 
-// subscribe answers the changes of a request, the state of now first.
+// subscribe returns the changes of a request, beginning with its current state.
 func (c *cluster) subscribe(name string) (changes chan *certificatesv1.CertificateSigningRequest, end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +239,7 @@ func eventOf(r *certificatesv1.CertificateSigningRequest) watch.Event {
 	return watch.Event{Type: kind, Object: r}
 }
 
-// direct is the cluster without a network, for virtual time.
+// direct is a client of the cluster without a network, for virtual time.
 type direct struct {
 	*cluster
 	user string
@@ -313,7 +313,7 @@ func (d direct) Reconnect() {
 	d.lost++
 }
 
-// serve is the cluster as a server by HTTP and TLS.
+// serve starts an HTTPS server for the cluster.
 func (c *cluster) serve() *httptest.Server {
 	key, err := newKey()
 	if err != nil {

@@ -11,58 +11,58 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// found is what the files hold.
+// found is the content of the credential files.
 type found struct {
 	kubeconfig *Kubeconfig // nil if kubeconfigErr
 	bootstrap  *Kubeconfig // nil if bootstrapErr, or without one
 	enrol      *Kubeconfig // nil if enrolErr, or without one
 	pair       *tls.Certificate
-	// foreign says that the pair is the kubeconfig's own, not one that this
-	// node has asked for.
+	// foreign means that the pair comes from the kubeconfig and was not issued to a
+	// request of this node.
 	foreign bool
-	// rejected says that the server did not take the bootstrap kubeconfig.
+	// rejected means that the API server rejected the bootstrap kubeconfig.
 	rejected bool
 
 	kubeconfigErr, bootstrapErr, enrolErr, pairErr error
 }
 
-// action is what is to be done next.
+// action is the next thing to do.
 type action int
 
 const (
-	// idle waits for a file to change or the clock to be set.
+	// idle waits until a file changes or the clock is set.
 	idle action = iota
-	// use goes on with the kubeconfig and its credentials.
+	// use continues with the kubeconfig and its credentials.
 	use
-	// renew asks for the next certificate with the current one.
+	// renew requests the next certificate with the current one.
 	renew
-	// enrol asks for a certificate with other credentials than a certificate
-	// of the node's own.
+	// enrol requests a certificate with credentials other than the node's own
+	// certificate.
 	enrol
 )
 
-// step is an action and what it needs.
+// step is an action with its parameters.
 type step struct {
 	do action
-	// with are the credentials to enrol with.
+	// with holds the credentials for enrol.
 	with *Kubeconfig
-	// until is when to decide anew, zero for never.
+	// until is when to decide again; zero means never.
 	until time.Time
-	// problem says what somebody has to do, "" if nothing.
+	// problem describes what an operator must fix; "" means nothing.
 	problem string
 }
 
-// rules are what a decision depends on besides files and time.
+// rules are the inputs of a decision other than files and time.
 type rules struct {
 	kubeconfig, bootstrap, enrol string // paths
 	rotate                       bool
-	// plausible says that now can be believed.
+	// plausible means that the current time can be trusted.
 	plausible bool
-	// due is when the certificate is to be renewed.
+	// due returns when the certificate is to be renewed.
 	due func(*x509.Certificate) time.Time
 }
 
-// decide says what to do about what was found.
+// decide returns the next step for the given files.
 func decide(f *found, r *rules, now time.Time) step {
 	expired := false
 	if f.kubeconfig != nil && f.pairErr == nil {
@@ -92,19 +92,20 @@ func decide(f *found, r *rules, now time.Time) step {
 	case with == nil:
 		return step{problem: problem}
 	case !r.plausible:
-		return step{problem: problem + "; the clock has to be set first"}
+		return step{problem: problem + "; waiting for the clock to be set"}
 	}
 	return step{do: enrol, with: with, problem: problem}
 }
 
-// rejects says that an error is one that the enrolment kubeconfig is for: a
-// bootstrap token that nobody removed is worth nothing after a day.
+// rejects reports whether err means that the enrolment kubeconfig must replace the
+// bootstrap kubeconfig: the token of a bootstrap kubeconfig that was never removed
+// expires after a day.
 func (f *found) rejects(err error) bool {
 	return apierrors.IsUnauthorized(err) && f.enrol != nil && !f.rejected
 }
 
-// explain says why there is no usable identity, and what to do if nothing can
-// be done here.
+// explain describes why there is no usable identity and, if an operator must act,
+// what to do.
 func explain(f *found, r *rules, expired bool) string {
 	var what string
 	switch {
@@ -115,15 +116,15 @@ func explain(f *found, r *rules, expired bool) string {
 	case f.kubeconfigErr != nil:
 		what = f.kubeconfigErr.Error()
 	default:
-		what = fmt.Sprintf("the credentials of %s cannot be used: %v", r.kubeconfig, f.pairErr)
+		what = fmt.Sprintf("the credentials in %s are unusable: %v", r.kubeconfig, f.pairErr)
 	}
 	switch {
 	case expired && f.enrol != nil && (f.bootstrap == nil || f.rejected):
-		return what + "; a certificate is being asked for with " + r.enrol
+		return what + "; requesting a certificate with " + r.enrol
 	case f.bootstrap != nil:
-		return what + "; a certificate is being asked for with " + r.bootstrap
+		return what + "; requesting a certificate with " + r.bootstrap
 	case r.bootstrap == "":
-		return what + "; no bootstrap kubeconfig is configured: name one with --bootstrap-kubeconfig, or replace the kubeconfig"
+		return what + "; no bootstrap kubeconfig is configured: set --bootstrap-kubeconfig, or replace the kubeconfig"
 	}
 	if f.bootstrapErr != nil && !errors.Is(f.bootstrapErr, fs.ErrNotExist) {
 		what += "; " + f.bootstrapErr.Error()
@@ -136,13 +137,13 @@ func explain(f *found, r *rules, expired bool) string {
 	} else {
 		what += ";"
 	}
-	return what + " make a new token on the control plane with `kubeadm token create --print-join-command`," +
-		" and a bootstrap kubeconfig of it at " + r.bootstrap + " (`tinylet join` writes it)"
+	return what + " create a token on the control plane with `kubeadm token create --print-join-command`," +
+		" and a bootstrap kubeconfig with it at " + r.bootstrap + " (`tinylet join` writes it)"
 }
 
-// renewal is when a certificate is to be renewed: after 70 to 90 % of its
-// life, as share between 0 and 1 says (client-go's util/certificate:
-// nextRotationDeadline).
+// renewal returns when to renew a certificate: after 70 to 90 % of its lifetime.
+// share, between 0 and 1, selects the point in that range (client-go's
+// util/certificate: nextRotationDeadline).
 func renewal(leaf *x509.Certificate, share float64) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (0.7 + 0.2*share)))

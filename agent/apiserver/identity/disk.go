@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// disk changes files. Before each step it asks before, with which tests end
-// the agent there; nil goes on.
+// disk changes files. It calls before, if set, ahead of each step; tests use it to
+// stop the agent at that step. An error of before aborts the operation.
 type disk struct {
 	before func(step, path string) error
 }
@@ -20,8 +20,8 @@ func (d disk) step(step, path string) error {
 	return d.before(step, path)
 }
 
-// Replace replaces the file at path as a whole, down to the disk, and makes
-// the folders that are missing.
+// Replace atomically replaces the file at path and syncs file and directory to the
+// disk. It creates missing parent directories.
 func Replace(path string, data []byte, mode fs.FileMode) error {
 	return disk{}.replace(path, data, mode)
 }
@@ -30,7 +30,8 @@ func (d disk) replace(path string, data []byte, mode fs.FileMode) error {
 	return d.replaceBy(path+".tmp", path, data, mode)
 }
 
-// replaceBy is replace by way of tmp, of which one at most is ever left.
+// replaceBy is replace with tmp as the temporary file. A crash leaves at most that
+// one file behind.
 func (d disk) replaceBy(tmp, path string, data []byte, mode fs.FileMode) error {
 	if err := d.folder(filepath.Dir(path)); err != nil {
 		return err
@@ -55,7 +56,8 @@ func (d disk) replaceBy(tmp, path string, data []byte, mode fs.FileMode) error {
 	return d.rename(tmp, path)
 }
 
-// link replaces what is at path by a symbolic link to target, by way of tmp.
+// link atomically replaces path by a symbolic link to target, with tmp as the
+// temporary link.
 func (d disk) link(target, path, tmp string) error {
 	if err := d.remove(tmp); err != nil {
 		return err
@@ -69,7 +71,7 @@ func (d disk) link(target, path, tmp string) error {
 	return d.rename(tmp, path)
 }
 
-// remove removes a file that may not be there.
+// remove removes the file at path. A missing file is not an error.
 func (d disk) remove(path string) error {
 	if err := d.step("remove", path); err != nil {
 		return err
@@ -93,7 +95,7 @@ func (d disk) rename(from, to string) error {
 	return syncFolder(filepath.Dir(to))
 }
 
-// folder makes a folder and those above it, down to the disk.
+// folder creates the directory path and its parents and syncs them to the disk.
 func (d disk) folder(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

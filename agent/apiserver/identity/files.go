@@ -13,14 +13,16 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// blindPeriod is how often files are looked at where inotify does not work.
+// blindPeriod is the polling interval of the files where inotify does not work.
 const blindPeriod = 2 * time.Minute
 
-// watchFiles nudges changed when it has begun, and when one of the files
-// changes, until ctx ends. The files and their folders need not exist. Paths
-// is asked anew after each change and when others nudge moved.
+// watchFiles notifies changed when the watch is established and whenever one of the
+// files changes, until ctx ends. The files and their directories need not exist. It
+// calls paths again after each change and after each notification on moved.
 func watchFiles(ctx context.Context, log *slog.Logger, paths func() []string, moved <-chan struct{}, changed chan<- struct{}) {
 	told := false
 	for ctx.Err() == nil {
@@ -30,14 +32,14 @@ func watchFiles(ctx context.Context, log *slog.Logger, paths func() []string, mo
 		}
 		if !told {
 			told = true
-			log.Warn("cannot watch the node's credentials: they are looked at every two minutes", "error", err)
+			log.Warn("cannot watch credential files, polling instead", "interval", blindPeriod, "error", err)
 		}
-		nudge(changed)
-		_ = pause(ctx, blindPeriod+rand.N(blindPeriod/10), nil, nil) // the loop sees the end
+		wait.Notify(changed)
+		_ = pause(ctx, blindPeriod+rand.N(blindPeriod/10), nil, nil) // the loop checks ctx
 	}
 }
 
-// watchUntil watches until ctx ends or inotify fails.
+// watchUntil watches until ctx ends or inotify fails. Its error is never nil.
 func watchUntil(ctx context.Context, paths func() []string, moved <-chan struct{}, changed chan<- struct{}) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -52,25 +54,25 @@ func watchUntil(ctx context.Context, paths func() []string, moved <-chan struct{
 				return err
 			}
 			have = want
-			nudge(changed) // something may have come before it was watched
-			continue       // and a folder between the two
+			wait.Notify(changed) // a file may have changed before the watch began
+			continue             // a directory may have appeared meanwhile
 		}
 		select {
 		case e, open := <-watcher.Events:
 			if !open {
-				return errors.New("watch files: inotify ended")
+				return errors.New("watch files: inotify closed")
 			}
 			if e.Op != fsnotify.Chmod && names(e.Name) {
-				nudge(changed)
+				wait.Notify(changed)
 			}
 			if slices.Contains(have, e.Name) {
-				have = nil // another folder may have taken its place
+				have = nil // the directory may have been replaced
 			}
 		case err, open := <-watcher.Errors:
 			if !open || !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("watch files: %w", err)
 			}
-			nudge(changed)
+			wait.Notify(changed)
 		case <-moved:
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -78,9 +80,9 @@ func watchUntil(ctx context.Context, paths func() []string, moved <-chan struct{
 	}
 }
 
-// places are the folders to watch for files, and whether an event's path is
-// one of the files. Of a folder that does not exist, that is the nearest one
-// above that does.
+// places returns the directories to watch for the files, and a function that
+// reports whether an event's path is one of the files. For a directory that does
+// not exist, it returns the nearest existing parent.
 func places(paths []string) (folders []string, names func(string) bool) {
 	for _, path := range paths {
 		folder := filepath.Dir(path)
@@ -93,7 +95,8 @@ func places(paths []string) (folders []string, names func(string) bool) {
 	return slices.Compact(folders), func(name string) bool { return slices.Contains(paths, name) }
 }
 
-// exists says that there may be a folder: what cannot be read is not missing.
+// exists reports whether path may exist. A path that cannot be read counts as
+// existing.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
@@ -102,12 +105,12 @@ func exists(path string) bool {
 func move(watcher *fsnotify.Watcher, have, want []string) error {
 	for _, folder := range have {
 		if !slices.Contains(want, folder) {
-			_ = watcher.Remove(folder) // it may be gone, which ended it
+			_ = watcher.Remove(folder) // the directory may be gone, and its watch with it
 		}
 	}
 	for _, folder := range want {
 		if err := watcher.Add(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("watch folder %s: %w", folder, err)
+			return fmt.Errorf("watch directory %s: %w", folder, err)
 		}
 	}
 	return nil

@@ -19,68 +19,70 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Clock judges the wall clock.
+// Clock reports whether the wall clock is plausible.
 type Clock interface {
-	// Ready blocks until certificates can be judged, or ctx ends.
+	// Ready blocks until certificate lifetimes can be checked, or ctx ends.
 	Ready(ctx context.Context) error
-	// Plausible says that certificates can be judged.
+	// Plausible reports whether certificate lifetimes can be checked.
 	Plausible() bool
-	// Jumped answers a channel that is closed when the clock is next set.
+	// Jumped returns a channel that is closed when the clock is next set.
 	Jumped() <-chan struct{}
 }
 
-// Config is what an Identity needs.
+// Config configures an Identity. Kubeconfig, PKI, NodeName, Clock and Log are
+// required.
 type Config struct {
-	// Kubeconfig is where the node's kubeconfig is, or is to be.
+	// Kubeconfig is the path of the node's kubeconfig. The file need not exist yet.
 	Kubeconfig string
-	// BootstrapKubeconfig has the credentials that the first certificate is
-	// asked for with, and any after one has expired; "" has none. The file
-	// may come at any time.
+	// BootstrapKubeconfig is the path of the kubeconfig whose credentials request
+	// the first certificate, and any certificate after one has expired; "" means
+	// none. The file may appear at any time.
 	BootstrapKubeconfig string
-	// EnrolKubeconfig is one that stays on a board, for when its certificate
-	// has expired and there is no bootstrap kubeconfig, or only one that the
-	// server no longer takes; "" has none.
+	// EnrolKubeconfig is the path of a kubeconfig that stays on the node. It is
+	// used when the certificate has expired and there is no bootstrap kubeconfig,
+	// or only one that the API server rejects; "" means none.
 	EnrolKubeconfig string
-	// PKI is the folder of certificates.
+	// PKI is the directory of the certificates.
 	PKI string
-	// NodeName is the node's name.
+	// NodeName is the name of the Node.
 	NodeName string
 	// Rotate renews the client certificate before it expires.
 	Rotate bool
-	// ServerTLSBootstrap asks the cluster for the serving certificate.
+	// ServerTLSBootstrap requests the serving certificate from the cluster.
 	ServerTLSBootstrap bool
-	// ServingCert and ServingKey are files with the serving certificate, both
-	// or neither.
+	// ServingCert and ServingKey are the files of the serving certificate; both or
+	// neither must be set.
 	ServingCert, ServingKey string
-	// Addresses are the node's, which a serving certificate from the cluster
-	// is for. It must not block.
+	// Addresses returns the node's DNS names and IP addresses, for which a serving
+	// certificate is requested from the cluster. It must not block. nil means none.
 	Addresses func() ([]string, []net.IP)
-	// Clock is the wall clock's guard.
+	// Clock checks the plausibility of the wall clock.
 	Clock Clock
-	// NewClient makes the clients; nil is apiclient.New.
+	// NewClient creates the clients; nil means apiclient.New.
 	NewClient func(apiclient.Config) (*apiclient.Client, error)
-	// Events gets what happens to certificates; nil is the log alone.
+	// Events records certificate events; nil only logs them.
 	Events *event.Recorder
 	Log    *slog.Logger
-	// UserAgent names the node in the server's logs.
+	// UserAgent identifies the node in the logs of the API server.
 	UserAgent string
 }
 
-// server is the API server of one kubeconfig.
+// server is a client of the API server of one kubeconfig.
 type server interface {
 	signing
 	Reconnect()
 }
 
-// Identity keeps the node's credentials. Its methods may be called at once.
+// Identity manages the node's credentials. Its methods may be called concurrently.
 type Identity struct {
 	config  Config
 	client  store
 	issuer  issuer
 	serving *serving
-	share   float64 // of renewal
+	share   float64 // see renewal
 
 	// Tests replace these.
 	now     func() time.Time
@@ -88,35 +90,36 @@ type Identity struct {
 	watch   func(ctx context.Context, log *slog.Logger, paths func() []string, moved <-chan struct{}, changed chan<- struct{})
 
 	pair    atomic.Pointer[tls.Certificate]
-	again   chan struct{} // one slot: look at the files
-	moved   chan struct{} // one slot: other files matter
-	ready   chan struct{} // closed when main is there
+	again   chan struct{} // one slot: read the files again
+	moved   chan struct{} // one slot: the set of watched files changed
+	ready   chan struct{} // closed when main is set
 	fails   atomic.Uint64
 	mu      sync.Mutex
-	problem string // what the files lack
-	trouble string // what the last attempt failed with, if somebody can help
+	problem string // of the files
+	trouble string // of the last attempt, if an operator can fix it
 	main    server
 	given   *apiclient.Client
-	in      *Kubeconfig // what main was made of
-	extra   []string    // files that the kubeconfig names
+	in      *Kubeconfig // from which main was created
+	extra   []string    // files that the kubeconfig refers to
 }
 
-// New checks the configuration; nothing is read and nothing is started.
+// New validates the configuration and returns an Identity. It reads no files and
+// starts nothing.
 func New(c Config) (*Identity, error) {
 	switch {
 	case c.Kubeconfig == "" || c.PKI == "" || c.NodeName == "":
-		return nil, errors.New("identity: a kubeconfig, a folder of certificates and a node's name are needed")
+		return nil, errors.New("identity: Kubeconfig, PKI and NodeName are required")
 	case (c.ServingCert == "") != (c.ServingKey == ""):
-		return nil, errors.New("identity: a serving certificate and its key go together, and one of the files is not named")
+		return nil, errors.New("identity: ServingCert and ServingKey must be set together")
 	}
-	// Links need absolute paths, and so does who compares events with paths.
+	// Symbolic links and the comparison of events with paths need absolute paths.
 	for _, path := range []*string{&c.PKI, &c.Kubeconfig, &c.BootstrapKubeconfig, &c.EnrolKubeconfig} {
 		if *path == "" {
 			continue
 		}
 		abs, err := filepath.Abs(*path)
 		if err != nil {
-			return nil, fmt.Errorf("identity: path %s: %w", *path, err)
+			return nil, fmt.Errorf("identity: make path %s absolute: %w", *path, err)
 		}
 		*path = abs
 	}
@@ -143,9 +146,9 @@ func New(c Config) (*Identity, error) {
 	return id, nil
 }
 
-// Client blocks until the node has an API server and credentials for it, or
-// ctx ends. It always answers the same client, which shows the certificate
-// that is current.
+// Client returns the client of the API server. It blocks until there are a
+// kubeconfig and credentials, or ctx ends. It always returns the same client, which
+// presents the current certificate.
 func (id *Identity) Client(ctx context.Context) (*apiclient.Client, error) {
 	select {
 	case <-id.ready:
@@ -157,15 +160,15 @@ func (id *Identity) Client(ctx context.Context) (*apiclient.Client, error) {
 	}
 }
 
-// Current answers Client's client, or nil while there is none.
+// Current returns the client that Client returns, or nil while there is none.
 func (id *Identity) Current() *apiclient.Client {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.given
 }
 
-// Problem says what is wrong with the node's credentials and what somebody has
-// to do, or "".
+// Problem returns what is wrong with the node's credentials and how to fix it, or
+// "".
 func (id *Identity) Problem() string {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -175,16 +178,16 @@ func (id *Identity) Problem() string {
 	return id.problem + id.trouble
 }
 
-// Stats are for metrics.
+// Stats holds the values for metrics.
 type Stats struct {
-	// ClientExpiry and ServingExpiry are when the certificates expire, zero
-	// without one.
+	// ClientExpiry and ServingExpiry are when the certificates expire; zero means
+	// that there is none.
 	ClientExpiry, ServingExpiry time.Time
-	// ClientFailures and ServingFailures count renewals that failed.
+	// ClientFailures and ServingFailures count failed certificate requests.
 	ClientFailures, ServingFailures uint64
 }
 
-// Stats are how the certificates stand.
+// Stats returns the expiry times of the certificates and the failure counts.
 func (id *Identity) Stats() Stats {
 	s := Stats{ClientFailures: id.fails.Load(), ServingFailures: id.serving.fails.Load()}
 	if pair := id.pair.Load(); pair != nil {
@@ -196,16 +199,18 @@ func (id *Identity) Stats() Stats {
 	return s
 }
 
-// Serving answers how the node's own server gets its certificate for a
-// handshake. It fails while there is none, and never blocks on the network.
+// Serving returns the function that selects the serving certificate for a TLS
+// handshake. That function fails while there is no certificate and never blocks on
+// the network.
 func (id *Identity) Serving() func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return id.serving.certificate
 }
 
-// AddressesChanged says that Addresses may answer something else than before.
-func (id *Identity) AddressesChanged() { nudge(id.serving.again) }
+// AddressesChanged reports that the result of Addresses may have changed. It does
+// not block.
+func (id *Identity) AddressesChanged() { wait.Notify(id.serving.again) }
 
-// Run keeps the credentials until ctx ends.
+// Run manages the credentials until ctx ends. It returns the cause of ctx.
 func (id *Identity) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { id.watch(ctx, id.config.Log, id.paths, id.moved, id.again) })
@@ -215,7 +220,7 @@ func (id *Identity) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// paths are the files whose changes matter.
+// paths returns the files to watch.
 func (id *Identity) paths() []string {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -241,9 +246,9 @@ func (id *Identity) look() *found {
 	if !f.kubeconfig.HasCertificate() {
 		return f
 	}
-	// The certificate that the node has asked for comes before the one that
-	// it was given at first, if that is what it renews
-	// (pkg/kubelet/certificate: NewKubeletClientCertificateManager).
+	// A certificate that was issued to a request of the node takes precedence over
+	// the initial one that it replaces (pkg/kubelet/certificate:
+	// NewKubeletClientCertificateManager).
 	f.pair, f.pairErr = f.kubeconfig.Certificate()
 	f.foreign = !sameFile(f.kubeconfig.CertFile, id.client.current())
 	if id.config.Rotate || !f.foreign {
@@ -255,7 +260,7 @@ func (id *Identity) look() *found {
 	return f
 }
 
-// follow has the files watched that the kubeconfig names.
+// follow adds the files that the kubeconfig refers to to the watched files.
 func (id *Identity) follow(k *Kubeconfig) {
 	var extra []string
 	for _, path := range []string{k.CertFile, k.KeyFile} {
@@ -267,11 +272,11 @@ func (id *Identity) follow(k *Kubeconfig) {
 	defer id.mu.Unlock()
 	if !slices.Equal(extra, id.extra) {
 		id.extra = extra
-		nudge(id.moved)
+		wait.Notify(id.moved)
 	}
 }
 
-// sameFile says that two paths lead to one file.
+// sameFile reports whether two paths lead to the same file.
 func sameFile(a, b string) bool {
 	if a == b {
 		return true
@@ -291,7 +296,7 @@ func loadIf(path string) (*Kubeconfig, error) {
 	return Load(path)
 }
 
-// rules are those of now.
+// rules returns the current rules.
 func (id *Identity) rules() *rules {
 	c := &id.config
 	return &rules{
@@ -301,33 +306,25 @@ func (id *Identity) rules() *rules {
 	}
 }
 
-// present is the certificate for a new connection.
+// present returns the certificate for a new connection, nil if there is none.
 func (id *Identity) present() (*tls.Certificate, error) {
 	pair := id.pair.Load()
 	if pair == nil {
 		return nil, nil
 	}
 	if id.config.Clock.Plausible() && id.now().After(pair.Leaf.NotAfter) {
-		return nil, fmt.Errorf("the client certificate expired at %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("client certificate expired at %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return pair, nil
 }
 
-// node is what events are of.
+// node is the subject of events about the node.
 var node = pod.Ref{}
 
-// drain empties a channel of one slot.
+// drain empties a channel of capacity 1.
 func drain(c <-chan struct{}) {
 	select {
 	case <-c:
-	default: // it is empty
-	}
-}
-
-// nudge fills a channel of one slot.
-func nudge(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // it is full
+	default:
 	}
 }

@@ -17,16 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// approvalLimit is how long a request may wait for its certificate before it
-// is looked at anew (client-go's util/certificate: certificateWaitTimeout).
+// approvalLimit bounds the wait for the certificate of a request before the request
+// is read again (client-go's util/certificate: certificateWaitTimeout).
 const approvalLimit = 15 * time.Minute
 
-// patience is how long clusters that approve requests by themselves may take.
+// patience is how long a cluster with automatic approval may take before the
+// request is reported as waiting for approval.
 const patience = 10 * time.Second
 
-// signing is the API server as far as certificates are asked of it.
+// signing is the part of the API client that certificate requests need.
 type signing interface {
 	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
@@ -34,35 +36,34 @@ type signing interface {
 }
 
 var (
-	// errNotIssued says that a request waited its time in vain.
-	errNotIssued = errors.New("no certificate was issued in time")
-	// errInterrupted says that there may be something better to do than to
-	// wait.
+	// errNotIssued means that no certificate was issued within the time limit.
+	errNotIssued = errors.New("certificate not issued in time")
+	// errInterrupted means that the caller must decide again before it waits on.
 	errInterrupted = errors.New("interrupted")
-	// errGone says that a request was deleted, as clusters do after a day.
-	errGone = errors.New("it was deleted while it waited")
+	// errGone means that a request was deleted, as clusters do after a day.
+	errGone = errors.New("deleted while pending")
 )
 
-// refusal says that a request will not lead to a certificate.
+// refusal means that a request will not lead to a certificate.
 type refusal struct{ name, why string }
 
 func (r *refusal) Error() string {
 	return fmt.Sprintf("certificate signing request %s: %s", r.name, r.why)
 }
 
-// issuer asks for one kind of certificate. It is for one goroutine.
+// issuer requests one kind of certificate. It is not safe for concurrent use.
 type issuer struct {
 	store *store
 	log   *slog.Logger
 	now   func() time.Time
-	told  string // the request of which was said that it waits
-	// waits is told what somebody has to do for a request; nil tells nobody.
+	told  string // name of the request whose wait for approval was logged
+	// waits receives what an operator must do for a pending request; nil drops it.
 	waits func(trouble string)
 }
 
-// obtain asks for a certificate and waits for it, at most approvalLimit. Who
-// calls it again goes on with the same request, unless that was refused.
-// Again is of waitingKey. What comes on interrupt ends the wait.
+// obtain requests a certificate and waits for it, at most approvalLimit. A repeated
+// call continues with the same request, unless that was refused. The parameter
+// again is that of waitingKey. A value on interrupt ends the wait.
 func (i *issuer) obtain(ctx context.Context, api signing, t template, again bool, interrupt <-chan struct{}) (*tls.Certificate, error) {
 	key, err := i.store.waitingKey(again)
 	if err != nil {
@@ -97,7 +98,7 @@ func (i *issuer) pursue(ctx context.Context, api signing, t template, key *ecdsa
 	return pair, nil
 }
 
-// ask creates the request or finds it.
+// ask creates the request, or returns the existing one of the same name.
 func (i *issuer) ask(ctx context.Context, api signing, t template, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	request, err := t.request(key)
 	if err != nil {
@@ -118,11 +119,11 @@ func (i *issuer) ask(ctx context.Context, api signing, t template, key *ecdsa.Pr
 	return have, nil
 }
 
-// await waits for the certificate of a request by watching it, from the state
-// that is given on.
+// await watches the request, starting from its given state, until there is a
+// certificate.
 func (i *issuer) await(ctx context.Context, api signing, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
 	name, uid := request.Name, request.UID
-	backoff := &apiclient.Backoff{}
+	backoff := &wait.Backoff{}
 	for {
 		if cert, err := judge(request, uid); cert != nil || err != nil {
 			return cert, err
@@ -131,7 +132,7 @@ func (i *issuer) await(ctx context.Context, api signing, request *certificatesv1
 		if cert != nil || (err != nil && !again(err)) {
 			return cert, err
 		}
-		// The watch ended, as watches do. What it did not tell is asked for.
+		// The watch ended. Read what it may have missed.
 		if err := pause(ctx, backoff.Next(), limit, interrupt); err != nil {
 			return nil, err
 		}
@@ -142,17 +143,17 @@ func (i *issuer) await(ctx context.Context, api signing, request *certificatesv1
 	}
 }
 
-// again says that an error of a watch is one to watch again for.
+// again reports whether the watch is to be repeated after err.
 func again(err error) bool {
 	var refused *refusal
 	return !errors.As(err, &refused) && !errors.Is(err, errNotIssued) && !errors.Is(err, errInterrupted) && !errors.Is(err, errGone) &&
 		!apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err)
 }
 
-// judge answers the certificate of a request, nil while there is none.
+// judge returns the certificate of a request, nil while there is none.
 func judge(request *certificatesv1.CertificateSigningRequest, uid types.UID) ([]byte, error) {
 	if request.UID != uid {
-		return nil, &refusal{request.Name, "somebody has replaced it"}
+		return nil, &refusal{request.Name, "replaced by another object"}
 	}
 	v := verdictOn(request)
 	if v.refused != "" {
@@ -164,7 +165,7 @@ func judge(request *certificatesv1.CertificateSigningRequest, uid types.UID) ([]
 	return v.issued, nil
 }
 
-// follow watches one request until it comes to something or the watch ends.
+// follow watches one request until it is decided or the watch ends.
 func (i *issuer) follow(ctx context.Context, api signing, request *certificatesv1.CertificateSigningRequest, limit <-chan time.Time, interrupt <-chan struct{}) ([]byte, error) {
 	name, uid := request.Name, request.UID
 	w, err := api.Watch(ctx, apiclient.SigningRequests, "", metav1.ListOptions{
@@ -204,22 +205,22 @@ func (i *issuer) follow(ctx context.Context, api signing, request *certificatesv
 	}
 }
 
-// tell says what a request waits for; the log hears it once.
+// tell reports that a request waits for approval. It logs that once per request.
 func (i *issuer) tell(request *certificatesv1.CertificateSigningRequest) {
 	command := "kubectl certificate approve " + request.Name
 	if i.waits != nil {
-		i.waits("the certificate waits for approval: unless the cluster approves it by itself, run `" + command + "`")
+		i.waits("the certificate signing request is waiting for approval: unless the cluster approves it automatically, run `" + command + "`")
 	}
 	if i.told == request.Name {
 		return
 	}
 	i.told = request.Name
-	i.log.Info("a certificate waits for approval: unless the cluster approves it by itself, run the command",
-		"signer", request.Spec.SignerName, "command", command)
+	i.log.Info("certificate signing request is waiting for approval",
+		"signer", request.Spec.SignerName, "remedy", command)
 }
 
-// pause waits for d, unless something else comes first. A limit or interrupt
-// of nil never comes.
+// pause waits for d. It returns early with errNotIssued, errInterrupted or the
+// cause of ctx. A nil limit or interrupt never ends the wait.
 func pause(ctx context.Context, d time.Duration, limit <-chan time.Time, interrupt <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -9,25 +9,25 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// keep does one step after the other until ctx ends.
+// keep runs one step after the other until ctx ends.
 func (id *Identity) keep(ctx context.Context) {
 	tries := newTries(id.config.Log)
-	var rejected *Kubeconfig // the bootstrap kubeconfig that the server did not take
-	renewed := false         // just now
+	var rejected *Kubeconfig // the bootstrap kubeconfig that the API server rejected
+	renewed := false         // in the previous step
 	select {
 	case <-id.again: // the files are watched
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
 		jumped := id.config.Clock.Jumped()
-		drain(id.again) // what happened before now is seen now
+		drain(id.again) // the read below covers earlier changes
 		f := id.look()
 		f.rejected = f.bootstrap != nil && rejected != nil && f.bootstrap.sameUser(rejected)
 		s := decide(f, id.rules(), id.now())
 		id.report(s)
 		if s.do == renew && renewed {
 			renewed = false
-			_ = pause(ctx, tries.old(), nil, id.again) // whatever ended it, the files are looked at
+			_ = pause(ctx, tries.old(), nil, id.again) // the files are read again in any case
 			continue
 		}
 		var err error
@@ -68,11 +68,11 @@ func (id *Identity) keep(ctx context.Context) {
 			rejected = f.bootstrap
 			continue
 		}
-		_ = pause(ctx, wait, nil, id.again) // whatever ended it, the files are looked at
+		_ = pause(ctx, wait, nil, id.again) // the files are read again in any case
 	}
 }
 
-// report keeps the problem, and tells of one that is new.
+// report stores the problem of a step and logs it if it is new.
 func (id *Identity) report(s step) {
 	id.mu.Lock()
 	before := id.problem
@@ -81,31 +81,33 @@ func (id *Identity) report(s step) {
 	switch {
 	case s.problem == before:
 	case s.problem == "":
-		id.config.Log.Info("the node has credentials again")
+		id.config.Log.Info("client credentials are usable again")
 	case s.do == enrol:
-		id.config.Log.Info("the node asks for a client certificate", "reason", s.problem)
+		id.config.Log.Info("requesting client certificate", "reason", s.problem)
 	default:
-		id.config.Events.Warning(node, "NoCredentials", "The node cannot speak to its API server: "+s.problem)
+		id.config.Events.Warning(node, "NoCredentials", "Cannot connect to the API server: "+s.problem)
 	}
 }
 
-// suffer keeps what the last attempt failed with.
+// suffer stores how to fix the failure of the last attempt; "" means nothing to
+// fix.
 func (id *Identity) suffer(trouble string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.trouble = trouble
 }
 
-// tell tells the world about a refusal; all else is the tries' to tell.
+// tell records an event for a refused request. tries logs all other errors.
 func (id *Identity) tell(err error) {
 	var refused *refusal
 	if errors.As(err, &refused) {
 		id.config.Events.Warning(node, "CertificateRefused",
-			"No client certificate for this node, which will ask again: "+refused.Error())
+			"Cannot obtain a client certificate, will retry: "+refused.Error())
 	}
 }
 
-// take goes on with the credentials that were found.
+// take switches to the credentials that were found. The first call creates the
+// client.
 func (id *Identity) take(f *found) error {
 	id.mu.Lock()
 	main, in := id.main, id.in
@@ -113,8 +115,8 @@ func (id *Identity) take(f *found) error {
 	before := id.pair.Swap(f.pair)
 	if main != nil {
 		if !in.sameServer(f.kubeconfig) || in.Token != f.kubeconfig.Token || in.TokenFile != f.kubeconfig.TokenFile {
-			id.config.Log.Warn("the kubeconfig names another server or token than it did: restart to use it",
-				"kubeconfig", id.config.Kubeconfig)
+			id.config.Log.Warn("kubeconfig changed its server or token",
+				"kubeconfig", id.config.Kubeconfig, "remedy", "restart tinylet to use it")
 			id.mu.Lock()
 			id.in = f.kubeconfig
 			id.mu.Unlock()
@@ -129,7 +131,7 @@ func (id *Identity) take(f *found) error {
 		config.Certificate = id.present
 	}
 	if config.Insecure {
-		id.config.Log.Warn("the kubeconfig takes any server for the API server (insecure-skip-tls-verify)",
+		id.config.Log.Warn("API server certificate is not verified (insecure-skip-tls-verify)",
 			"kubeconfig", id.config.Kubeconfig)
 	}
 	main, given, err := id.open(config)
@@ -143,14 +145,14 @@ func (id *Identity) take(f *found) error {
 	return nil
 }
 
-// open makes a client that waits for the clock.
+// open creates a client that waits until the clock is plausible.
 func (id *Identity) open(config apiclient.Config) (server, *apiclient.Client, error) {
 	config.Ready = id.config.Clock.Ready
 	config.UserAgent = id.config.UserAgent
 	return id.connect(config)
 }
 
-// renew asks for the next certificate with the one that was taken.
+// renew requests the next certificate with the current one.
 func (id *Identity) renew(ctx context.Context, f *found) error {
 	id.mu.Lock()
 	main := id.main
@@ -168,19 +170,19 @@ func (id *Identity) renew(ctx context.Context, f *found) error {
 	id.pair.Store(pair)
 	main.Reconnect()
 	id.config.Events.Normal(node, "CertificateRenewed",
-		"The client certificate was renewed until "+pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+		"Renewed the client certificate, valid until "+pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	return nil
 }
 
-// enrol asks for a certificate with other credentials. Each file is written
-// when those that it names are there; the key stays until the last is, so that
-// an agent that dies before finds its request again.
+// enrol requests a certificate with other credentials. Each file is written after
+// those that it refers to. The key is removed last, so that an agent that crashes
+// before finds its request again.
 func (id *Identity) enrol(ctx context.Context, with *Kubeconfig) error {
 	api, _, err := id.open(with.Connection())
 	if err != nil {
-		return &unusable{"to enrol with", err}
+		return &unusable{"for enrolment", err}
 	}
-	defer api.Reconnect() // lets go of the connection
+	defer api.Reconnect() // closes the connection
 	pair, err := id.issuer.obtain(ctx, api, clientTemplate(id.config.NodeName), true, id.again)
 	if err != nil {
 		return err
@@ -195,11 +197,12 @@ func (id *Identity) enrol(ctx context.Context, with *Kubeconfig) error {
 		return err
 	}
 	id.config.Events.Normal(node, "CertificateIssued",
-		"The node has a client certificate until "+pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+		"Obtained a client certificate, valid until "+pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	return nil
 }
 
-// tidy removes a key that only an agent's death left.
+// tidy removes a pending key whose certificate is already in use. Such a key is
+// left only by a crash.
 func (id *Identity) tidy(f *found) {
 	data, err := readFile(id.client.keyFile())
 	if err != nil || f.pair == nil || f.foreign {
@@ -207,13 +210,13 @@ func (id *Identity) tidy(f *found) {
 	}
 	if key, err := decodeKey(data); err == nil && key.PublicKey.Equal(f.pair.Leaf.PublicKey) {
 		if err := id.client.dropKey(); err != nil {
-			id.config.Log.Warn("cannot tidy up", "error", err)
+			id.config.Log.Warn("cannot remove used private key", "error", err)
 		}
 	}
 }
 
-// sleepUntil waits for a time of the wall clock, zero for none, or for the
-// clock to be set, or for a nudge, or for the end.
+// sleepUntil waits until a wall clock time (zero means none), until the clock is
+// set, until a notification on again, or until ctx ends.
 func sleepUntil(ctx context.Context, now func() time.Time, until time.Time, jumped, again <-chan struct{}) {
 	var ring <-chan time.Time
 	if !until.IsZero() {

@@ -13,16 +13,16 @@ import (
 	"io/fs"
 )
 
-// newKey makes a key of the kind that the kubelet makes.
+// newKey generates an ECDSA P-256 key, as the kubelet does.
 func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+		return nil, fmt.Errorf("generate key: %w", err)
 	}
 	return key, nil
 }
 
-// encodeKey is a key in PEM.
+// encodeKey returns a key in PEM.
 func encodeKey(key crypto.PrivateKey) ([]byte, error) {
 	if key, ok := key.(*ecdsa.PrivateKey); ok {
 		der, err := x509.MarshalECPrivateKey(key)
@@ -38,13 +38,12 @@ func encodeKey(key crypto.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// decodeKey reads the first key in PEM, if it is one that newKey could have
-// made.
+// decodeKey returns the first ECDSA P-256 key in PEM data.
 func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
 	for {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {
-			return nil, errors.New("it holds no key of an elliptic curve")
+			return nil, errors.New("no ECDSA P-256 key found")
 		}
 		var key any
 		var err error
@@ -65,16 +64,17 @@ func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
 	}
 }
 
-// waitingKey is the key that waits for its certificate: the one that lies
-// there, or a new one. One that already has its certificate, and was only not
-// removed, is for who did not come to use that certificate, again.
+// waitingKey returns the key whose certificate is pending: the stored one, or a new
+// one. A stored key whose certificate is already the current one, because only its
+// removal is missing, is returned only if again is set: the caller has not yet used
+// that certificate.
 func (s *store) waitingKey(again bool) (*ecdsa.PrivateKey, error) {
 	data, err := readFile(s.keyFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read the waiting key: %w", err)
+		return nil, fmt.Errorf("read pending key: %w", err)
 	}
 	if err == nil {
-		// One that is damaged gives way to a new one.
+		// A damaged key is replaced.
 		if key, err := decodeKey(data); err == nil && (again || !s.spent(key)) {
 			return key, nil
 		}
@@ -87,26 +87,26 @@ func (s *store) waitingKey(again bool) (*ecdsa.PrivateKey, error) {
 		return nil, err
 	}
 	if err := s.disk.replace(s.keyFile(), data, 0o600); err != nil {
-		return nil, fmt.Errorf("write the waiting key: %w", err)
+		return nil, fmt.Errorf("write pending key: %w", err)
 	}
 	return key, nil
 }
 
-// spent says that the current certificate is the key's.
+// spent reports whether the current certificate belongs to the key.
 func (s *store) spent(key *ecdsa.PrivateKey) bool {
 	pair, err := s.load()
 	return err == nil && key.PublicKey.Equal(pair.Leaf.PublicKey)
 }
 
-// dropKey lets the next request have a new key.
+// dropKey removes the pending key, so that the next request gets a new one.
 func (s *store) dropKey() error {
 	if err := s.disk.remove(s.keyFile()); err != nil {
-		return fmt.Errorf("remove the waiting key: %w", err)
+		return fmt.Errorf("remove pending key: %w", err)
 	}
 	return nil
 }
 
-// pairOf joins an issued certificate in PEM and its key.
+// pairOf combines an issued certificate in PEM with its key.
 func pairOf(cert []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
 	data, err := encodeKey(key)
 	if err != nil {
@@ -114,7 +114,7 @@ func pairOf(cert []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, data)
 	if err != nil {
-		return nil, fmt.Errorf("the issued certificate: %w", err)
+		return nil, fmt.Errorf("load issued certificate: %w", err)
 	}
 	return &pair, nil
 }

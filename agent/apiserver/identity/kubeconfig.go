@@ -18,35 +18,36 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// maxFile bounds what is read of a kubeconfig, a certificate or a token.
+// maxFile limits the size in bytes of a kubeconfig, certificate or token file.
 const maxFile = 1 << 20
 
-// Kubeconfig is what a kubeconfig's current context says of a server and of
-// who asks it.
+// Kubeconfig is the cluster and the user of a kubeconfig's current context.
 type Kubeconfig struct {
 	// Server is the API server's URL.
 	Server string
-	// ServerName is the name in the server's certificate; "" is the URL's.
+	// ServerName is the expected name in the API server's certificate; "" means the
+	// host of the URL.
 	ServerName string
-	// CA are certificates in PEM; nil are the system's.
+	// CA holds CA certificates in PEM; nil means the system's CAs.
 	CA []byte
-	// Insecure takes any certificate of the server.
+	// Insecure disables the verification of the API server's certificate.
 	Insecure bool
-	// Proxy is the proxy's URL; nil asks the environment.
+	// Proxy is the URL of the proxy; nil means the proxy of the environment.
 	Proxy *url.URL
 
-	// Cert and Key are the client's, in PEM, if the kubeconfig holds them.
+	// Cert and Key are the client certificate and its key in PEM, if they are
+	// inline.
 	Cert, Key []byte
-	// CertFile and KeyFile hold them else; both may be one file.
+	// CertFile and KeyFile are their files otherwise; both may be the same file.
 	CertFile, KeyFile string
-	// Token is the bearer token, unless TokenFile holds it.
+	// Token is the bearer token, unless TokenFile is set.
 	Token, TokenFile string
 
 	caFile string
 }
 
-// Load reads a kubeconfig and its CA. The error wraps fs.ErrNotExist when the
-// kubeconfig is not there.
+// Load reads a kubeconfig and its CA. The error wraps fs.ErrNotExist if the
+// kubeconfig does not exist.
 func Load(path string) (*Kubeconfig, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -58,19 +59,20 @@ func Load(path string) (*Kubeconfig, error) {
 	}
 	k, err := Parse(data, dir)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+		return nil, fmt.Errorf("parse kubeconfig %s: %w", path, err)
 	}
 	if k.caFile != "" {
 		if k.CA, err = readFile(k.caFile); err != nil {
-			// Without %w: what is missing is not the kubeconfig.
-			return nil, fmt.Errorf("kubeconfig %s: read the certificate authority: %v", path, err) //nolint:errorlint // see above
+			// Without %w: fs.ErrNotExist means that the kubeconfig does not exist.
+			return nil, fmt.Errorf("kubeconfig %s: read certificate authority: %v", path, err) //nolint:errorlint // see above
 		}
 	}
 	return k, nil
 }
 
-// Parse reads a kubeconfig without its files; relative paths begin at dir. As
-// with kubectl, unknown fields say nothing, nor do those in another case.
+// Parse parses a kubeconfig without reading the files that it refers to. Relative
+// paths are relative to dir. As in kubectl, unknown fields and fields in another
+// case are ignored.
 func Parse(data []byte, dir string) (*Kubeconfig, error) {
 	var raw clientcmdv1.Config
 	text, err := yaml.YAMLToJSON(data)
@@ -84,7 +86,7 @@ func Parse(data []byte, dir string) (*Kubeconfig, error) {
 		return nil, fmt.Errorf("not a kubeconfig but %s %s", raw.APIVersion, raw.Kind)
 	}
 	if raw.CurrentContext == "" {
-		return nil, errors.New("it has no current-context")
+		return nil, errors.New("current-context is missing")
 	}
 	context, err := named("context", raw.Contexts, raw.CurrentContext, func(n clientcmdv1.NamedContext) (string, clientcmdv1.Context) { return n.Name, n.Context })
 	if err != nil {
@@ -111,7 +113,7 @@ func Parse(data []byte, dir string) (*Kubeconfig, error) {
 	return k, nil
 }
 
-// named finds the one item of a name.
+// named returns the value of the one item with a name.
 func named[N, T any](what string, items []N, name string, of func(N) (string, T)) (found T, err error) {
 	count := 0
 	for _, item := range items {
@@ -122,17 +124,17 @@ func named[N, T any](what string, items []N, name string, of func(N) (string, T)
 	}
 	switch count {
 	case 0:
-		return found, fmt.Errorf("it has no %s %q", what, name)
+		return found, fmt.Errorf("no %s %q", what, name)
 	case 1:
 		return found, nil
 	}
-	return found, fmt.Errorf("it has %d times the %s %q", count, what, name)
+	return found, fmt.Errorf("%s %q is defined %d times", what, name, count)
 }
 
 func (k *Kubeconfig) ofCluster(c *clientcmdv1.Cluster, dir string) error {
 	k.Server, k.ServerName, k.Insecure = c.Server, c.TLSServerName, c.InsecureSkipTLSVerify
 	if k.Server == "" {
-		return errors.New("it names no server")
+		return errors.New("server is missing")
 	}
 	if len(c.CertificateAuthorityData) > 0 {
 		k.CA = c.CertificateAuthorityData
@@ -140,33 +142,33 @@ func (k *Kubeconfig) ofCluster(c *clientcmdv1.Cluster, dir string) error {
 		k.caFile = absolute(c.CertificateAuthority, dir)
 	}
 	if k.Insecure && (k.CA != nil || k.caFile != "") {
-		return errors.New("insecure-skip-tls-verify and a certificate authority contradict each other")
+		return errors.New("insecure-skip-tls-verify and a certificate authority are mutually exclusive")
 	}
 	if c.ProxyURL == "" {
 		return nil
 	}
 	proxy, err := url.Parse(c.ProxyURL)
 	if err != nil {
-		return errors.New("proxy-url is no URL") // the error would quote a password
+		return errors.New("proxy-url is not a URL") // the error could quote a password
 	}
 	switch proxy.Scheme {
 	case "http", "https", "socks5":
 		k.Proxy = proxy
 		return nil
 	}
-	return fmt.Errorf("proxy-url has the scheme %q, not http, https or socks5", proxy.Scheme)
+	return fmt.Errorf("proxy-url has unsupported scheme %q: want http, https or socks5", proxy.Scheme)
 }
 
 func (k *Kubeconfig) ofUser(u *clientcmdv1.AuthInfo, dir string) error {
 	switch {
 	case u.Exec != nil:
-		return fmt.Errorf("it runs a credential plugin (exec: %s), which a node does not: give it a certificate or a token", u.Exec.Command)
+		return fmt.Errorf("credential plugins are not supported (exec: %s): use a certificate or a token", u.Exec.Command)
 	case u.AuthProvider != nil:
-		return fmt.Errorf("it needs the auth-provider %q, which no longer exists: give it a certificate or a token", u.AuthProvider.Name)
+		return fmt.Errorf("auth-provider %q no longer exists: use a certificate or a token", u.AuthProvider.Name)
 	case u.Username != "" || u.Password != "":
-		return errors.New("it has a user name and password, which no API server takes any more")
+		return errors.New("API servers no longer support username and password: use a certificate or a token")
 	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0 || len(u.ImpersonateUserExtra) > 0:
-		return errors.New("it acts as somebody else (as, as-groups), which a node must not")
+		return errors.New("a node must not use impersonation (as, as-groups)")
 	}
 	k.Token, k.TokenFile = u.Token, absolute(u.TokenFile, dir)
 	k.Cert, k.Key = u.ClientCertificateData, u.ClientKeyData
@@ -177,7 +179,7 @@ func (k *Kubeconfig) ofUser(u *clientcmdv1.AuthInfo, dir string) error {
 		k.Key, k.KeyFile = nil, absolute(u.ClientKey, dir)
 	}
 	if hasCert, hasKey := k.Cert != nil || k.CertFile != "", k.Key != nil || k.KeyFile != ""; hasCert != hasKey {
-		return errors.New("a client certificate and its key go together, and one of them is missing")
+		return errors.New("client certificate and key must be set together")
 	}
 	return nil
 }
@@ -189,13 +191,14 @@ func absolute(path, dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// HasCertificate says that the kubeconfig names a client certificate.
+// HasCertificate reports whether the kubeconfig has a client certificate.
 func (k *Kubeconfig) HasCertificate() bool { return k.Cert != nil || k.CertFile != "" }
 
-// HasToken says that the kubeconfig names a bearer token.
+// HasToken reports whether the kubeconfig has a bearer token.
 func (k *Kubeconfig) HasToken() bool { return k.Token != "" || k.TokenFile != "" }
 
-// Certificate reads the client certificate, nil if there is none.
+// Certificate returns the client certificate, nil if there is none. It reads files
+// on each call.
 func (k *Kubeconfig) Certificate() (*tls.Certificate, error) {
 	if !k.HasCertificate() {
 		return nil, nil
@@ -209,18 +212,18 @@ func (k *Kubeconfig) Certificate() (*tls.Certificate, error) {
 	}
 	if key == nil {
 		if key, err = readFile(k.KeyFile); err != nil {
-			return nil, fmt.Errorf("read key of client certificate: %w", err)
+			return nil, fmt.Errorf("read client key: %w", err)
 		}
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("client certificate: %w", err)
+		return nil, fmt.Errorf("load client certificate: %w", err)
 	}
 	return &pair, nil
 }
 
-// Connection is how to connect with the kubeconfig's own credentials, which
-// are read anew where they are files.
+// Connection returns the client configuration with the kubeconfig's own
+// credentials. Credentials in files are read again when they are used.
 func (k *Kubeconfig) Connection() apiclient.Config {
 	c := apiclient.Config{Server: k.Server, CA: k.CA, ServerName: k.ServerName, Insecure: k.Insecure}
 	if k.Proxy != nil {
@@ -235,9 +238,9 @@ func (k *Kubeconfig) Connection() apiclient.Config {
 	return c
 }
 
-// readFile reads a file that is not larger than files of its kind are.
+// readFile reads a file of at most maxFile bytes.
 func readFile(path string) ([]byte, error) {
-	// Without O_NONBLOCK, a FIFO would block for ever.
+	// Without O_NONBLOCK, opening a FIFO would block.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

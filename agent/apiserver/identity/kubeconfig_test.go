@@ -64,16 +64,16 @@ func TestParseRefuses(t *testing.T) {
 		{"no YAML", "\t{", "not a kubeconfig"},
 		{"a pod", "kind: Pod\napiVersion: v1", "not a kubeconfig but v1 Pod"},
 		{"no context", "current-context: x", `no context "x"`},
-		{"no server", document("", ""), "names no server"},
+		{"no server", document("", ""), "server is missing"},
 		{"a field in another case", strings.ReplaceAll(document(aServer, ""), "  context:", "  contExt:"), `no cluster ""`},
-		{"insecure and a CA", document(aServer+", insecure-skip-tls-verify: true, certificate-authority: x", ""), "contradict"},
+		{"insecure and a CA", document(aServer+", insecure-skip-tls-verify: true, certificate-authority: x", ""), "mutually exclusive"},
 		{"a proxy of no kind", document(aServer+", proxy-url: 'ftp://x'", ""), `scheme "ftp"`},
 		{"exec", document(aServer, "exec: {command: aws, apiVersion: v1}"), "exec: aws"},
 		{"a provider", document(aServer, "auth-provider: {name: gcp}"), `auth-provider "gcp"`},
 		{"a password", document(aServer, "username: u, password: hunter2"), "password"},
-		{"somebody else", document(aServer, "token: t, as: admin"), "as somebody else"},
-		{"a certificate alone", document(aServer, "client-certificate: x"), "go together"},
-		{"two of a name", strings.ReplaceAll(document(aServer, ""), "users:\n", "users:\n- name: u\n"), `2 times the user "u"`},
+		{"somebody else", document(aServer, "token: t, as: admin"), "impersonation"},
+		{"a certificate alone", document(aServer, "client-certificate: x"), "set together"},
+		{"two of a name", strings.ReplaceAll(document(aServer, ""), "users:\n", "users:\n- name: u\n"), `user "u" is defined 2 times`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := Parse([]byte(row.document), "/")
@@ -140,7 +140,7 @@ func TestBearerReadsAnew(t *testing.T) {
 	}
 }
 
-// FuzzParse holds the parser against client-go's.
+// FuzzParse compares the parser with client-go's.
 func FuzzParse(f *testing.F) {
 	ca := base64.StdEncoding.EncodeToString([]byte("ca"))
 	f.Add([]byte(document(aServer+", certificate-authority-data: "+ca, "client-certificate-data: "+ca+", client-key: k")))

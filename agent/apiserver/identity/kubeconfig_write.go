@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Encode is the kubeconfig as a file that stands alone but for the client
-// certificate's file, with the names that the kubelet gives after its
+// Encode returns the kubeconfig in YAML. The CA is inline; the client certificate
+// may remain a file. The names are those that the kubelet writes after its
 // bootstrap.
 func (k *Kubeconfig) Encode() ([]byte, error) {
 	cluster := clientcmdv1.Cluster{
@@ -38,8 +38,8 @@ func (k *Kubeconfig) Encode() ([]byte, error) {
 	return data, nil
 }
 
-// Write replaces the file at path by the kubeconfig, for root alone, down to
-// the disk.
+// Write atomically replaces the file at path by the kubeconfig, with mode 0600, and
+// syncs it to the disk.
 func (k *Kubeconfig) Write(path string) error { return k.write(disk{}, path) }
 
 func (k *Kubeconfig) write(d disk, path string) error {
@@ -53,7 +53,7 @@ func (k *Kubeconfig) write(d disk, path string) error {
 	return nil
 }
 
-// certified is the kubeconfig with the client certificate in a file.
+// certified returns the kubeconfig with the file pem as client certificate and key.
 func (k *Kubeconfig) certified(pem string) *Kubeconfig {
 	return &Kubeconfig{
 		Server: k.Server, ServerName: k.ServerName, CA: k.CA, Insecure: k.Insecure, Proxy: k.Proxy,
@@ -61,7 +61,8 @@ func (k *Kubeconfig) certified(pem string) *Kubeconfig {
 	}
 }
 
-// sameServer says that both name one server, reached and trusted in one way.
+// sameServer reports whether both name the same server, with the same proxy and
+// trust.
 func (k *Kubeconfig) sameServer(other *Kubeconfig) bool {
 	proxy := func(k *Kubeconfig) string {
 		if k.Proxy == nil {
@@ -73,7 +74,7 @@ func (k *Kubeconfig) sameServer(other *Kubeconfig) bool {
 		bytes.Equal(k.CA, other.CA) && proxy(k) == proxy(other)
 }
 
-// sameUser says that both show a server the same credentials.
+// sameUser reports whether both have the same credentials.
 func (k *Kubeconfig) sameUser(other *Kubeconfig) bool {
 	return k.Token == other.Token && k.TokenFile == other.TokenFile && bytes.Equal(k.Cert, other.Cert) && k.CertFile == other.CertFile
 }

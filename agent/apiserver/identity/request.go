@@ -21,11 +21,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// template is what a certificate is to say.
+// template is the content of a certificate to request.
 type template struct {
 	prefix string // of the request's name
 	signer string
-	usage  certificatesv1.KeyUsage // beside digital signature
+	usage  certificatesv1.KeyUsage // in addition to digital signature
 	node   string
 	dns    []string
 	ips    []net.IP
@@ -38,8 +38,8 @@ func clientTemplate(node string) template {
 	}
 }
 
-// servingTemplate sorts the addresses, so that their order makes no
-// difference.
+// servingTemplate sorts the names and addresses, so that their order does not
+// matter.
 func servingTemplate(node string, dns []string, ips []net.IP) template {
 	t := template{
 		prefix: "csr-", node: node,
@@ -51,8 +51,8 @@ func servingTemplate(node string, dns []string, ips []net.IP) template {
 	return t
 }
 
-// fits says that a certificate says all that the template asks for; more
-// addresses than that do no harm (client-go's util/certificate).
+// fits reports whether a certificate has everything that the template asks for.
+// Further addresses are allowed (client-go's util/certificate).
 func (t *template) fits(leaf *x509.Certificate) bool {
 	subject := t.subject()
 	if leaf.Subject.CommonName != subject.CommonName || !slices.Contains(leaf.Subject.Organization, subject.Organization[0]) {
@@ -79,10 +79,10 @@ func (t *template) usages() []certificatesv1.KeyUsage {
 	return []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, t.usage}
 }
 
-// name is the request's name, which follows from the key and all that is asked
-// for. For client certificates it is the one that the kubelet's bootstrap
-// gives, so that either finds what the other has asked for
-// (pkg/kubelet/certificate/bootstrap: digestedName).
+// name returns the name of the request, a hash of the key and of everything that is
+// requested. For client certificates it equals the name of the kubelet's bootstrap,
+// so that each finds the request of the other (pkg/kubelet/certificate/bootstrap:
+// digestedName).
 func (t *template) name(key *ecdsa.PrivateKey) (string, error) {
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
@@ -101,13 +101,13 @@ func (t *template) name(key *ecdsa.PrivateKey) (string, error) {
 	}
 	hash := sha512.New512_256()
 	for _, part := range parts {
-		// No part can look like two: the encoding has no bar.
+		// The separator is unambiguous: the encoding contains no "|".
 		hash.Write([]byte(base64.RawURLEncoding.EncodeToString(part) + "|"))
 	}
 	return t.prefix + base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
 }
 
-// request is the object to create.
+// request returns the CertificateSigningRequest to create.
 func (t *template) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	name, err := t.name(key)
 	if err != nil {
@@ -117,7 +117,7 @@ func (t *template) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSi
 		Subject: t.subject(), DNSNames: t.dns, IPAddresses: t.ips,
 	}, key)
 	if err != nil {
-		return nil, fmt.Errorf("make certificate signing request: %w", err)
+		return nil, fmt.Errorf("create certificate signing request: %w", err)
 	}
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -129,36 +129,36 @@ func (t *template) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSi
 	}, nil
 }
 
-// ours says why a request that already exists is not one that we have made
-// with the key.
+// ours returns an error if an existing request was not made by this node with the
+// key.
 func (t *template) ours(have *certificatesv1.CertificateSigningRequest, key *ecdsa.PrivateKey) error {
 	block, _ := pem.Decode(have.Spec.Request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return errors.New("it holds no request in PEM")
+		return errors.New("spec.request is not a certificate request in PEM")
 	}
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return fmt.Errorf("its request: %w", err)
+		return fmt.Errorf("parse spec.request: %w", err)
 	}
 	if err := request.CheckSignature(); err != nil {
-		return fmt.Errorf("its request: %w", err)
+		return fmt.Errorf("verify spec.request: %w", err)
 	}
 	subject := t.subject()
 	switch {
 	case !key.PublicKey.Equal(request.PublicKey):
-		return errors.New("its request has another key")
+		return errors.New("spec.request has another key")
 	case request.Subject.CommonName != subject.CommonName || !slices.Equal(request.Subject.Organization, subject.Organization):
-		return fmt.Errorf("its request is of %q", request.Subject)
+		return fmt.Errorf("spec.request has the subject %q", request.Subject)
 	case have.Spec.SignerName != t.signer:
-		return fmt.Errorf("it is for the signer %s", have.Spec.SignerName)
+		return fmt.Errorf("signerName is %s", have.Spec.SignerName)
 	}
 	return nil
 }
 
-// verdict is what a request's status says.
+// verdict is the decision in a request's status.
 type verdict struct {
 	issued  []byte // PEM
-	refused string // why, if it was
+	refused string // the reason, "" if not refused
 }
 
 func verdictOn(r *certificatesv1.CertificateSigningRequest) verdict {
@@ -180,11 +180,11 @@ func verdictOn(r *certificatesv1.CertificateSigningRequest) verdict {
 	return verdict{}
 }
 
-// flaw says what is wrong with an issued certificate, "" if nothing is.
+// flaw describes why an issued certificate is unusable; "" means that it is usable.
 func (t *template) flaw(leaf *x509.Certificate, now time.Time) string {
 	switch {
 	case !t.fits(leaf):
-		return fmt.Sprintf("the certificate is of %q and does not say what was asked for", leaf.Subject)
+		return fmt.Sprintf("the certificate for %q does not match the request", leaf.Subject)
 	case now.After(leaf.NotAfter):
 		return fmt.Sprintf("the certificate expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
 	}

@@ -13,7 +13,7 @@ import (
 
 const day = 24 * time.Hour
 
-// expiry is when the current client certificate ends.
+// expiry returns when the current client certificate expires.
 func expiry(t *testing.T, b *board) time.Time {
 	t.Helper()
 	pair, err := (&store{dir: b.path("pki"), prefix: "kubelet-client"}).load()
@@ -23,7 +23,7 @@ func expiry(t *testing.T, b *board) time.Time {
 	return pair.Leaf.NotAfter
 }
 
-// virtual runs a test on a board in virtual time.
+// virtual runs a test on a node in virtual time.
 func virtual(t *testing.T, test func(t *testing.T, b *board)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newBoard(t, newCluster(t), true)) })
@@ -73,7 +73,7 @@ func TestRotates(t *testing.T) {
 	})
 }
 
-// TestIssuedOld has a board whose clock is eleven months ahead of its cluster's.
+// TestIssuedOld runs a node whose clock is eleven months ahead of its cluster's.
 func TestIssuedOld(t *testing.T) {
 	virtual(t, func(t *testing.T, b *board) {
 		b.cluster.age, b.cluster.life = 340*day, 25*day
@@ -84,7 +84,7 @@ func TestIssuedOld(t *testing.T) {
 		if n := len(b.cluster.names()); n < 2 || n > 110 {
 			t.Errorf("%d requests in a day", n)
 		}
-		if n := strings.Count(b.log.String(), "clock ahead"); n != 1 {
+		if n := strings.Count(b.log.String(), "clock is ahead"); n != 1 {
 			t.Errorf("told %d times:\n%s", n, b.log.String())
 		}
 		select {
@@ -119,8 +119,8 @@ func TestRotationTurnedOff(t *testing.T) {
 	})
 }
 
-// TestClockJumpsOverTheDeadline sets the clock to after the renewal while the
-// timer still thinks of the old time.
+// TestClockJumpsOverTheDeadline sets the clock to after the renewal while the timer
+// is still based on the old time.
 func TestClockJumpsOverTheDeadline(t *testing.T) {
 	virtual(t, func(t *testing.T, b *board) {
 		b.current(time.Now(), time.Now().Add(100*day))
@@ -157,7 +157,7 @@ func TestOutage(t *testing.T) {
 		default:
 			t.Fatal("no client a minute after the outage")
 		}
-		if n := strings.Count(b.log.String(), "in order again"); n != 1 {
+		if n := strings.Count(b.log.String(), "certificate management recovered"); n != 1 {
 			t.Errorf("the end is logged %d times", n)
 		}
 	})
@@ -268,8 +268,8 @@ func TestExpiredOffline(t *testing.T) {
 	}
 }
 
-// TestLeftBootstrapToken has a bootstrap kubeconfig whose token is worth nothing
-// any more, which nobody removed.
+// TestLeftBootstrapToken has a bootstrap kubeconfig that was never removed and
+// whose token has expired.
 func TestLeftBootstrapToken(t *testing.T) {
 	b := newBoard(t, newCluster(t), false)
 	b.current(time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
@@ -280,8 +280,8 @@ func TestLeftBootstrapToken(t *testing.T) {
 	isNode(t, id)
 }
 
-// TestEnrolmentIsForTheExpired keeps a credential that stays on the board from
-// being used for more than it is for.
+// TestEnrolmentIsForTheExpired checks that the enrolment credentials are not used
+// for other purposes.
 func TestEnrolmentIsForTheExpired(t *testing.T) {
 	for _, prepare := range []func(b *board){
 		func(*board) {},

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// selfSignedLife is how long such a certificate is valid (client-go's
+// selfSignedLife is the validity of a self-signed certificate (client-go's
 // util/cert).
 const selfSignedLife = 365 * 24 * time.Hour
 
-// newSelfSigned makes a certificate with the node's name.
+// newSelfSigned creates a self-signed certificate for the node's name.
 func newSelfSigned(node string, now time.Time) (*tls.Certificate, error) {
 	key, err := newKey()
 	if err != nil {
@@ -25,16 +25,16 @@ func newSelfSigned(node string, now time.Time) (*tls.Certificate, error) {
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("make a serial number: %w", err)
+		return nil, fmt.Errorf("generate serial number: %w", err)
 	}
-	from := now.Add(-time.Hour) // others' clocks may be behind
+	from := now.Add(-time.Hour) // clocks of clients may be behind
 	leaf := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: fmt.Sprintf("%s@%d", node, now.Unix())},
 		NotBefore:    from, NotAfter: from.Add(selfSignedLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// Whoever wants to can trust it: it vouches for nothing but itself.
+		// A client may pin the certificate; it cannot sign others.
 		BasicConstraintsValid: true,
 	}
 	if ip := net.ParseIP(node); ip != nil {
@@ -44,16 +44,16 @@ func newSelfSigned(node string, now time.Time) (*tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, leaf, &key.PublicKey, key)
 	if err != nil {
-		return nil, fmt.Errorf("sign own serving certificate: %w", err)
+		return nil, fmt.Errorf("create self-signed serving certificate: %w", err)
 	}
 	if leaf, err = x509.ParseCertificate(der); err != nil {
-		return nil, fmt.Errorf("sign own serving certificate: %w", err)
+		return nil, fmt.Errorf("parse self-signed serving certificate: %w", err)
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// selfSignedFiles are where the kubelet keeps such a certificate and its key
-// (cmd/kubelet/app/server.go: InitializeTLS).
+// selfSignedFiles returns the paths at which the kubelet keeps its self-signed
+// certificate and key (cmd/kubelet/app/server.go: InitializeTLS).
 func selfSignedFiles(pki string) (cert, key string) {
 	return filepath.Join(pki, "kubelet.crt"), filepath.Join(pki, "kubelet.key")
 }
@@ -63,8 +63,8 @@ func loadSelfSigned(pki string) (*tls.Certificate, error) {
 	return (&servingFiles{cert: cert, key: key}).load()
 }
 
-// saveSelfSigned writes the key first: a certificate without its key is
-// unusable, and made again.
+// saveSelfSigned writes the key first: a certificate without its key is unusable
+// and is created again.
 func saveSelfSigned(d disk, pki string, pair *tls.Certificate) error {
 	cert, key := selfSignedFiles(pki)
 	data, err := encodeKey(pair.PrivateKey)
@@ -72,11 +72,11 @@ func saveSelfSigned(d disk, pki string, pair *tls.Certificate) error {
 		return err
 	}
 	if err := d.replace(key, data, 0o600); err != nil {
-		return fmt.Errorf("write key of own serving certificate: %w", err)
+		return fmt.Errorf("write key of self-signed serving certificate: %w", err)
 	}
 	data = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
 	if err := d.replace(cert, data, 0o644); err != nil {
-		return fmt.Errorf("write own serving certificate: %w", err)
+		return fmt.Errorf("write self-signed serving certificate: %w", err)
 	}
 	return nil
 }

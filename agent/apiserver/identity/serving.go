@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// errNoServing is what a handshake fails with, in the kubelet's words
-// (pkg/kubelet/kubelet.go).
+// errNoServing is the error of a TLS handshake without a certificate, in the
+// kubelet's words (pkg/kubelet/kubelet.go).
 var errNoServing = errors.New("no serving certificate available for the kubelet")
 
-// serving keeps the certificate of the node's own server.
+// serving manages the certificate of the node's own server.
 type serving struct {
 	id     *Identity
 	store  store
 	issuer issuer
-	files  *servingFiles // nil without configured files
+	files  *servingFiles // nil if no files are configured
 	pair   atomic.Pointer[tls.Certificate]
 	fails  atomic.Uint64
-	again  chan struct{} // one slot: addresses have changed
+	again  chan struct{} // one slot: the addresses have changed
 }
 
 func newServing(id *Identity) *serving {
@@ -33,7 +33,7 @@ func newServing(id *Identity) *serving {
 	return s
 }
 
-// certificate answers the certificate for a handshake.
+// certificate returns the certificate for a TLS handshake.
 func (s *serving) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if s.files != nil {
 		pair, err := s.files.current(s.id.now())
@@ -44,18 +44,18 @@ func (s *serving) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return pair, nil
 	}
 	pair := s.pair.Load()
-	// An expired certificate is not shown, as by the kubelet, but one that it
-	// has signed itself: nobody checks more of it than that it is there.
+	// An expired certificate is not presented, as in the kubelet. A self-signed one
+	// is presented anyway: clients cannot verify it.
 	if pair == nil || (s.id.config.ServerTLSBootstrap && s.id.config.Clock.Plausible() && s.id.now().After(pair.Leaf.NotAfter)) {
 		return nil, errNoServing
 	}
 	return pair, nil
 }
 
-// run keeps the certificate until ctx ends.
+// run manages the certificate until ctx ends.
 func (s *serving) run(ctx context.Context) {
 	switch {
-	case s.files != nil: // handshakes read them
+	case s.files != nil: // read at each handshake
 	case s.id.config.ServerTLSBootstrap:
 		s.bootstrap(ctx)
 	default:
@@ -63,14 +63,14 @@ func (s *serving) run(ctx context.Context) {
 	}
 }
 
-// bootstrap has the cluster issue the certificate.
+// bootstrap obtains the certificate from the cluster.
 func (s *serving) bootstrap(ctx context.Context) {
 	if pair, err := s.store.load(); err == nil {
 		s.pair.Store(pair)
 	}
 	api, err := s.api(ctx)
 	if err != nil {
-		return // the end
+		return // ctx ended
 	}
 	tries := newTries(s.id.config.Log)
 	for ctx.Err() == nil {
@@ -94,17 +94,17 @@ func (s *serving) bootstrap(ctx context.Context) {
 			var refused *refusal
 			if errors.As(err, &refused) {
 				s.id.config.Events.Warning(node, "ServingCertificateRefused",
-					"No serving certificate for this node, which will ask again: "+refused.Error())
+					"Cannot obtain a serving certificate, will retry: "+refused.Error())
 			}
 			wait, _ := tries.after(err)
-			_ = pause(ctx, wait, nil, s.again) // whatever ended it, it is decided anew
+			_ = pause(ctx, wait, nil, s.again) // the next iteration decides again in any case
 		}
 	}
 }
 
-// servingDue says whether a certificate is to be asked for, and if not, when
-// to decide anew, zero for when addresses change. Like the kubelet, it asks
-// for none without an IP address (pkg/kubelet/certificate: newGetTemplateFn).
+// servingDue reports whether a certificate is to be requested. If not, until is
+// when to decide again; zero means when the addresses change. Like the kubelet, it
+// requests none without an IP address (pkg/kubelet/certificate: newGetTemplateFn).
 func servingDue(t *template, pair *tls.Certificate, share float64, plausible bool, now time.Time) (until time.Time, due bool) {
 	if len(t.ips) == 0 || !plausible {
 		return time.Time{}, false
@@ -128,7 +128,7 @@ func (s *serving) renew(ctx context.Context, api signing, t template) error {
 	return s.store.dropKey()
 }
 
-// api waits for the node's own client.
+// api waits for the client of the node's API server.
 func (s *serving) api(ctx context.Context) (signing, error) {
 	select {
 	case <-s.id.ready:
@@ -140,7 +140,7 @@ func (s *serving) api(ctx context.Context) (signing, error) {
 	}
 }
 
-// selfSign keeps a certificate that nobody else has signed.
+// selfSign maintains a self-signed certificate.
 func (s *serving) selfSign(ctx context.Context) {
 	c := &s.id.config
 	backoff := newTries(c.Log).outage
@@ -152,7 +152,7 @@ func (s *serving) selfSign(ctx context.Context) {
 		if !usable {
 			have, err = newSelfSigned(c.NodeName, now)
 			if err == nil && plausible {
-				// One that was made in 1970 is for this start only.
+				// One from before the clock is set stays in memory.
 				err = saveSelfSigned(s.store.disk, c.PKI, have)
 			}
 		}
@@ -161,8 +161,8 @@ func (s *serving) selfSign(ctx context.Context) {
 		}
 		if err != nil {
 			s.fails.Add(1)
-			c.Log.Warn("no serving certificate was kept", "error", err)
-			_ = pause(ctx, backoff.Next(), nil, nil) // the loop sees the end
+			c.Log.Warn("cannot create or save serving certificate", "error", err)
+			_ = pause(ctx, backoff.Next(), nil, nil) // the loop checks ctx
 			continue
 		}
 		var until time.Time

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// handshake answers the leaf that a server would show.
+// handshake returns the leaf certificate that a server would present.
 func handshake(t *testing.T, id *Identity) *x509.Certificate {
 	t.Helper()
 	pair, err := id.Serving()(nil)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// servingFiles is a serving certificate that somebody else keeps in files.
+// servingFiles is a serving certificate in files that someone else maintains.
 type servingFiles struct {
 	cert, key string
 	log       *slog.Logger
@@ -21,14 +21,14 @@ type servingFiles struct {
 	err    error
 }
 
-// stamp tells one state of a file from another.
+// stamp identifies a state of a file.
 type stamp struct {
 	modified time.Time
 	size     int64
 }
 
-// current answers the certificate. At most once a second it looks whether the
-// files have changed; while they cannot be used, the last certificate stays.
+// current returns the certificate. It checks at most once a second whether the
+// files have changed. While they are unusable, it returns the previous certificate.
 func (f *servingFiles) current(now time.Time) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,6 +42,7 @@ func (f *servingFiles) current(now time.Time) (*tls.Certificate, error) {
 	return f.pair, nil
 }
 
+// look reads the files if they have changed.
 func (f *servingFiles) look() {
 	var now [2]stamp
 	for i, path := range []string{f.cert, f.key} {
@@ -57,7 +58,7 @@ func (f *servingFiles) look() {
 	if f.err = err; err == nil {
 		f.pair = pair
 	} else if f.pair != nil {
-		f.log.Warn("the serving certificate cannot be read: the last one stays", "error", err)
+		f.log.Warn("cannot reload serving certificate, keeping previous", "error", err)
 	}
 }
 
@@ -68,11 +69,11 @@ func (f *servingFiles) load() (*tls.Certificate, error) {
 	}
 	key, err := readFile(f.key)
 	if err != nil {
-		return nil, fmt.Errorf("read key of serving certificate: %w", err)
+		return nil, fmt.Errorf("read serving key: %w", err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("serving certificate %s: %w", f.cert, err)
+		return nil, fmt.Errorf("load serving certificate %s: %w", f.cert, err)
 	}
 	return &pair, nil
 }

@@ -12,26 +12,27 @@ import (
 	"time"
 )
 
-// store is where a kind of certificate lies, laid out as by client-go's
-// util/certificate/certificate_store.go: <prefix>-current.pem is a symbolic
-// link to <prefix>-<time>.pem, with certificate and key in one file.
+// store holds one kind of certificate on the disk, in the layout of client-go's
+// util/certificate/certificate_store.go: <prefix>-current.pem is a symbolic link to
+// <prefix>-<time>.pem, which holds certificate and key.
 type store struct {
-	dir    string // absolute, as links have to be
+	dir    string // absolute, as symbolic links need it
 	prefix string
 	disk   disk
 }
 
-// current is the path of the certificate that counts.
+// current returns the path of the current certificate.
 func (s *store) current() string { return filepath.Join(s.dir, s.prefix+"-current.pem") }
 
+// updated returns the path of the temporary link that is renamed to current.
 func (s *store) updated() string { return filepath.Join(s.dir, s.prefix+"-updated.pem") }
 
-// keyFile is where a key waits for its certificate.
+// keyFile returns the path of the key whose certificate is pending.
 func (s *store) keyFile() string { return filepath.Join(s.dir, s.prefix+".key.tmp") }
 
-// load reads the current certificate. The error wraps fs.ErrNotExist when
-// there is none. Where a stock kubelet died between its two steps of moving
-// the link, it is moved now.
+// load reads the current certificate. The error wraps fs.ErrNotExist if there is
+// none. If a stock kubelet crashed between the two steps of replacing the link,
+// load completes the replacement.
 func (s *store) load() (*tls.Certificate, error) {
 	if _, err := os.Lstat(s.current()); errors.Is(err, fs.ErrNotExist) {
 		if at, err := os.Lstat(s.updated()); err == nil && at.Mode()&fs.ModeSymlink != 0 {
@@ -46,12 +47,12 @@ func (s *store) load() (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(data, data)
 	if err != nil {
-		return nil, fmt.Errorf("certificate %s: %w", s.current(), err)
+		return nil, fmt.Errorf("load certificate %s: %w", s.current(), err)
 	}
 	return &pair, nil
 }
 
-// save makes a certificate the current one.
+// save stores a certificate and makes it the current one.
 func (s *store) save(pair *tls.Certificate, now time.Time) error {
 	var data bytes.Buffer
 	for _, der := range pair.Certificate {

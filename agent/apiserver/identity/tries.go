@@ -10,25 +10,25 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// tries spaces attempts, and logs what goes wrong once.
+// tries computes the waits between attempts and logs each kind of failure once.
 type tries struct {
 	log     *slog.Logger
-	outage  apiclient.Backoff
-	refused apiclient.Backoff
+	outage  wait.Backoff
+	refused wait.Backoff
 	told    string
 }
 
 func newTries(log *slog.Logger) *tries {
 	return &tries{
-		log: log, outage: apiclient.Backoff{First: 2 * time.Second, Max: time.Minute},
-		refused: apiclient.Backoff{First: time.Minute, Max: 30 * time.Minute},
+		log: log, outage: wait.Backoff{First: 2 * time.Second, Max: time.Minute},
+		refused: wait.Backoff{First: time.Minute, Max: 30 * time.Minute},
 	}
 }
 
-// unusable says that a kubeconfig does not make a client.
+// unusable means that no client can be created from a kubeconfig.
 type unusable struct {
 	path string
 	err  error
@@ -37,9 +37,9 @@ type unusable struct {
 func (u *unusable) Error() string { return fmt.Sprintf("kubeconfig %s: %v", u.path, u.err) }
 func (u *unusable) Unwrap() error { return u.err }
 
-// after is how long to wait after an error, and what somebody can do about it,
-// "" if nothing. What a server or a file has judged does not become better
-// within seconds.
+// after returns how long to wait after an error, and how an operator can fix it, ""
+// if not at all. Refusals and broken files get the longer backoff: they do not go
+// away within seconds.
 func (t *tries) after(err error) (wait time.Duration, trouble string) {
 	var refused *refusal
 	var broken *unusable
@@ -47,54 +47,51 @@ func (t *tries) after(err error) (wait time.Duration, trouble string) {
 	var link *os.LinkError
 	switch {
 	case errors.As(err, &refused):
-		return t.refused.Next(), refused.Error() // an event has told of it
+		return t.refused.Next(), refused.Error() // reported by an event
 	case errors.As(err, &broken):
-		t.tell("a kubeconfig cannot be used", err)
+		t.tell("cannot use kubeconfig", "error", err)
 		return t.refused.Next(), broken.Error()
 	case errors.As(err, &path), errors.As(err, &link):
-		t.tell("the node's credentials cannot be kept", err)
+		t.tell("cannot read or write credential files", "error", err)
 		return t.outage.Next(), err.Error()
 	case apierrors.IsUnauthorized(err):
-		t.tell("the API server does not take the credentials that a certificate is asked for with", err)
-		return t.refused.Next(), "the API server does not take the credentials; a bootstrap token may have expired:" +
-			" make one with `kubeadm token create`"
+		t.tell("API server rejected the credentials", "error", err)
+		return t.refused.Next(), "the API server rejects the credentials; the bootstrap token may have expired:" +
+			" create one with `kubeadm token create`"
 	case apierrors.IsForbidden(err):
-		t.tell("the credentials may not ask for a certificate", err)
-		return t.refused.Next(), "the credentials may not ask for a certificate: their user needs the ClusterRole" +
-			" system:node-bootstrapper, or to be the node"
+		t.tell("credentials may not create certificate signing requests", "error", err)
+		return t.refused.Next(), "the credentials may not create certificate signing requests: the user needs the ClusterRole" +
+			" system:node-bootstrapper, or must be the node"
 	case errors.Is(err, errNotIssued):
-		t.tell("nobody has approved the node's certificate yet; its request stays", err)
-		return t.outage.Next(), "its certificate waits to be approved: see `kubectl get csr`"
+		t.tell("certificate signing request is not approved yet", "error", err)
+		return t.outage.Next(), "the certificate signing request is waiting for approval: see `kubectl get csr`"
 	}
-	t.tell("the API server gives no certificate yet; attempts go on", err)
+	t.tell("cannot obtain certificate, will retry", "error", err)
 	return t.outage.Next(), ""
 }
 
-// old is how long to wait before a certificate is renewed that is just issued.
+// old returns how long to wait before a certificate is renewed that was just
+// issued.
 func (t *tries) old() time.Duration {
-	t.tell("a certificate that was just issued is to be renewed already: is this board's clock ahead,"+
-		" or does the cluster issue certificates for minutes?", nil)
+	t.tell("newly issued certificate is already due for renewal", "remedy",
+		"check whether the clock is ahead, or whether the cluster issues certificates for minutes only")
 	return t.refused.Next()
 }
 
-// tell logs what has not been the matter before.
-func (t *tries) tell(message string, err error) {
+// tell logs a message, unless it was the last one logged.
+func (t *tries) tell(message string, attrs ...any) {
 	if t.told != message {
 		t.told = message
-		if err == nil {
-			t.log.Warn(message)
-			return
-		}
-		t.log.Warn(message, "error", err)
+		t.log.Warn(message, attrs...)
 	}
 }
 
-// reset is for when all is well.
+// reset resets the waits after a success.
 func (t *tries) reset() {
 	t.outage.Reset()
 	t.refused.Reset()
 	if t.told != "" {
 		t.told = ""
-		t.log.Info("certificates are in order again")
+		t.log.Info("certificate management recovered")
 	}
 }

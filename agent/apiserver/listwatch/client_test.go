@@ -17,8 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// TestByTheClient asks a server by the real client, whose bytes are counted by
-// the resource.
+// TestByTheClient uses the real client, which counts its bytes by resource.
 func TestByTheClient(t *testing.T) {
 	asked := make(chan string, 10)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

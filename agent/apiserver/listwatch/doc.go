@@ -1,5 +1,4 @@
-// Package listwatch keeps what a node needs to know of all objects of a resource,
-// and no more of them: it lists them in pages, watches what becomes of them
-// from there on, and keeps of each only what its user picks, so that a small
-// board can follow a large cluster.
+// Package listwatch maintains a reduced copy of all objects of a resource. It lists
+// the objects in pages, watches from there on, and keeps only a part of each that
+// its user selects, so that a small node can follow a large cluster.
 package listwatch

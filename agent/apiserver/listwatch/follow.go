@@ -15,22 +15,23 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// page is how many objects are asked for at once: what is not kept of them is
-// in memory together.
+// page is the page size of a list. It limits how many whole objects are in memory
+// at once.
 const page = 100
 
-// refusedFirst and refusedMax bound the waits while the server refuses: that a
-// person has granted it has to be noticed, and until then each try costs bytes.
+// refusedFirst and refusedMax bound the waits while the API server answers
+// Forbidden. A new grant must be noticed, but each attempt costs bytes.
 const (
 	refusedFirst = 5 * time.Second
 	refusedMax   = 2 * time.Minute
 )
 
-var errVersion = errors.New("the server's list has no resource version")
+var errVersion = errors.New("list has no resource version")
 
-// API is what a Follower asks of an API server, as *apiclient.Client does it.
+// API is the part of *apiclient.Client that a Follower needs.
 type API interface {
 	List(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions, into runtime.Object) error
 	Watch(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions) (watch.Interface, error)
@@ -39,66 +40,67 @@ type API interface {
 // Key is an object's namespace and name.
 type Key struct{ Namespace, Name string }
 
-// Config is what a Follower needs. T is what is kept of an object.
+// Config configures a Follower. T is the part of an object that is kept. API, List,
+// Keep, Same, Changed and Log are required.
 type Config[T any] struct {
 	API      API
 	Resource apiclient.Resource
-	// List makes an empty list of the resource.
+	// List returns an empty list of the resource.
 	List func() runtime.Object
-	// Labels and Fields select the objects; "" is all.
+	// Labels and Fields are the label and field selector; "" selects all.
 	Labels, Fields string
-	// Keep picks what is kept of an object, and must not hold on to it; false
-	// leaves the object out.
+	// Keep returns the part of o to keep, and must not retain o. It returns false
+	// to drop the object.
 	Keep func(o runtime.Object) (T, bool)
-	// Same says that nothing has changed that matters.
+	// Same reports whether a and b do not differ in anything relevant.
 	Same func(a, b T) bool
-	// Changed is called after something has, and after the first list. It must
+	// Changed is called after a relevant change and after the first list. It must
 	// not block.
 	Changed func()
-	// Remedy is what a person can do where the server refuses; it ends the
-	// message.
+	// Remedy is how an operator can lift a refusal (Forbidden) of the API server.
+	// It ends the text of Problem.
 	Remedy string
-	// Recovered ends waits when the server is there again; nil does not.
+	// Recovered ends waits when the API server answers again; nil does not.
 	Recovered apiclient.Recoveries
-	// Refused is told when the server begins to refuse, with a text for people,
-	// and of the end by "". It may be nil.
+	// Refused is called with a text for operators when the API server begins to
+	// refuse requests, and with "" when it stops. nil ignores both.
 	Refused func(text string)
 	Log     *slog.Logger
 }
 
-// Follower follows the objects of a resource. All methods may be called at
-// once; Run only once.
+// Follower lists and watches the objects of a resource. Its methods may be called
+// concurrently; Run may be called only once.
 type Follower[T any] struct {
 	cfg    Config[T]
 	outage *apiclient.Outage
 
 	mu      sync.Mutex
-	known   bool // the first list is there
+	known   bool // the first list is complete
 	objects map[Key]T
 	problem string
 
-	// Of Run alone.
-	version     string // to go on from; "" is nowhere
-	torn        string // where a watch broke off in the middle of an event
-	wait, await apiclient.Backoff
+	// Owned by Run.
+	version     string // resource version to watch from; "" means list first
+	torn        string // resource version at which decoding an event failed
+	wait, await wait.Backoff
 }
 
-// New makes a Follower; nothing is asked yet.
+// New returns a Follower. It sends no request.
 func New[T any](cfg Config[T]) (*Follower[T], error) {
 	if cfg.API == nil || cfg.List == nil || cfg.Keep == nil || cfg.Same == nil || cfg.Changed == nil || cfg.Log == nil {
-		return nil, fmt.Errorf("follow %s: an API server, what is kept and a log are needed", cfg.Resource)
+		return nil, fmt.Errorf("listwatch %s: API, List, Keep, Same, Changed and Log are required", cfg.Resource)
 	}
 	return &Follower[T]{
 		cfg: cfg,
-		outage: apiclient.NewOutage(cfg.Log, cfg.Resource.String()+" of the cluster cannot be followed; what is known of them stays",
-			cfg.Resource.String()+" of the cluster are followed again"),
-		await: apiclient.Backoff{First: refusedFirst, Max: refusedMax},
+		outage: apiclient.NewOutage(cfg.Log.With("resource", cfg.Resource.String()),
+			"cannot list and watch resource", "listing and watching resource again"),
+		await: wait.Backoff{First: refusedFirst, Max: refusedMax},
 	}, nil
 }
 
-// View calls see with what is known of all objects, which it must neither
-// change nor keep, and says whether anything is known at all: without a list,
-// see is not called.
+// View calls see with the current objects and reports whether the first list is
+// complete; before that, see is not called. see must neither change nor retain the
+// map, and runs with the lock held.
 func (f *Follower[T]) View(see func(objects map[Key]T)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,14 +110,14 @@ func (f *Follower[T]) View(see func(objects map[Key]T)) bool {
 	return f.known
 }
 
-// Problem is that the server refuses, with what helps; "" is nothing.
+// Problem returns the refusal of the API server with the remedy; "" means none.
 func (f *Follower[T]) Problem() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.problem
 }
 
-// Run follows until ctx ends; its error is ctx's cause.
+// Run lists and watches until ctx ends, and returns the cause of ctx.
 func (f *Follower[T]) Run(ctx context.Context) error {
 	for {
 		again := f.cfg.Recovered.Next()
@@ -136,8 +138,8 @@ func (f *Follower[T]) Run(ctx context.Context) error {
 	}
 }
 
-// round lists if need be, and watches once. Its error is never nil, but errOver
-// if all is well.
+// round lists if necessary, and watches once. Its error is never nil; errOver means
+// that nothing failed.
 func (f *Follower[T]) round(ctx context.Context) error {
 	if f.version == "" {
 		if err := f.list(ctx); err != nil {
@@ -146,7 +148,7 @@ func (f *Follower[T]) round(ctx context.Context) error {
 	}
 	err := f.watch(ctx)
 	if expired(err) {
-		return errOver // so do watches go on after an outage
+		return errOver // normal after an outage
 	}
 	return err
 }
@@ -155,7 +157,7 @@ func (f *Follower[T]) options() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: f.cfg.Labels, FieldSelector: f.cfg.Fields}
 }
 
-// list reads all objects, page by page.
+// list reads all objects page by page.
 func (f *Follower[T]) list(ctx context.Context) error {
 	objects := make(map[Key]T)
 	options := f.options()
@@ -195,7 +197,7 @@ func keyOf(o runtime.Object) (Key, bool) {
 	return Key{m.GetNamespace(), m.GetName()}, true
 }
 
-// listed makes a list the truth.
+// listed replaces the objects by those of a complete list.
 func (f *Follower[T]) listed(version string, objects map[Key]T) error {
 	if version == "" || version == "0" {
 		return fmt.Errorf("list %s: %w", f.cfg.Resource, errVersion)
@@ -215,7 +217,7 @@ func (f *Follower[T]) listed(version string, objects map[Key]T) error {
 	return nil
 }
 
-// trouble notes that the server does not do it.
+// trouble handles a failed list or watch.
 func (f *Follower[T]) trouble(err error) {
 	if !apierrors.IsForbidden(err) {
 		f.outage.Note(err)
@@ -223,26 +225,26 @@ func (f *Follower[T]) trouble(err error) {
 	}
 	text := fmt.Sprintf("%v: %s", err, f.cfg.Remedy)
 	if f.said(text) {
-		f.cfg.Log.Warn("the API server refuses what this node is to follow", "error", err, "remedy", f.cfg.Remedy)
+		f.cfg.Log.Warn("API server forbids list or watch", "error", err, "remedy", f.cfg.Remedy)
 		f.refused(text)
 	}
 }
 
-// well notes that a watch works. A list alone does not say so: a server that
-// lists but does not let watch must not be listed every second.
+// well handles a working watch. A successful list is not enough: an API server that
+// permits list but not watch must not be listed every second.
 func (f *Follower[T]) well() {
 	f.wait.Reset()
 	f.await.Reset()
 	f.torn = ""
 	f.outage.Note(nil)
 	if f.said("") {
-		f.cfg.Log.Info("the API server no longer refuses what this node is to follow", "resource", f.cfg.Resource.String())
+		f.cfg.Log.Info("API server permits list and watch again", "resource", f.cfg.Resource.String())
 		f.refused("")
 	}
 }
 
-// said remembers that the server refuses, or not, and says whether that is
-// news.
+// said stores the refusal text, "" for none, and reports whether refusal began or
+// ended.
 func (f *Follower[T]) said(text string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

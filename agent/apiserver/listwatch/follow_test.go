@@ -26,7 +26,7 @@ import (
 
 var _ API = (*apiclient.Client)(nil)
 
-// lab is a Follower of the podCIDR of nodes, in virtual time.
+// lab is a Follower of the nodes' podCIDR, in virtual time.
 type lab struct {
 	*fake.Server
 	*Follower[string]
@@ -76,7 +76,8 @@ func node(name, cidr string) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{PodCIDR: cidr}}
 }
 
-// expect compares what is known, and how often it was told since the last time.
+// expect compares the current objects, and the number of changes since its last
+// call.
 func (l *lab) expect(changed int, want ...string) {
 	l.t.Helper()
 	synctest.Wait()
@@ -95,7 +96,7 @@ func (l *lab) expect(changed int, want ...string) {
 	l.changed = 0
 }
 
-// made compares the calls since the last time.
+// made compares the requests since the last time.
 func (l *lab) made(want ...string) {
 	l.t.Helper()
 	synctest.Wait()
@@ -160,7 +161,7 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestResume is how it goes on after a watch has ended.
+// TestResume covers how the Follower continues after a watch has ended.
 func TestResume(t *testing.T) {
 	inLab(t, func(s *fake.Server) { s.Put(apiclient.Nodes, node("a", "1")) }, func(l *lab) {
 		time.Sleep(2 * time.Second)
@@ -208,8 +209,7 @@ func TestResume(t *testing.T) {
 
 var torn = watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 500, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: causeDecoding}}}}}
 
-// TestTornAgain is an event that cannot be decoded, which each watch begins
-// with.
+// TestTornAgain sends an event that cannot be decoded at the begin of each watch.
 func TestTornAgain(t *testing.T) {
 	inLab(t, func(s *fake.Server) { s.Put(apiclient.Nodes, node("a", "1")) }, func(l *lab) {
 		l.Send(apiclient.Nodes, torn)
@@ -249,7 +249,7 @@ func TestOutage(t *testing.T) {
 		l.Cut()
 		time.Sleep(time.Minute)
 		l.expect(0, "a=1")
-		if n := strings.Count(l.log.String(), "cannot be followed"); n != 2 || strings.Count(l.log.String(), "followed again") != 1 {
+		if n := strings.Count(l.log.String(), "cannot list and watch resource"); n != 2 || strings.Count(l.log.String(), "listing and watching resource again") != 1 {
 			t.Errorf("log %s", l.log.String())
 		}
 	})

@@ -14,25 +14,26 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Times of a watch.
+// Durations of a watch.
 const (
-	// minWatch and maxWatch bound how long a watch is asked for.
+	// minWatch and maxWatch bound the requested timeout of a watch.
 	minWatch = 5 * time.Minute
 	maxWatch = 10 * time.Minute
-	// overtime is how long a watch may last beyond that: something between
-	// here and the server may hold a dead one open.
+	// overtime is how long a watch may exceed its timeout. A middlebox may hold a
+	// dead connection open.
 	overtime = 30 * time.Second
-	// standing is when a watch without an event counts as one that works.
+	// standing is how long a watch without an event must last to count as working.
 	standing = time.Second
 )
 
 var (
-	errOver      = errors.New("the watch has ended")
-	errShort     = errors.New("the watch ended as soon as it began")
-	errBackwards = errors.New("the server is behind what is known")
+	errOver      = errors.New("watch ended")
+	errShort     = errors.New("watch ended immediately")
+	errBackwards = errors.New("resource version went backwards")
 )
 
-// watch follows the objects from the version until the watch ends.
+// watch watches the objects from the current resource version until the watch ends.
+// Its error is never nil.
 func (f *Follower[T]) watch(ctx context.Context) error {
 	length := minWatch + rand.N(maxWatch-minWatch)
 	seconds := int64(length / time.Second)
@@ -62,7 +63,7 @@ func (f *Follower[T]) watch(ctx context.Context) error {
 			}
 			if err := f.event(event); err != nil {
 				if !f.broken(err) && errors.Is(end, errOver) {
-					err = errOver // that a watch breaks off is no trouble, if the next does not
+					err = errOver // a broken watch is no failure if the next one works
 				}
 				return err
 			}
@@ -70,21 +71,21 @@ func (f *Follower[T]) watch(ctx context.Context) error {
 	}
 }
 
-// event takes one event of the watch.
+// event handles one event of the watch.
 func (f *Follower[T]) event(event watch.Event) error {
 	if event.Type == watch.Error {
 		return fmt.Errorf("watch %s: %w", f.cfg.Resource, apierrors.FromObject(event.Object))
 	}
 	o, err := meta.Accessor(event.Object)
 	if err != nil {
-		return fmt.Errorf("watch %s: the server sent a %T", f.cfg.Resource, event.Object)
+		return fmt.Errorf("watch %s: unexpected object %T", f.cfg.Resource, event.Object)
 	}
 	version := o.GetResourceVersion()
 	if version == "" || version == "0" {
 		return nil
 	}
 	order, err := resourceversion.CompareResourceVersion(version, f.version)
-	if err == nil && order <= 0 { // what cannot be compared is new
+	if err == nil && order <= 0 { // a version that cannot be compared is new
 		if order < 0 && event.Type == watch.Bookmark {
 			return fmt.Errorf("watch %s: %w", f.cfg.Resource, errBackwards)
 		}
@@ -97,7 +98,7 @@ func (f *Follower[T]) event(event watch.Event) error {
 	return nil
 }
 
-// apply makes a change known.
+// apply applies a changed or deleted object.
 func (f *Follower[T]) apply(event watch.Event) {
 	key, ok := keyOf(event.Object)
 	if !ok {
@@ -123,16 +124,16 @@ func (f *Follower[T]) apply(event watch.Event) {
 	}
 }
 
-// causeDecoding is what client-go gives as the cause where a stream of events
-// breaks (rest/request.go).
+// causeDecoding is client-go's status cause of a broken event stream
+// (rest/request.go).
 const causeDecoding = "ClientWatchDecoding"
 
-// broken notes how a watch failed, and says whether there is no going on from
-// its version, so that a list is next.
+// broken handles a failed watch. It reports whether the watch cannot continue from
+// its resource version, so that a list is next.
 func (f *Follower[T]) broken(err error) (stale bool) {
 	if apierrors.HasStatusCause(err, causeDecoding) {
-		// A link that broke, or an event that cannot be decoded, which the next
-		// watch would begin with as well.
+		// Either the connection broke, or an event cannot be decoded. The next watch
+		// would receive such an event again.
 		stale = f.torn == f.version
 		f.torn = f.version
 	} else {
@@ -145,5 +146,6 @@ func (f *Follower[T]) broken(err error) (stale bool) {
 	return stale
 }
 
-// expired says that the server no longer knows the version.
+// expired reports whether err means that the API server has compacted the resource
+// version.
 func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }

@@ -15,33 +15,33 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// requestLimit ends a request that nobody ends: it holds one of few places.
+// requestLimit is the timeout of a request, which occupies one of few slots.
 const requestLimit = 2 * time.Minute
 
-// attempt is one request. It shares nothing that changes with the loop.
+// attempt is one request. It shares no mutable state with the loop.
 type attempt struct {
 	action
 	view
 
-	object *object // only for the loop
+	object *object // used by the loop only
 	key    types.NamespacedName
-	lost   types.UID // what is gone, or only held by somebody's finalizer
+	lost   types.UID // the pod that was deleted, or that only a finalizer holds
 	since  time.Time // since when it is due
 	began  time.Time
 }
 
-// result is what became of an attempt.
+// result is the result of an attempt.
 type result struct {
 	attempt
 
-	pod  *v1.Pod   // as the server has it now, nil if it did not say
-	gone types.UID // the server has no such pod any more
-	// unknown says that this is because it did not know the pod to delete.
+	pod  *v1.Pod   // the current pod of the server, nil if unknown
+	gone types.UID // the UID of a pod that the server no longer has
+	// unknown means that gone results from NotFound in response to a delete.
 	unknown bool
 	err     error
 }
 
-// act makes the request and blocks for it.
+// act sends the request and blocks until it is done.
 func (r *Reporter) act(ctx context.Context, a attempt) result {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -68,7 +68,7 @@ func (r *Reporter) sendStatus(ctx context.Context, res *result) {
 	case apierrors.IsNotFound(err):
 		res.gone = uid
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		// The UID did not match, or something else: only the pod tells.
+		// The UID may not match, or the status is invalid: read the pod to find out.
 		res.err = err
 		into = &v1.Pod{}
 		switch got := r.API.Get(ctx, apiclient.Pods, res.key.Namespace, res.key.Name, into); {
@@ -89,7 +89,7 @@ func (r *Reporter) remove(ctx context.Context, res *result) {
 	err := r.API.Delete(ctx, apiclient.Pods, res.key.Namespace, res.key.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid)),
 	})
-	// A conflict says that another pod has the name.
+	// A conflict means that another pod has the name.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		res.err = err
 		return
@@ -108,7 +108,7 @@ func (r *Reporter) createMirror(ctx context.Context, res *result) {
 	if !apierrors.IsAlreadyExists(err) {
 		return
 	}
-	// It may be the one of a request whose answer was lost.
+	// The pod may be from an earlier request whose response was lost.
 	into = &v1.Pod{}
 	if got := r.API.Get(ctx, apiclient.Pods, res.key.Namespace, res.key.Name, into); got != nil {
 		if !apierrors.IsNotFound(got) {
@@ -121,8 +121,8 @@ func (r *Reporter) createMirror(ctx context.Context, res *result) {
 	}
 }
 
-// answered says whether an error is the server's word about the pod. Others
-// are of the way to the server, or of the server as a whole.
+// answered reports whether err is the server's response concerning the pod. Other
+// errors concern the connection or the server as a whole.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -136,7 +136,7 @@ func answered(err error) bool {
 	return true
 }
 
-// faulty says whether the server failed rather than refused.
+// faulty reports whether the server failed, and did not reject the request.
 func faulty(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError

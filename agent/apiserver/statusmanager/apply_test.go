@@ -12,10 +12,10 @@ import (
 // mergeKeys are the lists of a pod's status that merge, and by what.
 var mergeKeys = map[string]string{"conditions": "type", "hostIPs": "ip", "podIPs": "ip"}
 
-// apply makes a pod of another and of a patch, as an API server does
-// (StrategicMergePatch in k8s.io/apimachinery/pkg/util/strategicpatch), for
-// the few rules that patches of this package use. The module in
-// testdata/strategicpatch holds it and Patch against the real one.
+// apply applies a patch to a pod as an API server does (StrategicMergePatch in
+// k8s.io/apimachinery/pkg/util/strategicpatch), limited to the rules that the
+// patches of this package use. The module in testdata/strategicpatch compares it
+// and Patch with upstream.
 func apply(before *v1.Pod, patch []byte) (*v1.Pod, error) {
 	data, err := json.Marshal(before)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/statusmanager"
 )
 
-// sink takes every status at once, and counts what it takes.
+// sink accepts every status at once and counts them.
 type sink struct {
 	statusmanager.API
 	status *v1.PodStatus
@@ -40,7 +40,7 @@ func (s *sink) Delete(context.Context, apiclient.Resource, string, string, metav
 	return nil
 }
 
-// bench runs a reporter with 100 pods.
+// bench runs a Reporter with 100 pods.
 func bench(b *testing.B, test func(s *sink, changed chan struct{}, looked chan struct{}, set func(*v1.PodStatus))) {
 	b.Helper()
 	const pods = 100
@@ -96,7 +96,7 @@ func bench(b *testing.B, test func(s *sink, changed chan struct{}, looked chan s
 	<-ended
 }
 
-// BenchmarkLook is a wakeup after which nothing differs.
+// BenchmarkLook measures a sync without differences.
 func BenchmarkLook(b *testing.B) {
 	bench(b, func(_ *sink, changed, looked chan struct{}, _ func(*v1.PodStatus)) {
 		b.ReportAllocs()
@@ -107,7 +107,7 @@ func BenchmarkLook(b *testing.B) {
 	})
 }
 
-// Benchmark100Statuses are 100 pods that change at once.
+// Benchmark100Statuses changes 100 pods at once.
 func Benchmark100Statuses(b *testing.B) {
 	bench(b, func(s *sink, _, _ chan struct{}, set func(*v1.PodStatus)) {
 		b.ReportAllocs()

@@ -12,19 +12,19 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// view is all that is known of one name, and what is decided by. Two views
-// that are equal lead to the same.
+// view is the input of a decision about one name. Equal views lead to the same
+// decision.
 type view struct {
-	api    *v1.Pod       // what the API has, nil if nothing
+	api    *v1.Pod       // the pod in the API, nil if there is none
 	static *v1.Pod       // the static pod of this name, nil if there is none
-	ours   *v1.PodStatus // of the API's pod or, if that is a mirror pod, of the static one
-	// done says that nothing runs of the API's pod, staticGone that no static
-	// pod of the name is left.
+	ours   *v1.PodStatus // the status of the API's pod or, for a mirror pod, of the static pod
+	// done means that nothing of the API's pod runs. staticGone means that there is
+	// no static pod of the name any more.
 	done, staticGone bool
 	nodeUID          types.UID
 }
 
-// verb is what is asked of the API server.
+// verb is the kind of a request to the API server.
 type verb uint8
 
 const (
@@ -52,20 +52,20 @@ type action struct {
 	verb   verb
 	patch  []byte
 	urgent bool
-	// after is how long an urgent action waits all the same: another one is
-	// about to take its place.
+	// after delays an urgent action, because another one is about to replace it.
 	after time.Duration
-	// refused is why nothing is done although something should be.
+	// refused is why a necessary action is not taken.
 	refused error
 }
 
-// endingLimit is far more than the agent needs to take down what is left of a
-// pod whose containers have ended, and little to who waits for that news where
-// it takes longer.
+// endingLimit bounds how long a status waits for the end of its pod, so that both
+// take one request. The agent needs far less time to clean up a pod whose
+// containers have terminated. Where it takes longer, readers of the status wait
+// only a little.
 const endingLimit = 250 * time.Millisecond
 
-// ending says that the API's pod is to be deleted and its containers have
-// ended: the agent is about to say that it is over.
+// ending reports whether the API's pod is being deleted and its containers have
+// terminated, so that the agent is about to report its end.
 func (v *view) ending() bool {
 	if v.done || v.api.DeletionTimestamp == nil || v.ours == nil {
 		return false
@@ -74,10 +74,10 @@ func (v *view) ending() bool {
 	return !slices.ContainsFunc(v.ours.ContainerStatuses, running) && !slices.ContainsFunc(v.ours.InitContainerStatuses, running)
 }
 
-// ended says that the API's pod waits only for its deletion.
+// ended reports whether the API's pod is being deleted and nothing of it runs.
 func (v *view) ended() bool { return v.done && v.api.DeletionTimestamp != nil }
 
-// decide is what to do next. A patch that equals residue is not sent.
+// decide returns the next action. It does not send a patch that equals residue.
 func (v *view) decide(residue []byte, now time.Time) action {
 	switch {
 	case v.api == nil:
@@ -88,13 +88,13 @@ func (v *view) decide(residue []byte, now time.Time) action {
 	return v.regular(residue, now)
 }
 
-// missing decides of a name that the API does not have.
+// missing decides about a name without a pod in the API.
 func (v *view) missing() action {
 	if v.static == nil {
 		return action{}
 	}
 	if r := reference(&v.static.Spec); r != "" {
-		return action{refused: fmt.Errorf("a mirror pod may not refer to %s", r)}
+		return action{refused: fmt.Errorf("mirror pod must not reference %s", r)}
 	}
 	if v.nodeUID == "" {
 		return action{} // not registered yet
@@ -102,9 +102,9 @@ func (v *view) missing() action {
 	return action{verb: creating, urgent: true}
 }
 
-// mirror decides of a mirror pod (tryReconcileMirrorPods in
-// pkg/kubelet/kubelet.go). One that is not right is deleted, and the next look
-// finds it missing.
+// mirror decides about a mirror pod (tryReconcileMirrorPods in
+// pkg/kubelet/kubelet.go). It deletes a wrong one, and the next sync creates the
+// right one.
 func (v *view) mirror(residue []byte, now time.Time) action {
 	remove := action{verb: removing, urgent: true}
 	if v.static == nil {
@@ -128,8 +128,8 @@ func (v *view) mirror(residue []byte, now time.Time) action {
 	return a
 }
 
-// regular decides of a pod that came from the API. One that the agent does
-// not know is none of its business yet.
+// regular decides about a pod that is not a mirror pod. Until the agent has a
+// status of the pod, it does nothing.
 func (v *view) regular(residue []byte, now time.Time) action {
 	var a action
 	if v.ours != nil {
@@ -142,7 +142,7 @@ func (v *view) regular(residue []byte, now time.Time) action {
 		a.after = endingLimit
 	}
 	if a.verb == nothing && v.ended() {
-		// Whatever cannot be told any more, the phase has to be that of an end.
+		// Even if the status cannot be reported any more, the phase must be terminal.
 		if !terminal(v.api.Status.Phase) {
 			if a, _ = v.report(&v.api.Status, residue, now); a.verb != nothing {
 				return a
@@ -153,12 +153,12 @@ func (v *view) regular(residue []byte, now time.Time) action {
 	return a
 }
 
-// report is the patch that brings the status to the API's pod.
+// report returns the patch from the API's status to the merged status.
 func (v *view) report(ours *v1.PodStatus, residue []byte, now time.Time) (action, error) {
 	base := sorted(&v.api.Spec, v.api.Status)
 	merged := merge(&base, ours, v.ended(), now)
 	if base.Phase == v1.PodRunning && merged.Phase == v1.PodPending && !pod.MayRestartAll(&v.api.Spec) {
-		merged.Phase = v1.PodRunning // the journal of a pod does not tell that it ran
+		merged.Phase = v1.PodRunning // the journal does not record that the pod ran
 	}
 	merged = sorted(&v.api.Spec, merged)
 	if err := transition(&v.api.Spec, &base, &merged); err != nil {
@@ -175,8 +175,8 @@ func (v *view) report(ours *v1.PodStatus, residue []byte, now time.Time) (action
 	return action{verb: patching, patch: patch, urgent: hurry}, nil
 }
 
-// left is what remains of a status after the server has taken it, nil if
-// nothing: what it does not know, or does not let the node change.
+// left returns the patch that remains after the server accepted a status, nil if
+// none: fields that the server does not know, or does not let the node change.
 func (v *view) left(now time.Time) []byte {
 	if v.ours == nil {
 		return nil

@@ -30,8 +30,8 @@ func TestDeletion(t *testing.T) {
 	})
 }
 
-// TestServerThatDoesNotKnowYet answers that there is no pod which is there, as
-// an API server may in its first second.
+// TestServerThatDoesNotKnowYet answers NotFound for an existing pod, as an API
+// server may in its first second.
 func TestServerThatDoesNotKnowYet(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(deleted(l.put(apiPod("p"))))
@@ -56,7 +56,7 @@ func TestServerThatDoesNotKnowYet(t *testing.T) {
 	})
 }
 
-// TestWatchThatIsLate leaves a pod in the pod source that is long gone.
+// TestWatchThatIsLate keeps a pod in the pod source long after its deletion.
 func TestWatchThatIsLate(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(deleted(l.put(apiPod("p"))))
@@ -93,8 +93,8 @@ func TestLastStatusGoesFirst(t *testing.T) {
 	})
 }
 
-// TestEndOfAPodThatNeverRan gives it the phase of an end, which controllers
-// wait for.
+// TestEndOfAPodThatNeverRan checks that the pod gets a terminal phase, for which
+// controllers wait.
 func TestEndOfAPodThatNeverRan(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		inLab(t, func(t *testing.T, l *lab) {
@@ -118,8 +118,8 @@ func TestEndOfAPodThatNeverRan(t *testing.T) {
 	}
 }
 
-// TestEndThatCannotBeTold is about a status that no reader may see: the pod
-// goes all the same.
+// TestEndThatCannotBeTold covers a status that must not be sent: the pod is deleted
+// anyway.
 func TestEndThatCannotBeTold(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		q := apiPod("p")
@@ -185,8 +185,8 @@ func TestFinalizers(t *testing.T) {
 	})
 }
 
-// TestDeletedByForceUnseen is about a pod whose last answer the pod source
-// never told, as it was deleted by then.
+// TestDeletedByForceUnseen covers a pod that was deleted before the pod source
+// delivered its last version.
 func TestDeletedByForceUnseen(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
@@ -202,8 +202,8 @@ func TestDeletedByForceUnseen(t *testing.T) {
 	})
 }
 
-// TestEndInOneRequest is about what a pod's containers ended with, which is
-// told together with the pod's end: unless that is long in coming.
+// TestEndInOneRequest covers the terminated state of containers, which is sent
+// together with the pod's end, unless that takes long.
 func TestEndInOneRequest(t *testing.T) {
 	for _, row := range []struct {
 		name  string

@@ -1,30 +1,30 @@
-// Package statusmanager owns what the API server hears of the node's pods: their
-// statuses, that a deleted pod has ended, and the mirror pods that stand in
-// the API for static pods. It decides nothing about the pods themselves.
+// Package statusmanager owns what the node writes to the API server about its pods:
+// their statuses, the deletion of terminated pods, and the mirror pods of static
+// pods. It decides nothing about the pods themselves.
 //
-//	status store ── Changed ─┐                       ┌─ patch the status
-//	pod source ──── Pods ────┤►  one loop, decides  ─┼─ delete what has ended
-//	anybody ─────── Look ────┘   by name, purely     └─ create, delete mirrors
+//	status store ── Changed ─┐                       ┌─ patch statuses
+//	pod source ──── Pods ────┤►  one loop, decides  ─┼─ delete terminated pods
+//	other parts ─── Look ────┘   per name            └─ create, delete mirror pods
 //
-// The loop owns all state and is the only one to decide; requests run beside
-// it, one at a time for a name and four in all. What the server answers is
-// the base of the next patch, until the pod source tells something newer. Nothing
-// polls: without a change there is no request, but for a look each ten
-// minutes that sends only what differs.
+// The loop owns all state and makes all decisions, with pure functions. Requests
+// run concurrently, one per name and four in total. The pod in the server's
+// response is the base of the next patch until the pod source delivers a newer one.
+// There is no polling: without a change there is no request. A resync every ten
+// minutes sends only differences.
 //
-// An outage is noticed by what gets no answer, or one that is about the
-// server and not about the pod. Then one request at a time is tried, with
-// waits between them, and the newest statuses go out when it ends.
+// An outage is detected by requests without a response, or with one that concerns
+// the server and not the pod. During an outage one request at a time is tried, with
+// backoff, and the newest statuses are sent afterwards.
 //
 // The rules are the kubelet's (pkg/kubelet/status/status_manager.go and
-// pkg/kubelet/pod/mirror_client.go of Kubernetes v1.36). What differs, each
-// for a node on a thin uplink:
+// pkg/kubelet/pod/mirror_client.go of Kubernetes v1.36). The differences, each for
+// a node on a slow uplink:
 //
-//   - No request reads a pod before it is patched: the watch and the answers
-//     tell what the server has.
-//   - A patch has no order of conditions, which are a map, and what the server
-//     does not keep of a patch, such as a field that it does not know, is not
-//     sent again and again.
-//   - A phase that is over stays so for mirror pods too: a static pod that runs
-//     again gets a new mirror pod.
+//   - A pod is not read before it is patched: the watch and the responses provide
+//     the server's state.
+//   - A patch contains no order of conditions, which are a map. Parts of a patch
+//     that the server does not store, such as unknown fields, are not sent again
+//     and again.
+//   - A terminal phase is final for mirror pods, too: a static pod that runs again
+//     gets a new mirror pod.
 package statusmanager

@@ -1,6 +1,6 @@
 package statusmanager
 
-// The pure parts, for the tests.
+// The pure functions, exported for tests.
 var (
 	Merge      = merge
 	Transition = transition

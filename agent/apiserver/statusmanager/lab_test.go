@@ -20,7 +20,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// lab is a reporter between a server and an agent's pods, in virtual time.
+// lab is a Reporter between a server and an agent's pods, in virtual time.
 type lab struct {
 	*server
 	reporter *statusmanager.Reporter
@@ -38,7 +38,7 @@ type lab struct {
 	stop  func()
 }
 
-// logs keeps what is logged at warning and above it, or tells of an outage.
+// logs keeps the log.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -50,7 +50,7 @@ func (l *logs) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// count is how many lines have the text.
+// count returns how often the log contains the text.
 func (l *logs) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func inLab(t *testing.T, test func(t *testing.T, l *lab)) {
 	})
 }
 
-// start runs a new reporter in place of the one before.
+// start replaces the current Reporter by a new one.
 func (l *lab) start(change ...func(*statusmanager.Config)) {
 	if l.stop != nil {
 		l.stop()
@@ -119,7 +119,7 @@ func (l *lab) start(change ...func(*statusmanager.Config)) {
 	l.mu.Unlock()
 }
 
-// set gives the agent's pods of that UID a status.
+// set adds a pod with a status to the agent's pods, or replaces it.
 func (l *lab) set(p *v1.Pod, s *v1.PodStatus) {
 	l.state.Lock()
 	i := slices.IndexFunc(l.entries, func(e statusmanager.Entry) bool { return e.Pod.UID == p.UID })
@@ -131,7 +131,7 @@ func (l *lab) set(p *v1.Pod, s *v1.PodStatus) {
 	l.change()
 }
 
-// unset makes the agent forget the pod.
+// unset removes the pod from the agent's pods.
 func (l *lab) unset(p *v1.Pod) {
 	l.state.Lock()
 	l.entries = slices.DeleteFunc(l.entries, func(e statusmanager.Entry) bool { return e.Pod.UID == p.UID })
@@ -146,7 +146,7 @@ func (l *lab) change() {
 	}
 }
 
-// with changes the agent's side and has it looked at.
+// with changes the agent's side and triggers a sync.
 func (l *lab) with(f func()) {
 	l.state.Lock()
 	f()
@@ -154,14 +154,14 @@ func (l *lab) with(f func()) {
 	l.reporter.Look("")
 }
 
-// server's fields change with its lock.
+// serverWith runs f with the server's lock held.
 func (l *lab) serverWith(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
 }
 
-// after waits, and lets all that runs come to rest.
+// after sleeps for d and then waits until all goroutines are blocked.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

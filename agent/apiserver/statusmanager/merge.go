@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of a pod that is over and therefore not ready
-// (pkg/kubelet/status/generate.go).
+// Reasons for the unreadiness of a terminated pod (pkg/kubelet/status/generate.go).
 const (
 	reasonCompleted = "PodCompleted"
 	reasonFailed    = "PodFailed"
@@ -18,11 +17,11 @@ const (
 
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// merge is the status that the API's pod should have by what the agent says:
-// ours, on the base of what the API has of others (mergePodStatus in
-// pkg/kubelet/status/status_manager.go). ended says that nothing of the pod
-// runs and that it is to be deleted: then it is over, whatever the agent came
-// to see of it. Neither argument is changed; the result shares their memory.
+// merge returns the status that the API's pod should have: ours, combined with the
+// parts of base that others own (mergePodStatus in
+// pkg/kubelet/status/status_manager.go). ended means that nothing of the pod runs
+// and that it is being deleted: its phase is then terminal, whatever phase the
+// agent observed. Neither argument is changed; the result shares their memory.
 func merge(base, ours *v1.PodStatus, ended bool, now time.Time) v1.PodStatus {
 	s := *ours
 	switch {
@@ -39,20 +38,20 @@ func merge(base, ours *v1.PodStatus, ended bool, now time.Time) v1.PodStatus {
 	if base.StartTime != nil && !base.StartTime.IsZero() {
 		s.StartTime = base.StartTime
 	}
-	s.QOSClass = cmp.Or(base.QOSClass, s.QOSClass) // the API server lets nobody change it
+	s.QOSClass = cmp.Or(base.QOSClass, s.QOSClass) // immutable in the API
 	s.ObservedGeneration = max(s.ObservedGeneration, base.ObservedGeneration)
 	s.InitContainerStatuses = atLeast(base.InitContainerStatuses, s.InitContainerStatuses)
 	s.ContainerStatuses = atLeast(base.ContainerStatuses, s.ContainerStatuses)
-	// What the scheduler and other controllers own.
+	// Owned by the scheduler and other controllers.
 	s.ResourceClaimStatuses = base.ResourceClaimStatuses
 	s.ExtendedResourceClaimStatus = base.ExtendedResourceClaimStatus
 	s.NodeAllocatableResourceClaimStatuses = base.NodeAllocatableResourceClaimStatuses
 	return s
 }
 
-// atLeast is ours with no count of restarts below that of base: of a
-// container that started right before a power cut the disk may know nothing,
-// while the API server has heard of it.
+// atLeast returns ours with no restart count below that of base. After a power cut,
+// the disk may lack a container that started right before it, although its start
+// was reported to the API server.
 func atLeast(base, ours []v1.ContainerStatus) []v1.ContainerStatus {
 	copied := false
 	for i := range ours {
@@ -69,7 +68,7 @@ func atLeast(base, ours []v1.ContainerStatus) []v1.ContainerStatus {
 	return ours
 }
 
-// owned says whether a condition is the node's to set and to take away
+// owned reports whether the node sets and removes a condition
 // (pkg/kubelet/types/pod_status.go).
 func owned(t v1.PodConditionType) bool {
 	switch t {
@@ -81,9 +80,9 @@ func owned(t v1.PodConditionType) bool {
 	return false
 }
 
-// mergeConditions keeps the order of base, and what others own in it. The
-// condition DisruptionTarget is shared: the node sets it only with the end of
-// the pod, and only if nobody else did.
+// mergeConditions keeps the order of base and the conditions that others own. The
+// condition DisruptionTarget is shared: the node sets it only when the pod becomes
+// terminal, and only if no one else did.
 func mergeConditions(base, ours []v1.PodCondition, turning bool) []v1.PodCondition {
 	out := make([]v1.PodCondition, 0, len(base)+len(ours))
 	for i := range base {
@@ -112,8 +111,8 @@ func disrupts(c *v1.PodCondition) bool {
 	return c != nil && c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
 }
 
-// successor is the condition that takes another's place. Times of one that
-// says the same as before stay.
+// successor returns the condition that replaces was. If the status is the same, the
+// times stay.
 func successor(was, is *v1.PodCondition) v1.PodCondition {
 	c := *is
 	c.ObservedGeneration = max(is.ObservedGeneration, was.ObservedGeneration)
@@ -137,7 +136,7 @@ func condition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// unready takes readiness from a pod that is over.
+// unready clears the readiness conditions of a terminated pod.
 func unready(list, base []v1.PodCondition, phase v1.PodPhase, now time.Time) {
 	for i := range list {
 		c := &list[i]
@@ -155,8 +154,8 @@ func unready(list, base []v1.PodCondition, phase v1.PodPhase, now time.Time) {
 	}
 }
 
-// sorted is a status with its containers in the order in which they are
-// compared and sent: init containers as in the spec, others by name.
+// sorted returns a status with its containers in the order for comparing and
+// sending: init containers as in the spec, others by name.
 func sorted(spec *v1.PodSpec, s v1.PodStatus) v1.PodStatus {
 	byName := func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
 	place := func(name string) int {
@@ -170,7 +169,8 @@ func sorted(spec *v1.PodSpec, s v1.PodStatus) v1.PodStatus {
 	return s
 }
 
-// inOrder leaves its argument as it is, and copies it only if need be.
+// inOrder returns a sorted list. It does not change its argument, and copies it
+// only if necessary.
 func inOrder(list []v1.ContainerStatus, less func(a, b v1.ContainerStatus) int) []v1.ContainerStatus {
 	if slices.IsSortedFunc(list, less) {
 		return list
@@ -180,7 +180,7 @@ func inOrder(list []v1.ContainerStatus, less func(a, b v1.ContainerStatus) int) 
 	return list
 }
 
-// urgent says whether a change of phase or readiness is among what differs.
+// urgent reports whether phase or readiness differ.
 func urgent(base, merged *v1.PodStatus) bool {
 	if base.Phase != merged.Phase {
 		return true

@@ -10,9 +10,9 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// mirrorOf is the pod that stands in the API for a static one
-// (CreateMirrorPod in pkg/kubelet/pod/mirror_client.go), with the owner that
-// the admission plugin NodeRestriction asks for (KEP-1314).
+// mirrorOf returns the mirror pod of a static pod (CreateMirrorPod in
+// pkg/kubelet/pod/mirror_client.go), with the owner reference that the admission
+// plugin NodeRestriction requires (KEP-1314).
 func mirrorOf(p *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
 	annotations := maps.Clone(p.Annotations)
 	if annotations == nil {
@@ -33,13 +33,14 @@ func mirrorOf(p *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
 	return m
 }
 
-// mirrors says whether a mirror pod is that of this static pod as it is now.
+// mirrors reports whether m is the mirror pod of the current version of the static
+// pod.
 func mirrors(m, static *v1.Pod) bool {
 	return m.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash]
 }
 
-// reference is the resource that a pod refers to and by which NodeRestriction
-// refuses it as a mirror pod, or "" (HasAPIObjectReference in
+// reference returns the first resource that a pod references and for which
+// NodeRestriction rejects it as a mirror pod, or "" (HasAPIObjectReference in
 // pkg/api/pod/util.go).
 func reference(s *v1.PodSpec) string {
 	if s.ServiceAccountName != "" || s.DeprecatedServiceAccount != "" {
@@ -123,7 +124,7 @@ func projectedReference(v *v1.ProjectedVolumeSource) string {
 	return ""
 }
 
-// storageSecret says whether a volume of a storage system names a secret.
+// storageSecret reports whether the volume of a storage system references a Secret.
 func storageSecret(v *v1.Volume) bool {
 	switch {
 	case v.CephFS != nil:

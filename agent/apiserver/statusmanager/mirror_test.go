@@ -92,7 +92,7 @@ func TestStaticPodThatIsGone(t *testing.T) {
 	})
 }
 
-// TestStaleSets tells each set a second late, when the server has others.
+// TestStaleSets delivers each set a second late, after the server has changed.
 func TestStaleSets(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		s := staticPod("s", "h")
@@ -112,7 +112,7 @@ func TestStaleSets(t *testing.T) {
 	})
 }
 
-// TestCreatedAndDeletedUnseen is about a mirror pod that no set ever has.
+// TestCreatedAndDeletedUnseen covers a mirror pod that no set contains.
 func TestCreatedAndDeletedUnseen(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.set(staticPod("s", "h"), running())
@@ -140,7 +140,7 @@ func TestMirrorPodThatMayNotBe(t *testing.T) {
 			after(time.Minute)
 		}
 		l.wants(0)
-		if n := l.log.count("may not refer to serviceaccounts"); n != 1 {
+		if n := l.log.count("must not reference serviceaccounts"); n != 1 {
 			t.Errorf("said %d times", n)
 		}
 	})
@@ -165,11 +165,11 @@ func TestNamespaceThatIsMissing(t *testing.T) {
 	})
 }
 
-// mirrored is a static pod's status as its mirror pod has it.
+// mirrored returns a static pod's status as in its mirror pod.
 func mirrored(s *v1.PodStatus) *v1.PodStatus { return s }
 
-// TestTwoStaticPodsOfAName is a manifest that was changed: the old pod ends
-// while the new one waits for it.
+// TestTwoStaticPodsOfAName covers a changed manifest: the old pod terminates while
+// the new one waits for it.
 func TestTwoStaticPodsOfAName(t *testing.T) {
 	for _, newFirst := range []bool{true, false} {
 		inLab(t, func(t *testing.T, l *lab) {
@@ -194,7 +194,7 @@ func TestTwoStaticPodsOfAName(t *testing.T) {
 	}
 }
 
-// TestPodOfTheAPIWithAStaticPodsName leaves it alone.
+// TestPodOfTheAPIWithAStaticPodsName checks that such a pod is left alone.
 func TestPodOfTheAPIWithAStaticPodsName(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.put(apiPod("s"))
@@ -205,8 +205,7 @@ func TestPodOfTheAPIWithAStaticPodsName(t *testing.T) {
 	})
 }
 
-// TestMirrorPodOfAnotherNode is about a name that the API has, but not for
-// this node.
+// TestMirrorPodOfAnotherNode covers a name that the API has for another node.
 func TestMirrorPodOfAnotherNode(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.set(staticPod("s", "h"), running())
@@ -227,8 +226,8 @@ func TestMirrorPodOfAnotherNode(t *testing.T) {
 	})
 }
 
-// TestHeldMirrorPod is about one that a finalizer holds: it is waited for
-// with patience.
+// TestHeldMirrorPod covers a mirror pod that a finalizer holds: attempts become
+// rare.
 func TestHeldMirrorPod(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.set(staticPod("s", "h"), running())

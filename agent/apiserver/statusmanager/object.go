@@ -7,51 +7,51 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// heardLimit is how long a mirror pod that was created is taken to be there
-// although a set of the pod source lacks it: the set may be older, or somebody
-// deleted the mirror pod before it was told.
+// heardLimit is how long a created mirror pod is assumed to exist although a set of
+// the pod source lacks it. The set may be older, or the mirror pod may have been
+// deleted before the source saw it.
 const heardLimit = time.Minute
 
-// object is what is known of one name in the API. It belongs to the loop.
+// object is the state of one name in the API. It belongs to the loop.
 type object struct {
 	key types.NamespacedName
 
-	told       *v1.Pod   // by the pod source, nil if the name is not in its set
-	heard      *v1.Pod   // from an answer, as long as it is newer than told
-	heardUntil time.Time // when heard is given up; zero as long as no set lacks it
-	gone       types.UID // the server said that this one is gone
-	goneUntil  time.Time // when that is doubted, zero for never
-	doubt      apiclient.Backoff
+	told       *v1.Pod   // from the pod source, nil if its set lacks the name
+	heard      *v1.Pod   // from a response, as long as it is newer than told
+	heardUntil time.Time // when heard is dropped; zero as long as no set lacks it
+	gone       types.UID // the server reported this UID as gone
+	goneUntil  time.Time // when gone is dropped; zero means never
+	doubt      wait.Backoff
 
-	taken   *v1.PodStatus // the agent's status that the server took last
-	residue []byte        // the patch that is left of taken, since the server does not keep it
+	taken   *v1.PodStatus // the agent's status that the server accepted last
+	residue []byte        // the patch of the parts of taken that the server did not store
 
-	busy  bool      // a request is under way
-	since time.Time // since when a patch waits for further changes
-	until time.Time // no request before: the last was refused
-	wait  apiclient.Backoff
-	said  string // the refusal that was logged last
+	busy  bool      // a request is in flight
+	since time.Time // since when an action is pending
+	until time.Time // no request before, because the last was rejected
+	wait  wait.Backoff
+	said  string // the error that was logged last
 
-	// A status that the server had taken and somebody else changed is put
-	// right, but not in a race.
-	amend      apiclient.Backoff
+	// An accepted status that someone else changed is re-applied, with backoff
+	// to avoid a race.
+	amend      wait.Backoff
 	amendAfter time.Time
 
 	done    bool
-	asked   view   // what was looked at last
-	plan    action // what was decided then
-	planned bool   // false: decide again
+	asked   view   // the input of the last decision
+	plan    action // the last decision
+	planned bool   // false means decide again
 }
 
-// amends says whether the plan puts right what somebody else changed.
+// amends reports whether the plan re-applies a status that someone else changed.
 func (o *object) amends() bool {
 	return o.plan.verb == patching && o.asked.ours != nil && o.asked.ours == o.taken
 }
 
-// current is the newest that is known of the API's pod, nil if there is none.
+// current returns the newest known pod in the API, nil if there is none.
 func (o *object) current(now time.Time) *v1.Pod {
 	if !o.goneUntil.IsZero() && !now.Before(o.goneUntil) {
 		o.believe()
@@ -68,7 +68,7 @@ func (o *object) current(now time.Time) *v1.Pod {
 	return nil
 }
 
-// tell takes what the pod source has under the name, nil if nothing.
+// tell updates the pod of the pod source, nil if its set lacks the name.
 func (o *object) tell(p *v1.Pod, now time.Time) {
 	was := o.told
 	o.told = p
@@ -77,13 +77,13 @@ func (o *object) tell(p *v1.Pod, now time.Time) {
 		o.doubt.Reset()
 	}
 	if p != nil && was != nil && p.UID != was.UID {
-		o.until, o.said = time.Time{}, "" // it was another pod that the server refused
+		o.until, o.said = time.Time{}, "" // the server rejected another pod
 		o.wait.Reset()
 	}
 	switch {
 	case o.heard == nil:
 	case p == nil && was != nil && was.UID == o.heard.UID:
-		o.heard = nil // it was told, and is deleted
+		o.heard = nil // the source had it, and it was deleted
 	case p == nil:
 		if o.heardUntil.IsZero() {
 			o.heardUntil = now.Add(heardLimit)
@@ -95,7 +95,7 @@ func (o *object) tell(p *v1.Pod, now time.Time) {
 	}
 }
 
-// hear takes what a request was answered with.
+// hear stores the pod of a response, unless it is older than the known one.
 func (o *object) hear(p *v1.Pod) {
 	if p.UID == "" || p.UID == o.gone {
 		return
@@ -106,13 +106,13 @@ func (o *object) hear(p *v1.Pod) {
 	o.heard, o.heardUntil = p, time.Time{}
 }
 
-// believe takes the pod source's word for what is there.
+// believe trusts the pod source again about which pod exists.
 func (o *object) believe() { o.gone, o.goneUntil = "", time.Time{} }
 
-// lose takes that the server has no pod of this UID any more. That it has none
-// to delete is doubted while the pod source has it: an API server that has just
-// started says so to a node of a pod that its admission does not know yet
-// (plugin/pkg/admission/noderestriction).
+// lose records that the server has no pod of this UID. If that results from
+// NotFound in response to a delete, it holds only for a limited time while the pod
+// source has the pod: an API server that has just started answers NotFound for a
+// pod that its admission does not know yet (plugin/pkg/admission/noderestriction).
 func (o *object) lose(uid types.UID, unknown bool, now time.Time) {
 	o.gone, o.goneUntil = uid, time.Time{}
 	if unknown {
@@ -123,8 +123,9 @@ func (o *object) lose(uid types.UID, unknown bool, now time.Time) {
 	}
 }
 
-// older says whether a is surely an older state than b. Versions of one
-// resource can be compared (KEP-5504); what cannot be is not older.
+// older reports whether a is certainly older than b. Resource versions of one
+// resource are comparable (KEP-5504). Versions that are not comparable are not
+// older.
 func older(a, b *v1.Pod) bool {
 	n, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && n < 0

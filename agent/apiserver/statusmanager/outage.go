@@ -5,27 +5,28 @@ import (
 	"time"
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// outage is the time in which the server answers nobody. It belongs to the
+// outage is a period in which the server answers no requests. It belongs to the
 // loop.
 type outage struct {
 	said     *apiclient.Outage
 	until    time.Time // when the next request may be tried
-	failed   time.Time // when the last failure came
-	answered time.Time // when the last answer came
-	wait     apiclient.Backoff
+	failed   time.Time // time of the last failure
+	answered time.Time // time of the last response
+	wait     wait.Backoff
 }
 
 func newOutage(log *slog.Logger) outage {
 	return outage{said: apiclient.NewOutage(log,
-		"the API server takes no reports of pods; they go on when it does", "the API server takes reports of pods again")}
+		"cannot update pod statuses on API server", "updating pod statuses on API server again")}
 }
 
 func (o *outage) on() bool { return o.said.On() }
 
-// fail takes a request that got no answer, and says whether that is the
-// server's fault: it answered no other one meanwhile.
+// fail handles a request without a response. It reports whether the server is the
+// cause: it answered no other request since began.
 func (o *outage) fail(began, now time.Time, err error) bool {
 	if o.answered.After(began) {
 		return false
@@ -38,7 +39,7 @@ func (o *outage) fail(began, now time.Time, err error) bool {
 	return true
 }
 
-// recovered takes that the server answers others again.
+// recovered records that the server answers other components again.
 func (o *outage) recovered(now time.Time) {
 	o.answered = now
 	if o.on() {
@@ -46,7 +47,7 @@ func (o *outage) recovered(now time.Time) {
 	}
 }
 
-// succeed takes that a request was answered.
+// succeed records that a request got a response.
 func (o *outage) succeed(now time.Time) {
 	o.answered = now
 	if !o.on() {

@@ -47,7 +47,7 @@ func TestOutage(t *testing.T) {
 		if len(names) != 10 {
 			t.Errorf("only %v were tried: one that fails for itself would hold up all others", names)
 		}
-		if n := l.log.count("takes no reports"); n != 1 {
+		if n := l.log.count("cannot update pod statuses"); n != 1 {
 			t.Errorf("the outage is logged %d times", n)
 		}
 		n := l.count()
@@ -59,7 +59,7 @@ func TestOutage(t *testing.T) {
 		for _, p := range pods {
 			l.has(p.Name, restarted(days*24-1))
 		}
-		if n := l.log.count("reports of pods again"); n != 1 {
+		if n := l.log.count("updating pod statuses on API server again"); n != 1 {
 			t.Errorf("its end is logged %d times", n)
 		}
 	})
@@ -91,7 +91,7 @@ func TestServerThatIsBusy(t *testing.T) {
 	}
 }
 
-// TestOneThatFails is about a fault that concerns one pod: others go on.
+// TestOneThatFails covers a fault that concerns one pod: others are not affected.
 func TestOneThatFails(t *testing.T) {
 	for name, answer := range map[string]error{
 		"500": apierrors.NewInternalError(fmt.Errorf("webhook")), "403": apierrors.NewForbidden(podsResource, "p", nil),
@@ -155,7 +155,7 @@ func TestRequestThatHangs(t *testing.T) {
 			after(10 * time.Second)
 			l.has("q", restarted(n))
 		}
-		if n := l.log.count("takes no reports"); n != 0 {
+		if n := l.log.count("cannot update pod statuses"); n != 0 {
 			t.Errorf("the server answered others, and an outage was logged %d times", n)
 		}
 		l.stop()
@@ -221,8 +221,8 @@ func TestAnswersThatAreLost(t *testing.T) {
 	})
 }
 
-// TestRefusalOfAnotherPod is about a pod that takes the name of one that the
-// server refused long enough to be asked rarely.
+// TestRefusalOfAnotherPod covers a new pod with the name of one that the server
+// rejected so often that attempts are rare.
 func TestRefusalOfAnotherPod(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))
@@ -239,7 +239,7 @@ func TestRefusalOfAnotherPod(t *testing.T) {
 	})
 }
 
-// TestRecovery has somebody else hear from the server first.
+// TestRecovery lets another component notice first that the server answers again.
 func TestRecovery(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		p := l.put(apiPod("p"))

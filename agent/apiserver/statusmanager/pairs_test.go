@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// pair makes two statuses of a seed that differ in some fields and conditions:
-// what a patch can meet. Every field may be set, those of releases to come
-// included. What others own is the same in both, as after a merge.
+// pair returns two statuses for a seed that differ in some fields and conditions,
+// as the inputs of a patch may. Every field may be set, including those of future
+// releases. Fields that others own are equal in both, as after a merge.
 func pair(seed int64) (before, after *v1.PodStatus) {
 	r := rand.New(rand.NewSource(seed))
 	fill := randfill.New().RandSource(rand.NewSource(seed+1)).NilChance(.3).NumElements(0, 3).MaxDepth(12).Funcs(
@@ -82,7 +82,7 @@ func once[T any](list []T, key func(T) string) []T {
 	return out
 }
 
-// ordered brings the conditions of a status in an order, as a map has none.
+// ordered sorts the conditions of a status, because a map has no order.
 func ordered(s *v1.PodStatus) v1.PodStatus {
 	o := *s
 	o.Conditions = slices.Clone(s.Conditions)

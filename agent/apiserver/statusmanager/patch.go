@@ -12,21 +12,21 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch"
 )
 
-// Patch is the strategic merge patch for the subresource status of the pod
-// with that UID that makes before into after; nil if nothing differs. It
-// carries what differs and the UID, with which the API server refuses it for
-// another pod of the same name. Neither status is changed.
+// Patch returns the strategic merge patch of the subresource status of the pod uid
+// from before to after, nil if they do not differ. The patch contains the
+// differences and the UID, which makes the API server reject it for another pod of
+// the same name. Neither status is changed.
 //
-// Conditions merge by their type, and their order is not told, as they are a
-// map. Addresses are replaced as a whole, as their order says which is the
-// first; so are the lists of containers, since the API has no other way.
+// Conditions merge by their type. Their order is not sent, because they are a map.
+// Addresses are replaced as a whole, because their order shows which is the first.
+// Lists of containers are replaced as well, because the API has no other way.
 //
-// It is held against k8s.io/apimachinery's strategicpatch in
-// testdata/strategicpatch. The error is that of encoding/json, which has none
-// for a status that came from an API server or from this agent.
+// testdata/strategicpatch compares Patch with k8s.io/apimachinery's strategicpatch.
+// The error is that of encoding/json; statuses from an API server or from this
+// agent cause none.
 func Patch(uid types.UID, before, after *v1.PodStatus) ([]byte, error) {
 	from, to := *before, *after
-	// What is the same need not become a document.
+	// Equal lists need no conversion to a document.
 	drop(&from.Conditions, &to.Conditions)
 	drop(&from.InitContainerStatuses, &to.InitContainerStatuses)
 	drop(&from.ContainerStatuses, &to.ContainerStatuses)
@@ -38,11 +38,11 @@ func Patch(uid types.UID, before, after *v1.PodStatus) ([]byte, error) {
 	}
 	old, err := strategicpatch.Document(&from)
 	if err != nil {
-		return nil, fmt.Errorf("patch the status of pod %s: %w", uid, err)
+		return nil, fmt.Errorf("encode status of pod %s: %w", uid, err)
 	}
 	fresh, err := strategicpatch.Document(&to)
 	if err != nil {
-		return nil, fmt.Errorf("patch the status of pod %s: %w", uid, err)
+		return nil, fmt.Errorf("encode status of pod %s: %w", uid, err)
 	}
 	status := diffStatus(old, fresh)
 	if len(status) == 0 {
@@ -73,12 +73,12 @@ func diffStatus(before, after map[string]any) map[string]any {
 	return patch
 }
 
-// diffConditions is what makes one set of conditions into another.
+// diffConditions returns the patch from one set of conditions to another.
 func diffConditions(before, after []any) []any {
 	old, unique := strategicpatch.ByType(before)
 	fresh, freshUnique := strategicpatch.ByType(after)
 	if !unique || !freshUnique {
-		// A type that stands twice cannot be told apart by it.
+		// A type that occurs twice does not identify a condition.
 		if reflect.DeepEqual(before, after) {
 			return nil
 		}
@@ -95,7 +95,7 @@ func diffConditions(before, after []any) []any {
 		was, ok := old[kind]
 		d := strategicpatch.Diff(was, fresh[kind])
 		if !ok {
-			// A time that is not set is a null, which says nothing here.
+			// A time that is not set is null, which is redundant in a new condition.
 			for key, value := range d {
 				if value == nil {
 					delete(d, key)

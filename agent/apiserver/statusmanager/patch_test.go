@@ -105,7 +105,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// holds checks that the patch of a pair makes the one into the other.
+// holds checks that the patch of a pair turns the first into the second.
 func holds(t *testing.T, seed int64) {
 	t.Helper()
 	before, after := pair(seed)

@@ -3,26 +3,25 @@ package statusmanager
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 const (
-	// flights is how many requests run at once.
+	// flights is the maximum number of concurrent requests.
 	flights = 4
-	// resyncEach is how often everything is compared anew, with a tenth of
-	// jitter.
+	// resyncEach is the interval between complete comparisons, plus up to a tenth
+	// of jitter.
 	resyncEach = 10 * time.Minute
 )
 
-// loop is one run. Its goroutine alone touches it.
+// loop is the state of one Run. Only its goroutine uses it.
 type loop struct {
 	*Reporter
 
@@ -31,17 +30,17 @@ type loop struct {
 	flying  int
 	outage  outage
 	resync  time.Time
-	next    time.Time // when to look again though nothing happens
+	next    time.Time // when to sync again without a trigger
 
-	// Memory of a look, kept for the next.
+	// Memory that is reused by the next sync.
 	byUID   map[types.UID]*v1.PodStatus
 	statics map[types.NamespacedName]Entry
 	queue   []attempt
 }
 
-// Run reports until ctx ends, and returns context.Cause(ctx) when the last
-// request has returned. Only one Run goes on at a time; each begins with no
-// more than what Pods told last.
+// Run syncs pods until ctx ends, and returns context.Cause(ctx) after the last
+// request has returned. Only one Run may be active at a time. Each starts with the
+// last set of Pods and no other state.
 func (r *Reporter) Run(ctx context.Context) error {
 	l := &loop{
 		Reporter: r,
@@ -59,7 +58,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.fresh = true
 	r.mu.Unlock()
-	l.resync = time.Now().Add(jittered())
+	l.resync = time.Now().Add(wait.Longer(resyncEach))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var again <-chan struct{}
@@ -92,41 +91,40 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// recovered has what waits for the server tried again.
+// recovered retries at once what waits for the server.
 func (l *loop) recovered(now time.Time) {
 	l.outage.recovered(now)
 	for _, o := range l.objects {
-		if o.wait.Max == faultLimit { // it was the server's fault
+		if o.wait.Max == faultLimit { // the server failed
 			o.until = time.Time{}
 		}
 	}
 }
 
-func jittered() time.Duration { return resyncEach + rand.N(resyncEach/10) }
-
-// by sets the next look to t at the latest.
+// by schedules the next sync for t at the latest.
 func (l *loop) by(t time.Time) {
 	if t.Before(l.next) {
 		l.next = t
 	}
 }
 
-// look gathers what is known, decides for each name, and queues what is due.
+// look collects the current state, decides for each name, and queues the actions
+// that are due.
 func (l *loop) look(now time.Time) {
 	l.queue = l.queue[:0]
 	if !now.Before(l.resync) {
-		l.resync = now.Add(jittered())
+		l.resync = now.Add(wait.Longer(resyncEach))
 		for _, o := range l.objects {
 			o.planned = false
 			o.believe()
 			if now.Sub(o.amendAfter) > refusedLimit {
-				o.amend.Reset() // nobody spoils it any more
+				o.amend.Reset() // no one changes it any more
 			}
 		}
 	}
 	l.next = l.resync
 	if l.outage.on() && (l.flying > 0 || now.Before(l.outage.until)) {
-		// What happens meanwhile is looked at when it can be told.
+		// Changes are processed when requests are possible again.
 		if l.flying == 0 {
 			l.by(l.outage.until)
 		}
@@ -139,7 +137,7 @@ func (l *loop) look(now time.Time) {
 	if fresh {
 		l.absorb(set, now)
 	}
-	// Done is asked before List: a pod that is done has its last status there.
+	// Call Done before List: List has the last status of a pod that is done.
 	for _, o := range l.objects {
 		p := o.current(now)
 		o.done = p != nil && p.DeletionTimestamp != nil && !pod.IsMirror(p) && l.Done(p.UID)
@@ -159,7 +157,7 @@ func (l *loop) look(now time.Time) {
 	}
 }
 
-// absorb takes a set of the pod source.
+// absorb updates the objects from a set of the pod source.
 func (l *loop) absorb(set []*v1.Pod, now time.Time) {
 	told := make(map[types.NamespacedName]*v1.Pod, len(set))
 	for _, p := range set {
@@ -175,14 +173,14 @@ func (l *loop) absorb(set []*v1.Pod, now time.Time) {
 func (l *loop) object(key types.NamespacedName) *object {
 	o := l.objects[key]
 	if o == nil {
-		o = &object{key: key, amend: apiclient.Backoff{Max: refusedLimit}, doubt: apiclient.Backoff{First: goneLimit, Max: refusedLimit}}
+		o = &object{key: key, amend: wait.Backoff{Max: refusedLimit}, doubt: wait.Backoff{First: goneLimit, Max: refusedLimit}}
 		l.objects[key] = o
 	}
 	return o
 }
 
-// list brings the agent's pods in order. Of two static pods of one name, the
-// one that was seen later is the one to report.
+// list indexes the agent's pods. Of two static pods of one name, the one that was
+// seen later is reported.
 func (l *loop) list() {
 	clear(l.byUID)
 	clear(l.statics)
@@ -199,7 +197,7 @@ func (l *loop) list() {
 	}
 }
 
-// view is what is known of one name.
+// view returns the input for the decision about one name.
 func (l *loop) view(o *object, nodeUID types.UID, now time.Time) view {
 	static := l.statics[o.key]
 	v := view{api: o.current(now), static: static.Pod, done: o.done, nodeUID: nodeUID}
@@ -220,7 +218,7 @@ func (l *loop) view(o *object, nodeUID types.UID, now time.Time) view {
 	return v
 }
 
-// judge decides for one name and queues what is due now.
+// judge decides for one name and queues an action that is due.
 func (l *loop) judge(o *object, v view, now time.Time) {
 	if !o.planned || o.asked != v {
 		o.asked, o.planned = v, true
@@ -243,7 +241,7 @@ func (l *loop) judge(o *object, v view, now time.Time) {
 	l.queue = append(l.queue, attempt{action: o.plan, view: v, object: o, key: o.key, lost: o.gone, since: o.since, began: now})
 }
 
-// due is when an action may begin.
+// due returns when an action may start.
 func (l *loop) due(o *object) time.Time {
 	due := o.since.Add(o.plan.after)
 	if !o.plan.urgent {
@@ -258,8 +256,8 @@ func (l *loop) due(o *object) time.Time {
 	return due
 }
 
-// start makes the requests that are due, the urgent ones first, as many as
-// there is room for. The others are looked at again when one returns.
+// start sends the queued requests, urgent ones first, up to the concurrency limit.
+// The others are queued again when a request returns.
 func (l *loop) start(ctx context.Context, now time.Time) {
 	slices.SortFunc(l.queue, func(a, b attempt) int {
 		if a.urgent != b.urgent {

@@ -32,8 +32,7 @@ type call struct {
 	at         time.Time
 }
 
-// server is an API server that knows pods. What it holds is never changed in
-// place.
+// server is an API server with pods. Its objects are never changed in place.
 type server struct {
 	t *testing.T
 	// before is asked ahead of each request, and may block until ctx ends; an
@@ -58,14 +57,14 @@ func newServer(t *testing.T) *server {
 	return &server{t: t, pods: make(map[string]*v1.Pod), rv: 100, latency: 10 * time.Millisecond, namespaces: []string{"n"}}
 }
 
-// put adds or changes a pod as somebody else does.
+// put adds or changes a pod on behalf of another client.
 func (s *server) put(p *v1.Pod) *v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keep(p.DeepCopy())
 }
 
-// keep is called with the lock.
+// keep stores a pod. The caller holds the lock.
 func (s *server) keep(p *v1.Pod) *v1.Pod {
 	s.rv++
 	p.ResourceVersion = strconv.Itoa(s.rv)
@@ -120,7 +119,7 @@ func (s *server) count() int { return len(s.since(0)) }
 
 var podsResource = schema.GroupResource{Resource: "pods"}
 
-// serve is one request: do runs with the lock.
+// serve handles one request: do runs with the lock held.
 func (s *server) serve(ctx context.Context, r apiclient.Resource, c call, do func() error) error {
 	if r != apiclient.Pods {
 		s.t.Errorf("%s of %s", c.verb, r)

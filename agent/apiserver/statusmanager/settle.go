@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// What was refused is tried again after at most refusedLimit, and what looks
-// like a fault of the server after faultLimit. Statuses that somebody else
-// keeps changing are put right more and more rarely too.
+// Upper bounds of the waits: refusedLimit after a rejected request, faultLimit
+// after an apparent fault of the server. refusedLimit also bounds the waits before
+// a status that someone else keeps changing is re-applied.
 const (
 	refusedLimit = 5 * time.Minute
 	faultLimit   = 30 * time.Second
-	// goneLimit is how long a pod is first taken for gone that the server did
-	// not know when it was asked to delete it.
+	// goneLimit bounds the first period for which a pod is assumed to be gone,
+	// after the server answered NotFound to its deletion.
 	goneLimit = 10 * time.Second
 )
 
-// settle takes what became of a request.
+// settle handles the result of a request.
 func (l *loop) settle(res *result, now time.Time) {
 	o := res.object
 	o.busy, o.planned = false, false
@@ -32,7 +32,7 @@ func (l *loop) settle(res *result, now time.Time) {
 	}
 	l.outage.succeed(now)
 	o.until = time.Time{}
-	if res.verb != removing { // which may have to wait for somebody's finalizer
+	if res.verb != removing { // a deletion may have to wait for a finalizer
 		o.said = ""
 		o.wait.Reset()
 	}
@@ -40,17 +40,17 @@ func (l *loop) settle(res *result, now time.Time) {
 	case res.verb == patching && res.pod != nil:
 		l.took(o, res, now)
 	case res.verb == creating:
-		l.Log.Info("the API server has a mirror pod", "pod", o.key.String(), "podUID", string(res.pod.UID))
+		l.Log.Info("created mirror pod", "pod", o.key.String(), "podUID", string(res.pod.UID))
 	case res.verb == removing:
-		l.Log.Info("the API server takes the deletion of a pod", "pod", o.key.String(), "podUID", string(res.gone))
+		l.Log.Info("deleted pod from API server", "pod", o.key.String(), "podUID", string(res.gone))
 	}
 }
 
-// took keeps that the server has a status now, and what it left of it: what it
-// answers with has all of the patch but what it does not keep. Whatever else
-// differs was changed by somebody between the pod that the patch was made for
-// and the patch, such as the readiness of a node's pods that the node lifecycle
-// controller takes away, and is put right.
+// took records the status that the server accepted, and the part that it did not
+// store. The pod in the response has all of the patch except for that part. Any
+// other difference was made by someone else after the pod that the patch is based
+// on, such as the node lifecycle controller, which marks a node's pods as not
+// ready. It is re-applied.
 func (l *loop) took(o *object, res *result, now time.Time) {
 	if o.taken != res.ours {
 		o.amend.Reset()
@@ -59,7 +59,7 @@ func (l *loop) took(o *object, res *result, now time.Time) {
 	known := o.residue
 	o.taken, o.residue = res.ours, nil
 	if res.pod.UID != res.api.UID {
-		return // an answer without a pod tells nothing
+		return // a response without the pod is useless
 	}
 	after := res.view
 	after.api = res.pod
@@ -69,11 +69,11 @@ func (l *loop) took(o *object, res *result, now time.Time) {
 	}
 	o.residue = left
 	if !bytes.Equal(left, known) {
-		l.Log.Debug("the API server does not keep all of a pod's status", "pod", o.key.String(), "left", string(o.residue))
+		l.Log.Debug("API server dropped parts of pod status", "pod", o.key.String(), "dropped", string(o.residue))
 	}
 }
 
-// fail takes that a request did not do what it should.
+// fail handles a request that failed.
 func (l *loop) fail(o *object, res *result, now time.Time) {
 	told := answered(res.err)
 	if told {
@@ -89,10 +89,10 @@ func (l *loop) fail(o *object, res *result, now time.Time) {
 	l.say(o, res.err)
 }
 
-// say logs why a pod is not reported, and the same reason only once.
+// say logs why a pod is not synced, but the same reason only once.
 func (l *loop) say(o *object, err error) {
 	if text := err.Error(); o.said != text {
 		o.said = text
-		l.Log.Warn("pod is not reported to the API server", "pod", o.key.String(), "error", err)
+		l.Log.Warn("cannot sync pod to API server", "pod", o.key.String(), "error", err)
 	}
 }

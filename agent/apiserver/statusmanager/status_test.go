@@ -241,7 +241,7 @@ func TestResync(t *testing.T) {
 	})
 }
 
-// TestOrderOfContainers is no difference.
+// TestOrderOfContainers checks that the order is no difference.
 func TestOrderOfContainers(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		q := apiPod("p")
@@ -283,7 +283,7 @@ func TestFinalPhaseAndContainers(t *testing.T) {
 		after(24 * time.Hour)
 		l.wants(0)
 		l.has("p", over())
-		if n := l.log.count("ended for good"); n != 1 {
+		if n := l.log.count("illegal transition"); n != 1 {
 			t.Errorf("said %d times", n)
 		}
 		s := over()
@@ -298,8 +298,8 @@ func TestFinalPhaseAndContainers(t *testing.T) {
 	})
 }
 
-// TestPhaseNeverGoesBack is about a pod that came from the journal, where it
-// has not run yet.
+// TestPhaseNeverGoesBack covers a pod from the journal, which does not record that
+// it ran.
 func TestPhaseNeverGoesBack(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		q := apiPod("p")
@@ -356,8 +356,8 @@ func TestSomebodyElseChangesIt(t *testing.T) {
 	})
 }
 
-// TestChangedMeanwhile has somebody take a pod's readiness away between the
-// pod that a patch was made for and the patch, which says nothing of it.
+// TestChangedMeanwhile removes a pod's readiness between the pod on which a patch
+// is based and the patch, which does not contain it.
 func TestChangedMeanwhile(t *testing.T) {
 	for name, told := range map[string]bool{"and the watch tells": true, "and the watch tells nothing": false} {
 		t.Run(name, func(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// transition says which container of before would come back in after although
-// its end was its last, or nil (checkContainerStateTransition in
-// pkg/kubelet/status/status_manager.go). Who reads such a status has acted on
-// the end already, so it is not to be told.
+// transition returns an error if a container that must not restart is terminated in
+// before but not in after (checkContainerStateTransition in
+// pkg/kubelet/status/status_manager.go). Readers of before may have acted on the
+// termination, so such a status must not be sent.
 func transition(spec *v1.PodSpec, before, after *v1.PodStatus) error {
 	if spec.RestartPolicy == v1.RestartPolicyAlways || pod.MayRestartAll(spec) {
 		return nil
@@ -30,7 +30,7 @@ func revived(spec *v1.PodSpec, containers []v1.Container, before, after []v1.Con
 		}
 		for j := range after {
 			if after[j].Name == before[i].Name && after[j].State.Terminated == nil {
-				return fmt.Errorf("container %s ended for good and cannot be told to go on", after[j].Name)
+				return fmt.Errorf("terminated container %s attempted illegal transition to non-terminated state", after[j].Name)
 			}
 		}
 	}

@@ -1,7 +1,7 @@
 package strategicpatch
 
-// ByType finds conditions by their type; unique is false if one stands twice,
-// and cannot be told apart by it.
+// ByType returns conditions by their type. unique is false if a type occurs twice,
+// so that it does not identify a condition.
 func ByType(list []any) (found map[string]map[string]any, unique bool) {
 	found = make(map[string]map[string]any, len(list))
 	for _, c := range list {
@@ -10,7 +10,7 @@ func ByType(list []any) (found map[string]map[string]any, unique bool) {
 	return found, len(found) == len(list)
 }
 
-// TypeOf is the type of a condition; empty for what has none.
+// TypeOf returns the type of a condition, "" if it has none.
 func TypeOf(condition any) string {
 	object, _ := condition.(map[string]any)
 	kind, _ := object["type"].(string)

@@ -4,20 +4,21 @@ import "reflect"
 
 // Keys of a strategic merge patch.
 const (
-	// Directive says what becomes of the object that it stands in.
+	// Directive selects what the patch does with the object that contains it.
 	Directive = "$patch"
-	// Order and a list's key say in which order the merged list is to be.
+	// Order with a list's key appended gives the order of the merged list.
 	Order = "$setElementOrder/"
 )
 
-// Replaced is a list that takes the place of one that would be merged.
+// Replaced returns a list that replaces one that would be merged. It may reuse the
+// memory of list.
 func Replaced(list []any) []any {
 	return append(list, map[string]any{Directive: "replace"})
 }
 
-// Diff is what makes one object into another: null for what goes, objects
-// merged, lists replaced. It is empty, never nil, if nothing differs, and
-// shares what is new with after.
+// Diff returns the patch from before to after: null for removed keys, merged
+// objects, replaced lists. It is empty, never nil, if nothing differs. It shares
+// new values with after.
 func Diff(before, after map[string]any) map[string]any {
 	patch := make(map[string]any)
 	for key, is := range after {

@@ -1,11 +1,9 @@
-// Package strategicpatch owns the writing of strategic merge patches: what two
-// JSON documents differ in, the directives that a patch of lists needs, and
-// conditions, which merge by their type. Which list merges how is known to
-// who patches.
+// Package strategicpatch writes strategic merge patches: the difference of two JSON
+// documents, the directives for lists, and conditions, which merge by their type.
+// The caller knows which list merges how.
 //
-// It is written here, since k8s.io/apimachinery/pkg/util/strategicpatch knows
-// the same of every type and links the OpenAPI machinery for it: 39 packages
-// and 2.7 MB of the arm64 binary. The keys are those of its patch.go. What it
-// makes of the patches is tested in testdata/strategicpatch of the packages
-// that write them.
+// The code is not upstream's, because k8s.io/apimachinery/pkg/util/strategicpatch
+// supports every type and links the OpenAPI machinery for it: 39 packages and 2.7
+// MB of the arm64 binary. The keys are those of its patch.go. The packages that
+// write patches compare them with upstream in their testdata/strategicpatch.
 package strategicpatch

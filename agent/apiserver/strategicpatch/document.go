@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 )
 
-// Document is an object as JSON has it, numbers as they are written. The
-// error is that of encoding/json, which has none for an object that came from
-// an API server or from this agent.
+// Document returns an object as a JSON document, with numbers in their written form
+// (json.Number). The error is that of encoding/json; objects from an API server or
+// from this agent cause none.
 func Document(object any) (map[string]any, error) {
 	data, err := json.Marshal(object)
 	if err != nil {
@@ -20,7 +20,7 @@ func Document(object any) (map[string]any, error) {
 	return doc, err
 }
 
-// Take takes a list out of a document; nil if there is none.
+// Take removes a list from a document and returns it; nil if there is none.
 func Take(doc map[string]any, key string) []any {
 	list, _ := doc[key].([]any)
 	delete(doc, key)

@@ -1,7 +1,6 @@
-// Package document cuts files into YAML documents. It owns what a text is and
-// how large one document may be: what the YAML parser makes of a text can be
-// a hundred times as large, and without bounds one file could take all of a
-// small board's memory.
+// Package document splits files into YAML documents. It rejects binary files and
+// bounds the size of a document: parsed YAML can be a hundred times as large as
+// its text, and without a bound one file could exhaust the memory of a small board.
 package document
 
 import (
@@ -10,23 +9,24 @@ import (
 	"fmt"
 )
 
-// MaxSize is the largest single document in bytes: what an API server takes
-// in one request (MaxRequestBodyBytes in k8s.io/apiserver).
+// MaxSize is the largest single document in bytes. It is the limit of an API
+// server for one request (MaxRequestBodyBytes in k8s.io/apiserver).
 const MaxSize = 3 << 20
 
 var (
-	// ErrEmpty says that there is no document in a file.
+	// ErrEmpty means that a file has no document.
 	ErrEmpty = errors.New("it is empty")
-	// ErrBinary says that a file is no text.
+	// ErrBinary means that a file is not text.
 	ErrBinary = errors.New("it is binary, not YAML or JSON text")
 )
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// Split cuts a text into its non-empty YAML documents, at most as many as
-// most. A line that begins with "---" or "..." and then ends or has a space is
-// a marker wherever it stands (YAML 1.2, 9.1.2); JSON text has no such line.
-// The documents share data's memory.
+// Split splits a text into its non-empty YAML documents. It fails if there is none,
+// or more than most, or one of more than MaxSize bytes. A line that begins with
+// "---" or "...", followed by white space or the end of the line, is a marker
+// anywhere in the text (YAML 1.2, 9.1.2). JSON text has no such line. The
+// documents share the memory of data.
 func Split(data []byte, most int) ([][]byte, error) {
 	data = bytes.TrimPrefix(data, byteOrderMark)
 	if bytes.IndexByte(data, 0) >= 0 {
@@ -39,7 +39,7 @@ func Split(data []byte, most int) ([][]byte, error) {
 			if len(documents) == most {
 				return nil, fmt.Errorf("it has more than %d documents", most)
 			}
-			// "..." ends a document and cannot begin one.
+			// "..." ends a document. It is not valid at the beginning of one.
 			documents = append(documents, bytes.TrimPrefix(document, []byte("...")))
 		}
 		start = end
@@ -49,14 +49,14 @@ func Split(data []byte, most int) ([][]byte, error) {
 	}
 	for i, document := range documents {
 		if len(document) > MaxSize {
-			return nil, fmt.Errorf("document %d has %d bytes, more than the %d that one object may have", i+1, len(document), MaxSize)
+			return nil, fmt.Errorf("document %d has %d bytes, the maximum is %d", i+1, len(document), MaxSize)
 		}
 	}
 	return documents, nil
 }
 
-// nextMarker is the offset of the first marker line after the line at start,
-// or the end of data.
+// nextMarker returns the offset of the first marker line after the line at start,
+// or the length of data.
 func nextMarker(data []byte, start int) int {
 	for at := start; ; {
 		newline := bytes.IndexByte(data[at:], '\n')
@@ -77,8 +77,8 @@ func isMarker(text []byte) bool {
 	return len(text) == 3 || bytes.IndexByte([]byte(" \t\r\n"), text[3]) >= 0
 }
 
-// blank says whether a document has nothing but space, comments, directives
-// and its own marker.
+// blank reports whether a document has only white space, comments, directives and
+// its own marker.
 func blank(document []byte) bool {
 	if isMarker(document) {
 		document = document[3:]

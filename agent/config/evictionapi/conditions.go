@@ -12,11 +12,13 @@ type Conditions struct {
 	Memory, Disk, PID bool
 }
 
+// Or returns the conditions that c or d has.
 func (c Conditions) Or(d Conditions) Conditions {
 	return Conditions{c.Memory || d.Memory, c.Disk || d.Disk, c.PID || d.PID}
 }
 
-// String lists those that hold as upstream's messages do, in brackets.
+// String lists the conditions that are true, in brackets, in the form of upstream's
+// messages.
 func (c Conditions) String() string {
 	var names []string
 	for _, one := range [...]struct {

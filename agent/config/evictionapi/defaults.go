@@ -4,16 +4,16 @@ import "strconv"
 
 const mi = 1 << 20
 
-// The default threshold of memory is a sixteenth of the node's memory, but no
-// less than the floor and no more than upstream's default; and never more than
-// a quarter, for machines smaller than boards that run pods.
+// The default memory threshold is 1/16 of the node's memory, at least the floor, at
+// most upstream's default, and never more than 1/4, for machines too small to run
+// pods.
 //
-// Upstream's 100Mi is made for servers. On a board of 256 MB it is more than
-// a third of what the kernel leaves, and since it is taken off allocatable as
-// well, pods that would fit could not even come. A sixteenth is 100Mi from
-// 1600 MiB of memory on, so that larger boards are as with upstream. The floor
-// is what it takes to end a pod in an orderly way: the runtime starts
-// processes for it, which must not become victims of the kernel themselves.
+// Upstream's 100Mi is meant for servers. On a board of 256 MB it is more than a
+// third of the memory that the kernel leaves. It is also subtracted from
+// allocatable, so pods that would fit would not be admitted. 1/16 reaches 100Mi at
+// 1600 MiB of memory, so larger nodes have upstream's default. The floor is the
+// memory that an orderly pod termination needs: the runtime starts processes for
+// it, which the kernel must not OOM-kill.
 const (
 	memoryPart     = 16
 	memoryFloor    = 16 * mi
@@ -21,9 +21,9 @@ const (
 	memoryPartMost = 4
 )
 
-// HardMemory is the default threshold of memory.available, in bytes and whole
-// MiB, for a node with so many bytes of memory. Where these are not known it
-// is upstream's.
+// HardMemory returns the default hard threshold of memory.available, in bytes
+// (whole MiB), for a node with capacity bytes of memory. If capacity is not known,
+// 0 or less, it returns upstream's default.
 func HardMemory(capacity int64) int64 {
 	if capacity <= 0 {
 		return memoryCeiling
@@ -32,9 +32,9 @@ func HardMemory(capacity int64) int64 {
 	return max(bytes/mi*mi, mi)
 }
 
-// DefaultHard are the hard thresholds of a node with so many bytes of memory,
-// as evictionHard has them. Those of file systems are upstream's
-// (pkg/kubelet/eviction/defaults_linux.go), which has none for process IDs.
+// DefaultHard returns the default evictionHard of a node with memory bytes of
+// memory. The file system thresholds are upstream's
+// (pkg/kubelet/eviction/defaults_linux.go), which has no default for process IDs.
 func DefaultHard(memory int64) map[string]string {
 	return map[string]string{
 		MemoryAvailable.String():   strconv.FormatInt(HardMemory(memory)/mi, 10) + "Mi",

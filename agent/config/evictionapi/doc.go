@@ -1,12 +1,11 @@
-// Package evictionapi owns the eviction signals, their thresholds and what is
-// observed of a signal, as pkg/kubelet/eviction/api of the kubelet 1.36 does,
-// and parses thresholds of a KubeletConfiguration. It is pure. Where this differs
-// from upstream:
+// Package evictionapi defines the eviction signals, their thresholds and their
+// observations, as pkg/kubelet/eviction/api of the kubelet 1.36 does, and parses
+// the thresholds of a KubeletConfiguration. It has pure functions only.
+// Differences from upstream:
 //
-//   - The default threshold of memory is a share of a small board's memory
-//     (DefaultHard).
-//   - A share that is not a number is refused, and so is a minimum reclaim of
-//     more than the whole.
-//   - The order of thresholds is that of signals, where upstream leaves it to the
-//     order of a map.
+//   - The default memory threshold depends on the node's memory (DefaultHard).
+//   - A percentage that is not a number is rejected. So is a minimum reclaim of
+//     more than 100%.
+//   - Thresholds are in the order of their signals. Upstream has the order of a
+//     map.
 package evictionapi

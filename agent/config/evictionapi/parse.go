@@ -12,20 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Config is how thresholds are written in a KubeletConfiguration, each by the
-// name of a signal.
+// Config holds the thresholds of a KubeletConfiguration as text, by the name of
+// the signal.
 type Config struct {
 	Hard, Soft, SoftGrace, MinReclaim map[string]string
-	// EnforcePods says that the pods' memory is limited to what is
-	// allocatable ("pods" in enforceNodeAllocatable). The hard threshold of
-	// memory then counts for what they have left, too, beside one that is set
-	// for that.
+	// EnforcePods means that the pods' memory is limited to node allocatable
+	// ("pods" in enforceNodeAllocatable). The hard threshold of
+	// memory.available then also applies to allocatableMemory.available, in
+	// addition to a threshold that is set for that signal.
 	EnforcePods bool
 }
 
-// Parse reads thresholds by the rules of ParseThresholdConfig in
-// pkg/kubelet/eviction/helpers.go, in the order of signals, hard before soft.
-// A threshold of 0% or 100% is off. It tells of everything that is wrong.
+// Parse parses thresholds by the rules of ParseThresholdConfig in
+// pkg/kubelet/eviction/helpers.go. It returns them in the order of signals, hard
+// before soft. A threshold of 0% or 100% is off. The error joins all errors.
 func Parse(c Config) ([]Threshold, error) {
 	p := parser{}
 	hard := p.values("evictionHard", c.Hard, threshold)
@@ -44,7 +44,7 @@ func Parse(c Config) ([]Threshold, error) {
 			continue
 		}
 		if graces[s] == nil {
-			p.fail("evictionSoft[%s]: it has no evictionSoftGracePeriod", s)
+			p.fail("evictionSoft[%s]: no evictionSoftGracePeriod is set", s)
 			continue
 		}
 		out = append(out, Threshold{Signal: s, Value: soft[s], Grace: *graces[s], MinReclaim: reclaims[s]})
@@ -55,19 +55,19 @@ func Parse(c Config) ([]Threshold, error) {
 	return out, nil
 }
 
-// parser collects what is wrong.
+// parser collects errors.
 type parser struct{ errs []error }
 
 func (p *parser) fail(format string, args ...any) {
 	p.errs = append(p.errs, fmt.Errorf(format, args...))
 }
 
-// each calls do with the texts of a map, in the order of their names.
+// each calls do with the entries of a map, ordered by the names of signals.
 func (p *parser) each(field string, texts map[string]string, do func(Signal, string) error) {
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		s, ok := SignalOf(name)
 		if !ok {
-			p.fail("%s: there is no eviction signal %q", field, name)
+			p.fail("%s: unknown eviction signal %q", field, name)
 			continue
 		}
 		if err := do(s, texts[name]); err != nil {
@@ -88,7 +88,7 @@ func (p *parser) graces(field string, texts map[string]string) (out [Signals]*ti
 	p.each(field, texts, func(s Signal, text string) error {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 {
-			out[s] = new(time.Duration) // it is not missing besides
+			out[s] = new(time.Duration) // do not report it as missing as well
 			return errors.New("not a duration such as 1m30s")
 		}
 		out[s] = &d
@@ -97,7 +97,7 @@ func (p *parser) graces(field string, texts map[string]string) (out [Signals]*ti
 	return out
 }
 
-// threshold reads a value above zero; the zero Value is off.
+// threshold parses a value above zero. It returns the zero Value for 0% and 100%.
 func threshold(text string) (Value, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		share, err := parseShare(percent)
@@ -113,7 +113,7 @@ func threshold(text string) (Value, error) {
 	return v, err
 }
 
-// minReclaim reads a share above zero, or an amount that may be zero.
+// minReclaim parses a percentage above zero, or an amount that may be zero.
 func minReclaim(text string) (Value, error) {
 	percent, ok := strings.CutSuffix(text, "%")
 	if !ok {
@@ -121,13 +121,13 @@ func minReclaim(text string) (Value, error) {
 	}
 	share, err := parseShare(percent)
 	if err == nil && share == 0 {
-		return Value{}, errors.New("a share that is not above 0")
+		return Value{}, errors.New("not a percentage above 0")
 	}
 	return Value{Share: share}, err
 }
 
-// parseShare reads per cent. Unlike upstream it takes neither what is not a
-// number nor a second sign for per cent.
+// parseShare parses a percentage, without its sign, to a share from 0 to 1. Unlike
+// upstream it rejects NaN and a second percent sign.
 func parseShare(percent string) (float32, error) {
 	p, err := strconv.ParseFloat(percent, 32)
 	if err != nil || !(p >= 0 && p <= 100) {

@@ -77,19 +77,19 @@ func TestParse(t *testing.T) {
 			},
 			errs: []string{
 				`evictionHard[containerfs.available] "5%%": not a percentage from 0 to 100`,
-				`evictionHard: there is no eviction signal "disk"`,
+				`evictionHard: unknown eviction signal "disk"`,
 				`evictionHard[imagefs.available] "NaN%": not a percentage from 0 to 100`,
 				`evictionHard[imagefs.inodesFree] "0": not above 0; 0% turns a threshold off`,
 				`evictionHard[memory.available] "-1Mi": negative`,
 				`evictionHard[nodefs.available] "101%": not a percentage from 0 to 100`,
 				`evictionHard[nodefs.inodesFree] "-1%": not a percentage from 0 to 100`,
 				`evictionHard[pid.available] "much": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`,
-				`evictionSoftGracePeriod: there is no eviction signal "cpu"`,
+				`evictionSoftGracePeriod: unknown eviction signal "cpu"`,
 				`evictionSoftGracePeriod[nodefs.inodesFree] "-1s": not a duration such as 1m30s`,
 				`evictionMinimumReclaim[memory.available] "-1": negative`,
-				`evictionMinimumReclaim[nodefs.available] "0%": a share that is not above 0`,
+				`evictionMinimumReclaim[nodefs.available] "0%": not a percentage above 0`,
 				`evictionMinimumReclaim[pid.available] "200%": not a percentage from 0 to 100`,
-				`evictionSoft[nodefs.available]: it has no evictionSoftGracePeriod`,
+				`evictionSoft[nodefs.available]: no evictionSoftGracePeriod is set`,
 			},
 		},
 	} {
@@ -109,8 +109,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse holds what is read against what a threshold may be, and has it
-// weighed against the largest capacity.
+// FuzzParse checks that parsed thresholds are valid, and evaluates them for the
+// largest capacity.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"100Mi", "10%", "0%", "1e3", "-5", "9999E", "0.1m", "NaN%", "1e-50%", "+5%", "0x1p-3%"} {
 		f.Add("memory.available", seed, "30s", seed)

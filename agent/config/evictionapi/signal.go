@@ -5,37 +5,36 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is what a node can run short of. The order is that in which
-// thresholds are acted on: memory first, as in upstream, where the rest has no
-// order.
+// Signal is an eviction signal. Thresholds are handled in the order of signals:
+// memory first, as in upstream, where the others have no order.
 type Signal uint8
 
 // The signals (pkg/kubelet/eviction/api/types.go). Available is in bytes, of
 // process IDs in processes; InodesFree is in inodes.
 const (
-	// MemoryAvailable is the node's memory without its working set.
+	// MemoryAvailable is the node's memory minus its working set.
 	MemoryAvailable Signal = iota + 1
-	// AllocatableMemoryAvailable is what pods may use together, without what
-	// they use.
+	// AllocatableMemoryAvailable is the pods' memory limit minus their working
+	// set.
 	AllocatableMemoryAvailable
-	// NodeFsAvailable is of the file system of volumes and logs.
+	// NodeFsAvailable is of nodefs, the file system of volumes and logs.
 	NodeFsAvailable
 	NodeFsInodesFree
-	// ImageFsAvailable is of the file system of image layers.
+	// ImageFsAvailable is of imagefs, the file system of image layers.
 	ImageFsAvailable
 	ImageFsInodesFree
-	// ContainerFsAvailable is of the file system of writable layers.
+	// ContainerFsAvailable is of containerfs, the file system of writable layers.
 	ContainerFsAvailable
 	ContainerFsInodesFree
-	// PIDAvailable is how many tasks can still be started.
+	// PIDAvailable is the number of tasks that can still be started.
 	PIDAvailable
 
-	// Signals is the length of an array that is indexed by Signal. Its first
-	// element is no signal's.
+	// Signals is the length of an array that is indexed by Signal. The element 0
+	// is unused.
 	Signals
 )
 
-// What can be starved, beside memory and ephemeral storage
+// Starved resources, in addition to memory and ephemeral storage
 // (pkg/kubelet/eviction/helpers.go).
 const (
 	ResourceInodes v1.ResourceName = "inodes"
@@ -58,7 +57,7 @@ var signals = [Signals]struct {
 	PIDAvailable:               {"pid.available", ResourcePIDs, Conditions{PID: true}},
 }
 
-// SignalOf is the signal of that name; false if there is none.
+// SignalOf returns the signal with that name, or false if there is none.
 func SignalOf(name string) (Signal, bool) {
 	for s := MemoryAvailable; s < Signals; s++ {
 		if signals[s].name == name {
@@ -68,9 +67,10 @@ func SignalOf(name string) (Signal, bool) {
 	return 0, false
 }
 
+// Known reports whether s is one of the signals.
 func (s Signal) Known() bool { return s > 0 && s < Signals }
 
-// String is the name in the configuration and in metrics.
+// String returns the signal's name in the configuration and in metrics.
 func (s Signal) String() string {
 	if !s.Known() {
 		return "unknown"
@@ -78,8 +78,8 @@ func (s Signal) String() string {
 	return signals[s].name
 }
 
-// Resource is what the node is short of by this signal, as events and
-// annotations name it; empty for what is no signal.
+// Resource returns the starved resource of the signal, as events and annotations
+// name it, "" for an unknown signal.
 func (s Signal) Resource() v1.ResourceName {
 	if !s.Known() {
 		return ""
@@ -87,7 +87,7 @@ func (s Signal) Resource() v1.ResourceName {
 	return signals[s].resource
 }
 
-// Conditions is the node condition that the signal belongs to.
+// Conditions returns the node condition of the signal.
 func (s Signal) Conditions() Conditions {
 	if !s.Known() {
 		return Conditions{}
@@ -95,7 +95,7 @@ func (s Signal) Conditions() Conditions {
 	return signals[s].under
 }
 
-// Format is how amounts of the signal are written.
+// Format returns the format of the signal's quantities.
 func (s Signal) Format() resource.Format {
 	switch s.Resource() {
 	case ResourceInodes, ResourcePIDs:

@@ -7,18 +7,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Value is an amount, or a share of a capacity; the zero Value is nothing.
+// Value is an amount, or a share of the capacity. The zero Value means no
+// threshold.
 type Value struct {
-	// Amount is in the signal's unit, rounded up to a whole one.
+	// Amount is in the signal's unit, rounded up to an integer.
 	Amount int64
-	// Text is the amount as it was written, for messages.
+	// Text is the canonical form of the amount, for messages. It is empty if the
+	// value is a share.
 	Text string
-	// Share of the capacity, from 0 to 1, counts where Text is empty. It has
-	// 32 bits as upstream's, so that both reckon the same bytes.
+	// Share is a share of the capacity, from 0 to 1. It is used if Text is empty.
+	// It has 32 bits, as upstream's, so that both compute the same bytes.
 	Share float32
 }
 
-// Of is the amount for a capacity in the signal's unit.
+// Of returns the amount for a capacity in the signal's unit.
 func (v Value) Of(capacity int64) int64 {
 	if v.Text != "" {
 		return v.Amount
@@ -30,8 +32,8 @@ func (v Value) Of(capacity int64) int64 {
 	return int64(amount)
 }
 
-// Format is the amount as messages have it. Upstream writes a share of anything
-// with binary suffixes, of inodes too.
+// Format returns the amount as text for messages. As upstream, it formats a share
+// with binary suffixes for every signal, also for inodes.
 func (v Value) Format(capacity int64) string {
 	if v.Text != "" {
 		return v.Text
@@ -39,37 +41,38 @@ func (v Value) Format(capacity int64) string {
 	return resource.NewQuantity(v.Of(capacity), resource.BinarySI).String()
 }
 
-// Threshold says from when on there is too little of something.
+// Threshold is an eviction threshold of a signal.
 type Threshold struct {
 	Signal Signal
-	// Value is met while less than it is available.
+	// Value is the bound: the threshold is met while less is available.
 	Value Value
-	// Grace is how long it must be met before a pod is evicted.
+	// Grace is the grace period: how long the threshold must be met before a pod
+	// is evicted. It is 0 for a hard threshold.
 	Grace time.Duration
-	// MinReclaim is how much more than Value must be available before a
-	// threshold that was acted on counts as met no longer.
+	// MinReclaim is the minimum reclaim: how much more than Value must be
+	// available before a threshold that caused an eviction is resolved.
 	MinReclaim Value
 }
 
-// Hard says that pods are evicted at once: so does a soft threshold whose
-// grace is zero, as in upstream.
+// Hard reports whether pods are evicted without a grace period. As in upstream, a
+// soft threshold with a grace period of zero is hard.
 func (t Threshold) Hard() bool { return t.Grace == 0 }
 
-// Met says whether the observation is below the threshold, with held below
-// the threshold and its minimum reclaim. What was not observed is not.
+// Met reports whether the observation is below the threshold, with held, below the
+// threshold plus its minimum reclaim. It returns false for an unknown observation.
 func (t Threshold) Met(o Observation, held bool) bool {
 	if !o.Known {
 		return false
 	}
 	available := max(o.Available, 0)
 	if held {
-		available -= t.MinReclaim.Of(o.Capacity) // it is not negative: nothing overflows
+		available -= t.MinReclaim.Of(o.Capacity) // neither is negative: no overflow
 	}
 	return available < t.Value.Of(o.Capacity)
 }
 
-// whole is a quantity rounded up, up to the largest number, where
-// Quantity.Value answers anything.
+// whole returns a quantity rounded up, at most math.MaxInt64. Quantity.Value
+// returns arbitrary numbers above that.
 func whole(q resource.Quantity) int64 {
 	if q.CmpInt64(math.MaxInt64) >= 0 {
 		return math.MaxInt64

@@ -1,5 +1,5 @@
-// Package version says which release this binary is. The release and the
-// build time are stamped by the linker:
+// Package version holds the version of this binary. The linker sets the release and
+// the build time:
 //
 //	-ldflags "-X github.com/tinylet/tinylet/agent/config/version.release=0.1.0
 //	          -X github.com/tinylet/tinylet/agent/config/version.buildUnix=1767225600"
@@ -11,39 +11,40 @@ import (
 	"time"
 )
 
-// Stamped by the linker, which sets strings only.
+// Set by the linker, which can set strings only.
 var (
 	release   = "0.0.0-dev"
 	buildUnix = ""
 )
 
-// Kubernetes is the release whose kubelet contract is honoured. The patch
-// number stays 0, so that no control plane of that minor release is older
-// than its node.
+// Kubernetes is the Kubernetes release whose kubelet tinylet replaces. The patch
+// number stays 0, so that no control plane of that minor release is older than the
+// node.
 const Kubernetes = "v1.36.0"
 
-// Release is tinylet's own release, such as 0.1.0, without a leading v.
+// Release returns tinylet's own release, such as 0.1.0, without a leading v.
 func Release() string {
 	return strings.Map(metadata, strings.TrimPrefix(release, "v"))
 }
 
-// Kubelet is the version that a node reports: Kubernetes' with tinylet's as
-// semantic versioning's build metadata, v1.36.0+tinylet.0.1.0.
+// Kubelet returns the kubelet version that the node reports: Kubernetes, with
+// tinylet's release as build metadata of semantic versioning, such as
+// v1.36.0+tinylet.0.1.0.
 func Kubelet() string { return Kubernetes + "+tinylet." + Release() }
 
-// Numbers are the major and the minor number of Kubernetes, such as 1 and 36.
+// Numbers returns the major and the minor number of Kubernetes, such as 1 and 36.
 func Numbers() (major, minor string) {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(Kubernetes, "v"), ".")
 	minor, _, _ = strings.Cut(rest, ".")
 	return major, minor
 }
 
-// Line is what --version prints. kubeadm's preflight check parses it
+// Line returns the output of --version. kubeadm's preflight check parses it
 // (cmd/kubeadm/app/preflight/utils.go).
 func Line() string { return "Kubernetes " + Kubelet() }
 
-// Built is when the binary was built, or the zero time where nothing was
-// stamped. A clock before it is wrong.
+// Built returns when the binary was built, or the zero time if the linker did not
+// set it. A wall clock before that time is wrong.
 func Built() time.Time {
 	seconds, err := strconv.ParseInt(buildUnix, 10, 64)
 	if err != nil || seconds <= 0 {
@@ -52,7 +53,7 @@ func Built() time.Time {
 	return time.Unix(seconds, 0).UTC()
 }
 
-// metadata keeps what semantic versioning allows in build metadata.
+// metadata returns r if semantic versioning allows it in build metadata, else '-'.
 func metadata(r rune) rune {
 	switch {
 	case r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == '.', r == '-':

@@ -81,8 +81,8 @@ func testContainerUnknown(w *world) {
 	}
 }
 
-// testUpdateResources changes CPU figures only: what a runtime makes of a
-// memory limit depends on the kernel's accounting of swap.
+// testUpdateResources changes CPU limits only: the effect of a memory limit
+// depends on the kernel's swap accounting.
 func testUpdateResources(w *world) {
 	p := w.runPod()
 	c := p.containerConfig("main", scriptForever)
@@ -223,7 +223,7 @@ func testCancelled(w *world) {
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, container.ErrTimeout) {
 		w.Errorf("a stop beyond the caller's deadline: %v, want ErrTimeout and context.DeadlineExceeded", err)
 	}
-	// A later stop with less grace is heard.
+	// A later stop with less grace takes effect.
 	w.ok("StopContainer", w.Runtime.StopContainer(w.Context(), id, time.Second))
 	w.exited(id)
 }

@@ -22,8 +22,8 @@ type listener struct {
 	seen map[string]bool // uid/id/type
 }
 
-// listen subscribes and returns once the stream works. Everybody's events
-// are on it; what is not ours is ignored.
+// listen subscribes and returns once the stream works. The stream carries the
+// events of all pods; those of other tests are ignored.
 func (w *world) listen() *listener {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
@@ -100,8 +100,8 @@ func testEvents(w *world) {
 	l.want(p, p.id, stopped)
 	w.ok("RemovePodSandbox", w.Runtime.RemovePodSandbox(w.Context(), p.id))
 	l.want(p, last, deleted)
-	// containerd 1.7 forgets the sandbox before it tells, and so cannot name
-	// the pod: the subscriber must know whose it was.
+	// containerd 1.7 forgets the sandbox before it sends the event, and so
+	// cannot name the pod: the subscriber must know the owner.
 	w.eventually("event "+key(p.uid, p.id, deleted), func() error {
 		if !l.has(p.uid, p.id, deleted) && !l.has("", p.id, deleted) {
 			return errors.New("it has not come")
@@ -130,7 +130,7 @@ func testEventsReconnect(w *world) {
 	second.want(p, p.id, created, started)
 }
 
-// provoke causes events until one comes: a runtime may lose a few to streams
+// provoke causes events until one arrives: a runtime may lose a few to streams
 // that are gone (containerd 1.7 does), but not for ever.
 func (w *world) provoke(l *listener) {
 	w.Helper()
@@ -178,7 +178,7 @@ func testRestart(w *world) {
 	if after.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || after.GetStartedAt() != before.GetStartedAt() {
 		w.Errorf("the running container is %v, started %d, was started %d", after.GetState(), after.GetStartedAt(), before.GetStartedAt())
 	}
-	// containerd forgets the code of what ends while it is away
+	// containerd loses the exit code of a process that exits while it is down
 	// (core/runtime/v2/shim_load.go cleans up a shim without processes).
 	if s := w.exited(ends); s.GetExitCode() != 4 && (s.GetExitCode() != 255 || s.GetReason() != "Unknown") {
 		w.Errorf("the container that ended has code %d and reason %q, want 4, or 255 and Unknown", s.GetExitCode(), s.GetReason())

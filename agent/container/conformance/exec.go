@@ -59,7 +59,7 @@ func testExecTimeout(w *world) {
 	if took := time.Since(begun); took < 1500*time.Millisecond || took > 2*time.Second+w.Patience {
 		w.Errorf("the command was ended after %v", took)
 	}
-	// The container itself has not noticed.
+	// The container itself is not affected.
 	if _, _, code, err := w.Runtime.ExecSync(w.Context(), id, []string{"/bin/true"}, w.Patience); err != nil || code != 0 {
 		w.Errorf("a command after a timeout: code %d, %v", code, err)
 	}
@@ -93,8 +93,8 @@ func testExecRefused(w *world) {
 	}
 }
 
-// testReopenLog rotates a log as the agent does: rename, then reopen. The
-// lines come from the container's first process, through its own output.
+// testReopenLog rotates a log as the agent does: rename, then reopen. The lines
+// are written through the standard output of the container's first process.
 func testReopenLog(w *world) {
 	p := w.runPod()
 	id := p.start("main", scriptReady)

@@ -15,8 +15,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// testObserve checks that what an agent writes into an object is what
-// container.Observe reads from it, for itself and for a stock kubelet.
+// testObserve checks that container.Observe returns what an agent has written
+// into an object, in its own annotations and in those of a stock kubelet.
 func testObserve(w *world) {
 	p := w.runPod()
 	c := p.containerConfig("main", scriptReady)
@@ -65,7 +65,7 @@ func testObserve(w *world) {
 		w.Errorf("start and image of the container are %v, %q, %q, %q", got.StartedAt, got.Image, got.ImageRef, got.ImageID)
 	}
 	if got := o.Latest("main"); got != nil {
-		// Older runtimes say neither.
+		// Older runtimes report neither.
 		if got.StopSignal != "" && got.StopSignal != v1.SIGTERM {
 			w.Errorf("the stop signal is %q", got.StopSignal)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// Server serves a container.Runtime as CRI v1 over a unix socket, so that
-// the cri driver can be tested before the fake.
+// Server serves a container.Runtime as CRI v1 over a unix socket, so that the
+// cri driver can be tested with the fake.
 type Server struct {
 	// Endpoint is the socket as unix:///path.
 	Endpoint string
@@ -30,7 +30,7 @@ type Server struct {
 	done chan error
 }
 
-// Serve starts a server that ends with the test.
+// Serve starts a server that stops with the test.
 func Serve(t *testing.T, rt container.Runtime) *Server {
 	t.Helper()
 	// Not t.TempDir: its path may be too long for a socket.
@@ -46,7 +46,7 @@ func Serve(t *testing.T, rt container.Runtime) *Server {
 	return s
 }
 
-// Start listens, after Stop.
+// Start listens again after Stop.
 func (s *Server) Start(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("unix", s.path)
@@ -83,7 +83,7 @@ type imageService struct {
 	rt container.Runtime
 }
 
-// failure maps the errors of the seam back to gRPC's codes.
+// failure maps the errors of package container to gRPC's codes.
 func failure(err error) error {
 	if err == nil {
 		return nil
@@ -196,7 +196,7 @@ func (s *service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 	return st, failure(err)
 }
 
-// info is the runtime's Info in containerd's form.
+// info returns the runtime's Info in containerd's format.
 func (s *service) info(ctx context.Context) (map[string]string, error) {
 	info, err := s.rt.Info(ctx)
 	if err != nil {

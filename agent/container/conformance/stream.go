@@ -17,9 +17,9 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// The streams are spoken to over WebSocket (v4.channel.k8s.io): runtimes
-// serve it beside SPDY, and a client of it is a few lines. Each message
-// begins with the number of its channel.
+// The suite uses streams over WebSocket (v4.channel.k8s.io): runtimes serve it
+// in addition to SPDY, and a client of it is a few lines. Each message begins
+// with the number of its channel.
 const (
 	channelStdin = iota
 	channelStdout
@@ -31,10 +31,10 @@ const (
 type session struct {
 	w    *world
 	conn *websocket.Conn
-	said map[byte]string // by channel, so far
+	said map[byte]string // received so far, by channel
 }
 
-// open uses the URL that a runtime has answered.
+// open connects to the URL that a runtime has returned.
 func (w *world) open(raw string, err error) *session {
 	w.Helper()
 	w.ok("prepare the stream", err)
@@ -62,7 +62,8 @@ func (s *session) send(channel byte, text string) {
 	}
 }
 
-// until receives until the condition holds, or the session ends: false.
+// until receives until the condition holds. It returns false if the session
+// ends first.
 func (s *session) until(holds func() bool) bool {
 	s.w.Helper()
 	for !holds() {
@@ -80,7 +81,7 @@ func (s *session) until(holds func() bool) bool {
 	return true
 }
 
-// end receives everything and answers how the command ended.
+// end receives until the session ends, and returns the result of the command.
 func (s *session) end() (code int32, err error) {
 	s.w.Helper()
 	s.until(func() bool { return false })
@@ -155,8 +156,8 @@ func testAttach(w *world) {
 	id := p.start("main", scriptReady)
 	p.ready("main")
 	s := w.open(w.Runtime.Attach(w.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdout: true, Stderr: true}))
-	// Nothing tells when the runtime has begun to listen to the process, so
-	// it speaks until it is heard.
+	// Nothing shows when the runtime has attached to the process, so the
+	// process writes until its output arrives.
 	heard, told := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
@@ -196,7 +197,7 @@ func testPortForward(w *world) {
 	}()
 	w.Cleanup(func() { l.Close(); <-served })
 
-	// The suite's sandboxes are on the host's network, as this listener is.
+	// The suite's sandboxes are on the host network, as this listener is.
 	p := w.runPod()
 	port := l.Addr().(*net.TCPAddr).Port
 	s := w.open(w.Runtime.PortForward(w.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: p.id, Port: []int32{int32(port)}}))

@@ -1,7 +1,7 @@
-// Package conformance is the one suite that every runtime behind the seam
-// passes: the fake, the cri driver before the fake, and the cri driver
-// before a real runtime. It owns what "behaves like a container runtime"
-// means for the agent. It is imported by tests only.
+// Package conformance is the test suite that every implementation of
+// container.Runtime passes: the fake, the cri driver with the fake, and the cri
+// driver with a real runtime. It defines what the agent expects of a container
+// runtime. Only tests import it.
 package conformance
 
 import (
@@ -17,36 +17,36 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// Env is a runtime to test and what the tests may use of it.
+// Env is a runtime to test and the objects that the tests may use.
 type Env struct {
 	Runtime container.Runtime
 	// Image is the name of a present image with BusyBox' sh, sleep, echo,
 	// true and false.
 	Image string
-	// Absent is the name of an image that is neither present nor to be had
-	// from a registry.
+	// Absent is the name of an image that is neither present nor available from
+	// a registry.
 	Absent string
 	// Spare is the name of a present image that the suite may remove; empty
 	// if there is none.
 	Spare string
-	// LogRoot is a folder that the runtime may write logs to.
+	// LogRoot is a directory that the runtime may write logs to.
 	LogRoot string
-	// CgroupParent is the parent of the pods' cgroups; empty is the
-	// runtime's own choice.
+	// CgroupParent is the parent of the pods' cgroups; empty is the runtime's
+	// default.
 	CgroupParent string
-	// Patience is how long anything may take that takes no time by itself;
-	// 0 is ten seconds.
+	// Patience is the timeout of steps that should take no time; 0 is ten
+	// seconds.
 	Patience time.Duration
-	// Parallel says that each part has a runtime of its own, so that all parts
-	// may run at once.
+	// Parallel reports whether each part has a runtime of its own, so that all
+	// parts may run at once.
 	Parallel bool
-	// Restart restarts the runtime and returns when it may be called again;
-	// nil if the test cannot.
+	// Restart restarts the runtime and returns when it can be called again; nil
+	// if the environment cannot.
 	Restart func(t *testing.T)
 }
 
-// Run tests the runtimes that newRuntime makes, one for each part. Objects
-// that the tests create are removed again.
+// Run tests the runtimes that newRuntime returns, one for each part. It removes
+// the objects that the tests create.
 func Run(t *testing.T, newRuntime func(t *testing.T) Env) {
 	for _, part := range []struct {
 		name string
@@ -115,9 +115,9 @@ type pod struct {
 	config *runtimeapi.PodSandboxConfig
 }
 
-// newPod describes a pod with a new UID, on the host's network: the suite
-// wants no CNI plugin. Such a pod must not name a host name of its own, since
-// it shares the host's UTS namespace.
+// newPod describes a pod with a new UID. It is on the host network, so that the
+// suite needs no CNI plugin. Such a pod must not set a hostname, because it
+// shares the host's UTS namespace.
 func (w *world) newPod() *pod {
 	w.Helper()
 	uid := fmt.Sprintf("conformance-%x", time.Now().UnixNano())
@@ -147,7 +147,7 @@ func namespaces() *runtimeapi.NamespaceOption {
 	}
 }
 
-// runPod makes a ready sandbox that goes away with the test.
+// runPod creates a ready sandbox, which is removed with the test.
 func (w *world) runPod() *pod {
 	w.Helper()
 	p := w.newPod()
@@ -178,7 +178,7 @@ func (p *pod) run() {
 	})
 }
 
-// containerConfig is a container that runs a shell script.
+// containerConfig returns the config of a container that runs a shell script.
 func (p *pod) containerConfig(name, script string) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name},
@@ -209,7 +209,7 @@ func (p *pod) create(c *runtimeapi.ContainerConfig) string {
 	return id
 }
 
-// start runs a script and answers the container's ID.
+// start starts a container with a script and returns its ID.
 func (p *pod) start(name, script string) string {
 	p.w.Helper()
 	id := p.create(p.containerConfig(name, script))
@@ -219,7 +219,7 @@ func (p *pod) start(name, script string) string {
 	return id
 }
 
-// The scripts of the suite: the fake understands them too.
+// The scripts of the suite, which the fake supports, too.
 const (
 	scriptForever = `sleep 1000`
 	scriptTrap    = `trap "exit 7" TERM; echo ready; sleep 1000 & wait`
@@ -249,7 +249,7 @@ func (w *world) status(containerID string) *runtimeapi.ContainerStatus {
 	return s
 }
 
-// exited waits for a container's end.
+// exited waits until a container has exited.
 func (w *world) exited(containerID string) *runtimeapi.ContainerStatus {
 	w.Helper()
 	var s *runtimeapi.ContainerStatus
@@ -279,7 +279,7 @@ func (w *world) eventually(what string, check func() error) {
 	}
 }
 
-// pause lets d pass, or less if the test is over.
+// pause waits for d, or less if the test is over.
 func (w *world) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

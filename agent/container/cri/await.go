@@ -12,20 +12,20 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// arrival has a runtime that is not there noticed the moment it listens: gRPC
-// alone tries again after up to a second, which a board that boots spends idle.
-// Nothing of it is left while there is a connection.
+// arrival detects at once that an absent runtime listens. gRPC alone retries
+// after up to a second, which a booting board would spend idle. While there is
+// a connection, arrival holds no resources.
 type arrival struct {
 	path  string // the socket's
-	retry func() // has gRPC try again at once
+	retry func() // makes gRPC retry at once
 
 	mu   sync.Mutex
-	stop context.CancelFunc // nil: nobody watches
-	over chan struct{}      // closed when the one who watched has ended
+	stop context.CancelFunc // nil while no watch runs
+	over chan struct{}      // closed when the watch has ended
 	shut bool
 }
 
-// dialled is told how each attempt to connect ended.
+// dialled handles the result of an attempt to connect.
 func (a *arrival) dialled(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -43,7 +43,7 @@ func (a *arrival) dialled(err error) {
 	}
 }
 
-// close ends the watching for good, and waits for it.
+// close ends the watch for good, and waits until it has ended.
 func (a *arrival) close() {
 	a.mu.Lock()
 	a.end()
@@ -55,7 +55,7 @@ func (a *arrival) close() {
 	}
 }
 
-// end needs the lock.
+// end ends the watch. The caller holds a.mu.
 func (a *arrival) end() {
 	if a.stop != nil {
 		a.stop()
@@ -63,8 +63,8 @@ func (a *arrival) end() {
 	}
 }
 
-// watch calls retry whenever the socket is made, until ctx ends. Where inotify
-// does not work gRPC's own attempts have to do.
+// watch calls retry whenever the socket is created, until ctx ends. If inotify
+// does not work, only gRPC's own retries remain.
 func (a *arrival) watch(ctx context.Context) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -81,10 +81,10 @@ func (a *arrival) watch(ctx context.Context) {
 				return
 			}
 			if nearest(filepath.Dir(a.path)) != dir {
-				continue // another one came or went meanwhile
+				continue // a directory was created or removed meanwhile
 			}
 			if _, err := os.Lstat(a.path); err == nil {
-				a.retry() // and so did the socket, or it is a dead one's
+				a.retry() // the socket was created meanwhile, or its process is dead
 			}
 		}
 		select {
@@ -98,7 +98,7 @@ func (a *arrival) watch(ctx context.Context) {
 				a.retry()
 			}
 			if e.Name == watched && e.Has(fsnotify.Remove|fsnotify.Rename) {
-				watched = "" // another one may have its name
+				watched = "" // another directory may get its name
 			}
 		case _, ok := <-w.Errors:
 			if !ok {
@@ -109,7 +109,7 @@ func (a *arrival) watch(ctx context.Context) {
 	}
 }
 
-// nearest is dir, or what there is above it.
+// nearest returns dir, or its nearest ancestor that exists.
 func nearest(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == "/" || dir == "." {

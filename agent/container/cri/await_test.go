@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// A runtime that comes late, with its folders or to the socket of one that was
-// killed, is noticed by its socket.
+// TestArrival checks that a runtime that starts late is detected by its socket,
+// whether it creates the directories or replaces the socket of one that was
+// killed.
 func TestArrival(t *testing.T) {
 	listen := func(t *testing.T, path string) *net.UnixListener {
 		t.Helper()

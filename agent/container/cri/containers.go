@@ -35,9 +35,9 @@ func (d *Driver) StartContainer(ctx context.Context, containerID string) error {
 	return wrap(ctx, err, "start container %q", containerID)
 }
 
-// StopContainer implements container.Containers. CRI counts whole seconds:
-// a part of a second is rounded up, so that no process gets less than grace.
-// A grace of 0 kills at once.
+// StopContainer implements container.Containers. CRI has whole seconds: a
+// fraction is rounded up, so that no process gets less than grace. A grace of 0
+// kills at once.
 func (d *Driver) StopContainer(ctx context.Context, containerID string, grace time.Duration) error {
 	grace = max(grace, 0)
 	limited, cancel := context.WithTimeout(ctx, plus(d.timeout, grace))
@@ -52,16 +52,16 @@ func (d *Driver) StopContainer(ctx context.Context, containerID string, grace ti
 	return d.awaitEnd(limited, containerID)
 }
 
-// How long the runtime is given to notice an end that it has announced.
+// How long StopContainer waits until the runtime reports the exit.
 const (
 	endFirstWait = 20 * time.Millisecond
 	endLimit     = 5 * time.Second
 )
 
-// awaitEnd waits until the runtime shows the stopped container as ended.
-// containerd 2.4 answers StopContainer up to half a second before it does,
-// and refuses to remove the container until then. Who finds it running after
-// that looks again anyway.
+// awaitEnd waits until the runtime reports the stopped container as exited.
+// containerd 2.4 answers StopContainer up to half a second before that, and
+// refuses to remove the container until then. After endLimit it returns nil: a
+// caller that finds the container running observes it again anyway.
 func (d *Driver) awaitEnd(ctx context.Context, containerID string) error {
 	limited, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
@@ -84,7 +84,7 @@ func (d *Driver) awaitEnd(ctx context.Context, containerID string) error {
 	}
 }
 
-// plus is a limit for what takes some time by itself.
+// plus returns limit + more, saturating at math.MaxInt64.
 func plus(limit, more time.Duration) time.Duration {
 	if more >= math.MaxInt64-limit {
 		return math.MaxInt64
@@ -92,7 +92,7 @@ func plus(limit, more time.Duration) time.Duration {
 	return limit + more
 }
 
-// wholeSeconds rounds up; d is not negative.
+// wholeSeconds returns d in seconds, rounded up; d must not be negative.
 func wholeSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -108,7 +108,7 @@ func (d *Driver) UpdateContainerResources(ctx context.Context, containerID strin
 	_, err := d.runtime.UpdateContainerResources(limited, &runtimeapi.UpdateContainerResourcesRequest{
 		ContainerId: containerID, Linux: resources,
 	})
-	return wrap(ctx, err, "update the resources of container %q", containerID)
+	return wrap(ctx, err, "update resources of container %q", containerID)
 }
 
 // RemoveContainer implements container.Containers.
@@ -125,10 +125,10 @@ func (d *Driver) ContainerStatus(ctx context.Context, containerID string) (*runt
 	defer cancel()
 	r, err := d.runtime.ContainerStatus(limited, &runtimeapi.ContainerStatusRequest{ContainerId: containerID})
 	if err != nil {
-		return nil, wrap(ctx, err, "status of container %q", containerID)
+		return nil, wrap(ctx, err, "get status of container %q", containerID)
 	}
 	if r.GetStatus() == nil {
-		return nil, fmt.Errorf("status of container %q: %w", containerID, errEmpty)
+		return nil, fmt.Errorf("get status of container %q: %w", containerID, errEmpty)
 	}
 	return r.GetStatus(), nil
 }

@@ -1,7 +1,7 @@
-// Package cri is the runtime driver for any runtime that serves CRI v1 over
-// a unix socket, such as containerd and CRI-O. It owns the gRPC connection:
-// its memory, its time limits, its return after the runtime restarts, and
-// the translation of gRPC's status codes to the errors of package container.
+// Package cri implements the driver for any runtime that serves CRI v1 over a
+// unix socket, such as containerd and CRI-O. It manages the gRPC connection:
+// its memory, its timeouts and the reconnection after a restart of the runtime.
+// It maps gRPC's status codes to the errors of package container.
 package cri
 
 import (
@@ -22,15 +22,16 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// DefaultTimeout is the limit of one call: the kubelet's default for
+// DefaultTimeout is the default timeout of one call: the kubelet's default for
 // runtimeRequestTimeout.
 const DefaultTimeout = 2 * time.Minute
 
-// maxMessage is the largest answer that is read: a list of every container
-// of a full node with its annotations stays below (the kubelet's limit).
+// maxMessage is the size of the largest response that is received, in bytes
+// (the kubelet's limit). A list of every container of a full node with its
+// annotations stays below it.
 const maxMessage = 16 << 20
 
-// Config is what New needs.
+// Config configures a Driver.
 type Config struct {
 	// RuntimeEndpoint is the socket of the RuntimeService: unix:///path or
 	// an absolute path.
@@ -38,9 +39,11 @@ type Config struct {
 	// ImageEndpoint is the socket of the ImageService; empty means the same
 	// as RuntimeEndpoint.
 	ImageEndpoint string
-	// Timeout limits every call but PullImage; 0 means DefaultTimeout.
+	// Timeout limits every call but PullImage, ContainerEvents and an ExecSync
+	// without a timeout. RunPodSandbox has twice as long. 0 means
+	// DefaultTimeout.
 	Timeout time.Duration
-	// Log is told of each new connection. It must not be nil.
+	// Log is required. It gets a record for each new connection.
 	Log *slog.Logger
 }
 
@@ -60,15 +63,15 @@ type Driver struct {
 
 var _ container.Runtime = (*Driver)(nil)
 
-// New makes a driver and connects to nothing: the first call does, and each
-// later call finds the connection or says ErrUnavailable. The caller must
+// New returns a driver without connecting. The first call connects, and each
+// later call uses the connection or fails with ErrUnavailable. The caller must
 // Close it.
 func New(c Config) (*Driver, error) {
 	if c.Log == nil {
-		return nil, errors.New("cri driver: no logger")
+		return nil, errors.New("cri: Log is required")
 	}
 	if c.Timeout < 0 {
-		return nil, fmt.Errorf("cri driver: negative timeout %v", c.Timeout)
+		return nil, fmt.Errorf("cri: negative Timeout %v", c.Timeout)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
@@ -102,16 +105,16 @@ func New(c Config) (*Driver, error) {
 
 // connect prepares a connection to the socket at path.
 //
-// Its memory: answers are a few kB, so small buffers do (70 kB less in use
-// than with gRPC's own), and fixed windows leave out the bandwidth estimator
-// with its pings. A window of 64 kB on each side is what HTTP/2 gives anyway.
+// Memory: responses are a few kB, so small buffers suffice (70 kB less in use
+// than with gRPC's defaults), and fixed windows disable the bandwidth estimator
+// with its pings. A window of 64 kB on each side is HTTP/2's default.
 // Connected, with an idle event stream, a driver holds 0.4 MB on the heap, of
-// which 0.3 MB are protobuf's descriptions of CRI, and seven goroutines.
+// which 0.3 MB are protobuf's descriptors of CRI, and seven goroutines.
 //
-// Its liveness: there are no keepalive pings. A dead peer on a unix socket
-// is noticed at once by the kernel; a hung one may still answer pings, and
-// containerd's server answers more than one in five minutes with a
-// disconnect. Who cares about hangs calls Status (package pleg).
+// Liveness: there are no keepalive pings. The kernel reports a dead peer on a
+// unix socket at once. A hung one may still answer pings, and containerd's
+// server disconnects a client that sends more than one in five minutes. Package
+// pleg detects hangs by calling Status.
 func (d *Driver) connect(path string) (conn *grpc.ClientConn, err error) {
 	a := &arrival{path: path, retry: func() { conn.ResetConnectBackoff() }}
 	conn, err = grpc.NewClient("passthrough:///"+path,
@@ -150,7 +153,7 @@ func (d *Driver) connect(path string) (conn *grpc.ClientConn, err error) {
 	return conn, nil
 }
 
-// count counts the calls with one answer: those that repeat.
+// count counts unary calls, which are those that repeat.
 func (d *Driver) count(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	d.calls.Add(1)
 	begun := time.Now()
@@ -161,7 +164,7 @@ func (d *Driver) count(ctx context.Context, method string, req, reply any, cc *g
 	return err
 }
 
-// Calls is how many calls were made so far; streams do not count.
+// Calls returns the number of calls so far; streams do not count.
 func (d *Driver) Calls() uint64 { return d.calls.Load() }
 
 // dial connects to the socket. Its errors reach the callers of the methods.
@@ -169,12 +172,12 @@ func (d *Driver) dial(ctx context.Context, path string) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	if err == nil {
-		d.log.Info("connected to the container runtime", "socket", path)
+		d.log.Info("connected to container runtime", "socket", path)
 	}
 	return conn, err
 }
 
-// Close breaks the connection; calls under way end with ErrUnavailable.
+// Close closes the connection; calls in flight fail with ErrUnavailable.
 func (d *Driver) Close() error {
 	d.execs.stop()
 	var errs []error

@@ -59,7 +59,7 @@ func TestNoRuntime(t *testing.T) {
 	}
 }
 
-// TestReturn shows how soon a restarted runtime is noticed.
+// TestReturn checks how soon a restarted runtime is detected.
 func TestReturn(t *testing.T) {
 	server := conformance.Serve(t, fake.New(fake.Config{}))
 	d := newDriver(t, cri.Config{RuntimeEndpoint: server.Endpoint})
@@ -113,7 +113,7 @@ func TestCallsAreTold(t *testing.T) {
 	}
 }
 
-// silent accepts connections and never says a word, as a hung process does.
+// silent accepts connections and never answers, like a hung process.
 func silent(t *testing.T) (endpoint string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cri")
@@ -187,7 +187,7 @@ func TestHung(t *testing.T) {
 	})
 }
 
-// scripted is a server whose calls fail as told.
+// scripted is a server whose calls fail with a given error.
 type scripted struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxSocketPath is what fits into the kernel's sockaddr_un with its final
-// zero byte.
+// maxSocketPath is the longest path, in bytes, that fits into the kernel's
+// sockaddr_un with its terminating zero byte.
 const maxSocketPath = 107
 
-// SocketPath is the path in an endpoint of the form unix:///path,
+// SocketPath returns the path of an endpoint of the form unix:///path,
 // unix:/path or /path.
 func SocketPath(endpoint string) (string, error) {
 	path := endpoint
@@ -22,18 +22,18 @@ func SocketPath(endpoint string) (string, error) {
 	}
 	switch {
 	case endpoint == "":
-		return "", fmt.Errorf("endpoint is empty; give unix:///path/of/the/socket")
+		return "", fmt.Errorf("endpoint is empty: use unix:///path/of/the/socket")
 	case !strings.HasPrefix(path, "/"):
-		return "", fmt.Errorf("endpoint %q is not a unix socket; give unix:///path/of/the/socket", endpoint)
+		return "", fmt.Errorf("endpoint %q is not a unix socket: use unix:///path/of/the/socket", endpoint)
 	case strings.ContainsRune(path, 0):
-		return "", fmt.Errorf("endpoint %q holds a zero byte", endpoint)
+		return "", fmt.Errorf("endpoint %q contains a zero byte", endpoint)
 	}
 	path = filepath.Clean(path)
 	if path == "/" {
-		return "", fmt.Errorf("endpoint %q names no socket", endpoint)
+		return "", fmt.Errorf("endpoint %q has no socket path", endpoint)
 	}
 	if len(path) > maxSocketPath {
-		return "", fmt.Errorf("endpoint %q is longer than the %d bytes of a socket's path", endpoint, maxSocketPath)
+		return "", fmt.Errorf("endpoint %q exceeds the %d bytes of a socket path", endpoint, maxSocketPath)
 	}
 	return path, nil
 }

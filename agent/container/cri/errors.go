@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// kinds are the codes that callers tell apart.
+// kinds are the status codes that callers distinguish.
 var kinds = map[codes.Code]error{
 	codes.NotFound:         container.ErrNotFound,
 	codes.Unavailable:      container.ErrUnavailable,
@@ -20,9 +20,9 @@ var kinds = map[codes.Code]error{
 	codes.Unimplemented:    container.ErrUnsupported,
 }
 
-// wrap says what was attempted and maps err to the errors of package
-// container. ctx is the caller's own, without the driver's limit: its end is
-// told apart from the runtime's silence.
+// wrap adds what was attempted to err, and maps it to the errors of package
+// container. ctx is the caller's own, without the driver's timeout: wrap
+// distinguishes its end from a runtime that does not answer.
 func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -44,19 +44,19 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 		return fmt.Errorf("%s: %w: %w: %s", what, kind, cause, st.Message())
 	}
 	if kind == nil {
-		// The runtime's own account, without gRPC's decoration: it ends up in
-		// pod status and events.
+		// The runtime's own message, without gRPC's prefix, because it ends up
+		// in pod status and events.
 		return fmt.Errorf("%s: %s", what, st.Message())
 	}
 	return fmt.Errorf("%s: %w: %s", what, kind, st.Message())
 }
 
-// deadlineSlack is how much earlier than the caller's clock the server's may
-// end a call at their common deadline.
+// deadlineSlack is how much before the caller's clock the server's may end a
+// call at their common deadline.
 const deadlineSlack = 50 * time.Millisecond
 
-// endOf is why ctx ended, or nil. The server knows the deadline too, and its
-// cancellation may arrive just before ours.
+// endOf returns why ctx ended, or nil. The server has the deadline, too, and
+// its cancellation may arrive just before ctx ends.
 func endOf(ctx context.Context, code codes.Code) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func endOf(ctx context.Context, code codes.Code) error {
 	return nil
 }
 
-// gone is err, or nil where the object was not there any more.
+// gone returns err, or nil if the object does not exist any more.
 func gone(err error) error {
 	if errors.Is(err, container.ErrNotFound) {
 		return nil

@@ -12,25 +12,25 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// ContainerEvents implements container.Events. A runtime that cannot be reached
-// is waited for.
+// ContainerEvents implements container.Events. It waits for a runtime that is
+// unreachable.
 //
-// A stream says nothing before its first event: containerd sends not even
-// headers before it (internal/cri/server/container_events.go). So the stream
-// is opened, then Version is called on the same connection as a barrier: its
-// answer proves that the runtime lives, has finished its start and was sent
-// the subscription first. It does not prove that the subscription was acted
-// upon, which happens in another goroutine of the server, nor that the call
-// is implemented: ErrUnsupported may follow connected. The caller relists
-// once more a moment later.
+// A stream delivers nothing before its first event: containerd does not even
+// send headers (internal/cri/server/container_events.go). So ContainerEvents
+// opens the stream, then calls Version on the same connection as a barrier. The
+// response proves that the runtime is alive, has finished its start and was
+// sent the subscription first. It does not prove that the subscription is in
+// effect, which another goroutine of the server does, nor that the call is
+// implemented: ErrUnsupported may follow connected. So the caller must relist
+// again a moment later.
 //
-// containerd up to 2.4 notices that a subscriber is gone only when it sends
-// it an event, and 1.7 shares one queue between all subscribers, so a
-// subscriber that is gone takes one event with it. Until a first event has
-// come over a stream, a caller must not rely on it alone.
+// containerd up to 2.4 detects that a subscriber is gone only when it sends it
+// an event, and 1.7 shares one queue between all subscribers, so a subscriber
+// that is gone takes one event with it. Until a stream has delivered its first
+// event, a caller must not rely on it alone.
 //
-// While handle blocks, containerd's own calls soon block as well: it waits
-// for slow subscribers (internal/eventq).
+// While handle blocks, containerd's own calls soon block as well: it waits for
+// slow subscribers (internal/eventq).
 func (d *Driver) ContainerEvents(ctx context.Context, connected func(), handle func(*runtimeapi.ContainerEventResponse)) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream when the barrier fails
@@ -45,7 +45,7 @@ func (d *Driver) ContainerEvents(ctx context.Context, connected func(), handle f
 	for {
 		event, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("receive container events: %w: the runtime ended the stream", container.ErrUnavailable)
+			return fmt.Errorf("receive container events: %w: runtime ended the stream", container.ErrUnavailable)
 		}
 		if err != nil {
 			return broken(ctx, wrap(ctx, err, "receive container events"))
@@ -54,8 +54,8 @@ func (d *Driver) ContainerEvents(ctx context.Context, connected func(), handle f
 	}
 }
 
-// broken makes every end of a stream that is neither the caller's wish nor a
-// missing feature one of an unreachable runtime.
+// broken maps the end of a stream to ErrUnavailable, unless ctx has ended or
+// the runtime does not implement the call.
 func broken(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause

@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ExecSync implements container.Containers. The runtime ends the command; the
-// driver's own limit comes after that, for a runtime that hangs.
+// ExecSync implements container.Containers. The runtime enforces timeout. The
+// driver's own timeout is added to it, for a runtime that hangs.
 func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	timeout = max(timeout, 0)
@@ -26,7 +26,7 @@ func (d *Driver) ExecSync(ctx context.Context, containerID string, cmd []string,
 	}, r)
 	d.observe(runtimeapi.RuntimeService_ExecSync_FullMethodName, r, time.Since(begun), err)
 	if err != nil {
-		return nil, nil, 0, wrap(ctx, err, "run a command in container %q", containerID)
+		return nil, nil, 0, wrap(ctx, err, "exec in container %q", containerID)
 	}
 	return r.GetStdout(), r.GetStderr(), r.GetExitCode(), nil
 }
@@ -36,5 +36,5 @@ func (d *Driver) ReopenContainerLog(ctx context.Context, containerID string) err
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	_, err := d.runtime.ReopenContainerLog(limited, &runtimeapi.ReopenContainerLogRequest{ContainerId: containerID})
-	return wrap(ctx, err, "reopen the log of container %q", containerID)
+	return wrap(ctx, err, "reopen log of container %q", containerID)
 }

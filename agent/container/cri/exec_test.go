@@ -85,8 +85,8 @@ func printing(size int, code uint64) http.HandlerFunc {
 	}
 }
 
-// A command may print what the runtime passes on: it costs the agent no more
-// memory than what it keeps, and the exit code counts.
+// TestExecOutputIsBounded checks that a command with a large output costs the agent
+// no more memory than what it keeps, and that its exit code is returned.
 func TestExecOutputIsBounded(t *testing.T) {
 	const size = 7 << 20 // of each output: a gRPC client takes more than 16 MiB for no message
 	for _, code := range []int32{0, 3} {
@@ -144,17 +144,17 @@ func TestExecAnswers(t *testing.T) {
 		{name: "output", body: join(field(1, "a"), field(2, "b"), varint(3, 7)), status: "0", stdout: "a", code: 7},
 		{name: "fields of later versions", body: join(field(6, "z"), fixed, varint(5, 1), field(1, "a")), status: "0", stdout: "a"},
 		{name: "a code below zero", body: varint(3, 1<<64-1), status: "0", code: -1},
-		{name: "a group", body: protowire.AppendTag(nil, 4, protowire.StartGroupType), status: "0", want: "no ExecSyncResponse"},
-		{name: "an output longer than its message", body: protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.BytesType), 1<<62), status: "0", want: "no ExecSyncResponse"},
-		{name: "a number that never ends", body: []byte(strings.Repeat("\xff", 20)), status: "0", want: "no ExecSyncResponse"},
-		{name: "cut within a number", body: []byte{0x18, 0x80}, status: "0", want: "no ExecSyncResponse"},
+		{name: "a group", body: protowire.AppendTag(nil, 4, protowire.StartGroupType), status: "0", want: "not an ExecSyncResponse"},
+		{name: "an output longer than its message", body: protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.BytesType), 1<<62), status: "0", want: "not an ExecSyncResponse"},
+		{name: "a number that never ends", body: []byte(strings.Repeat("\xff", 20)), status: "0", want: "not an ExecSyncResponse"},
+		{name: "cut within a number", body: []byte{0x18, 0x80}, status: "0", want: "not an ExecSyncResponse"},
 		{name: "less than it claims", body: field(1, "a"), claims: 100, status: "0", kind: container.ErrUnavailable},
 		{name: "no status", body: field(1, "a"), want: "no status"},
 		{name: "failed", status: "5", text: "no such container %22c%22", early: true, kind: container.ErrNotFound, want: `no such container "c"`},
 		{name: "failed with a bad escape", status: "2", text: "50%", early: true, want: "50%"},
 		{name: "took too long", status: "4", text: "killed", kind: container.ErrTimeout, early: true, want: "killed"},
 		{name: "more than the runtime sends", status: "8", text: "trying to send message larger than max", early: true, want: "larger than max"},
-		{name: "another server", notGRPC: true, kind: container.ErrUnavailable, want: "does not speak gRPC"},
+		{name: "another server", notGRPC: true, kind: container.ErrUnavailable, want: "not a gRPC server"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newDriver(t, cri.Config{RuntimeEndpoint: rawServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -191,8 +191,8 @@ func TestExecAnswers(t *testing.T) {
 	}
 }
 
-// A call ends with its context, with the driver, and where the runtime goes
-// away, and the next one finds a runtime that is back.
+// TestExecEnds checks that a call ends with its context, with the driver, and when
+// the runtime goes away, and that the next call reaches a runtime that is back.
 func TestExecEnds(t *testing.T) {
 	arrived := make(chan struct{}, 4)
 	hung := rawServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -247,9 +247,10 @@ func TestExecEnds(t *testing.T) {
 	}
 }
 
-// A probe's command leaves a child that holds its output: the runtime passes on
-// what there is and never ends its answer. Each probe fails by its own timeout,
-// and neither a call nor a goroutine is left.
+// TestProbesOfAnOutputThatNeverEnds has probe commands that leave a child which
+// keeps the output open: the runtime sends what there is and never ends its
+// response. Each probe fails by its own timeout, and no call and no goroutine
+// leaks.
 func TestProbesOfAnOutputThatNeverEnds(t *testing.T) {
 	const probes = 24
 	var open atomic.Int32

@@ -26,27 +26,27 @@ import (
 )
 
 // execCalls makes ExecSync calls on an HTTP/2 connection of its own. A gRPC
-// client keeps a whole message in memory before its size can matter to anybody,
-// or refuses it whole, with the exit code: 16 MiB for each command that prints
+// client keeps a whole message in memory before the caller can check its size,
+// or rejects it whole, with the exit code: 16 MiB for each command that prints
 // as much. execCalls reads the message as it arrives, keeps the beginning of
 // each output and the exit code, and discards the rest. Its memory is constant.
 //
-// The connection is opened by the first call and closed after idleExec without
-// one, so that a node without exec probes has none.
+// The first call opens the connection, and it is closed after idleExec without
+// a call. So a node without exec probes has none.
 type execCalls struct {
 	transport *http.Transport
 
 	mu     sync.Mutex
 	closed bool
-	calls  map[*context.CancelFunc]struct{} // under way
+	calls  map[*context.CancelFunc]struct{} // in flight
 }
 
 const (
 	idleExec = 90 * time.Second
 	// execWindow bounds what the runtime may send before the driver has read
-	// it, for a stream and for all of them.
+	// it, for each stream and for all of them.
 	execWindow = 64 << 10
-	// readBuffer is what is read of a message at a time.
+	// readBuffer is how much of a message is read at a time, in bytes.
 	readBuffer = 1 << 10
 )
 
@@ -69,7 +69,7 @@ func newExecCalls(socket string) *execCalls {
 	return e
 }
 
-// stop ends the calls under way, which fail as cancelled.
+// stop cancels the calls in flight.
 func (e *execCalls) stop() {
 	e.mu.Lock()
 	e.closed = true
@@ -80,8 +80,8 @@ func (e *execCalls) stop() {
 	e.transport.CloseIdleConnections()
 }
 
-// begin returns the context of a call, which ends with it or with stop. end is
-// to be called after the call.
+// begin returns the context of a call, which ends with ctx or with stop. The
+// caller must call end after the call.
 func (e *execCalls) begin(ctx context.Context) (limited context.Context, end func()) {
 	limited, cancel := context.WithCancel(ctx)
 	e.mu.Lock()
@@ -98,7 +98,7 @@ func (e *execCalls) begin(ctx context.Context) (limited context.Context, end fun
 	}
 }
 
-// call makes one call. Its errors are those of gRPC.
+// call makes one call. Its errors have a gRPC status.
 func (e *execCalls) call(ctx context.Context, in *runtimeapi.ExecSyncRequest, out *runtimeapi.ExecSyncResponse) error {
 	limited, end := e.begin(ctx)
 	defer end()
@@ -110,7 +110,7 @@ func (e *execCalls) call(ctx context.Context, in *runtimeapi.ExecSyncRequest, ou
 		return status.FromContextError(limited.Err()).Err()
 	}
 	if deadline, ok := limited.Deadline(); ok && time.Until(deadline) < deadlineSlack {
-		// The server knows the deadline too and may have reset the stream first.
+		// The server has the deadline, too, and may have reset the stream first.
 		return status.FromContextError(context.DeadlineExceeded).Err()
 	}
 	return status.Error(codes.Unavailable, err.Error())
@@ -121,10 +121,10 @@ func isStatus(err error) bool {
 	return ok
 }
 
-// exchange sends a request and reads the answer to it (the protocol of gRPC
-// over HTTP/2). An error that is no gRPC status is the connection's.
+// exchange sends a request and reads its response (the protocol of gRPC over
+// HTTP/2). An error without a gRPC status is one of the connection.
 func (e *execCalls) exchange(ctx context.Context, in *runtimeapi.ExecSyncRequest, out *runtimeapi.ExecSyncResponse) error {
-	// One byte says that the message is not compressed, four are its length.
+	// The prefix is one byte for "not compressed" and four for the length.
 	message, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 5, 256), in)
 	if err != nil {
 		return status.Errorf(codes.Internal, "marshal request: %v", err)
@@ -144,18 +144,18 @@ func (e *execCalls) exchange(ctx context.Context, in *runtimeapi.ExecSyncRequest
 	}
 	defer resp.Body.Close()
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode != http.StatusOK || err != nil || kind != "application/grpc" {
-		return fmt.Errorf("what listens on the socket does not speak gRPC: %s", resp.Status)
+		return fmt.Errorf("peer is not a gRPC server: %s", resp.Status)
 	}
 	if code := resp.Header.Get("Grpc-Status"); code != "" {
 		if err := statusOf(resp.Header); err != nil {
 			return err
 		}
-		return status.Error(codes.Internal, "the answer has no message")
+		return status.Error(codes.Internal, "response has no message")
 	}
 	body := bufio.NewReaderSize(resp.Body, readBuffer)
 	readErr := readMessage(body, out)
 	if readErr == nil || errors.Is(readErr, io.EOF) {
-		if _, err := io.Copy(io.Discard, body); err != nil { // the trailers come behind it
+		if _, err := io.Copy(io.Discard, body); err != nil { // the trailers follow it
 			return err
 		}
 		if err := statusOf(resp.Trailer); err != nil {
@@ -165,7 +165,8 @@ func (e *execCalls) exchange(ctx context.Context, in *runtimeapi.ExecSyncRequest
 	return readErr
 }
 
-// grpcTimeout is the value of the header of that name: at most eight digits.
+// grpcTimeout formats the value of the header Grpc-Timeout, which has at most
+// eight digits.
 func grpcTimeout(d time.Duration) string {
 	const most = 99_999_999
 	if ms := max(d.Milliseconds(), 1); ms <= most {
@@ -174,11 +175,11 @@ func grpcTimeout(d time.Duration) string {
 	return strconv.FormatInt(min(int64(d/time.Second), most), 10) + "S"
 }
 
-// statusOf returns the error that a header or trailer has, or nil.
+// statusOf returns the error in a header or trailer, or nil.
 func statusOf(h http.Header) error {
 	code, err := strconv.ParseUint(h.Get("Grpc-Status"), 10, 32)
 	if err != nil {
-		return status.Error(codes.Internal, "the answer has no status")
+		return status.Error(codes.Internal, "response has no status")
 	}
 	if codes.Code(code) == codes.OK {
 		return nil
@@ -197,20 +198,20 @@ const (
 	fieldExitCode protowire.Number = 3
 )
 
-// readMessage reads a gRPC message with an ExecSyncResponse. It is io.EOF where
-// there is none.
+// readMessage reads a gRPC message with an ExecSyncResponse. It returns io.EOF
+// if there is none.
 func readMessage(in *bufio.Reader, out *runtimeapi.ExecSyncResponse) error {
 	var head [5]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
 		return err
 	}
 	if head[0] != 0 {
-		return status.Error(codes.Internal, "the answer is compressed, which was not asked for")
+		return status.Error(codes.Internal, "unexpected compressed response")
 	}
 	m := &messageReader{in: in, left: int64(binary.BigEndian.Uint32(head[1:]))}
 	for m.left > 0 {
 		if err := m.field(out); err != nil {
-			return fmt.Errorf("read answer: %w", err)
+			return fmt.Errorf("read response: %w", err)
 		}
 	}
 	return nil
@@ -222,8 +223,8 @@ type messageReader struct {
 	left int64
 }
 
-// errMalformed says that bytes are no protobuf message.
-var errMalformed = status.Error(codes.Internal, "the answer is no ExecSyncResponse")
+// errMalformed means that the bytes are not a valid protobuf message.
+var errMalformed = status.Error(codes.Internal, "response is not an ExecSyncResponse")
 
 // ReadByte implements io.ByteReader.
 func (m *messageReader) ReadByte() (byte, error) {
@@ -238,7 +239,7 @@ func (m *messageReader) ReadByte() (byte, error) {
 	return b, nil
 }
 
-// noEOF makes the end of the input within a message an error.
+// noEOF converts io.EOF within a message to io.ErrUnexpectedEOF.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -249,12 +250,12 @@ func noEOF(err error) error {
 func (m *messageReader) varint() (uint64, error) {
 	v, err := binary.ReadUvarint(m)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !isStatus(err) && m.left > 0 {
-		return 0, errMalformed // it has more than 64 bits
+		return 0, errMalformed // more than 64 bits
 	}
 	return v, err
 }
 
-// field reads one field and keeps what counts of it.
+// field reads one field, and stores it in out if it is needed.
 func (m *messageReader) field(out *runtimeapi.ExecSyncResponse) error {
 	tag, err := m.varint()
 	if err != nil {
@@ -294,7 +295,7 @@ func (m *messageReader) field(out *runtimeapi.ExecSyncResponse) error {
 	return errMalformed
 }
 
-// keep reads n bytes and returns the first of them.
+// keep reads n bytes and returns the first container.MaxExecOutput of them.
 func (m *messageReader) keep(n int64) ([]byte, error) {
 	kept := make([]byte, min(n, container.MaxExecOutput))
 	if _, err := io.ReadFull(m.in, kept); err != nil {

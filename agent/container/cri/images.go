@@ -13,10 +13,10 @@ func (d *Driver) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (
 	defer cancel()
 	r, err := d.images.ImageStatus(limited, &runtimeapi.ImageStatusRequest{Image: image})
 	if err != nil {
-		return nil, gone(wrap(ctx, err, "status of image %q", image.GetImage()))
+		return nil, gone(wrap(ctx, err, "get status of image %q", image.GetImage()))
 	}
 	if r.GetImage() != nil && r.GetImage().GetId() == "" {
-		return nil, fmt.Errorf("status of image %q: %w", image.GetImage(), errEmpty)
+		return nil, fmt.Errorf("get status of image %q: %w", image.GetImage(), errEmpty)
 	}
 	return r.GetImage(), nil
 }
@@ -58,10 +58,10 @@ func (d *Driver) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoRespon
 	defer cancel()
 	r, err := d.images.ImageFsInfo(limited, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {
-		return nil, wrap(ctx, err, "ask for the image filesystem")
+		return nil, wrap(ctx, err, "get image filesystem info")
 	}
 	if len(r.GetImageFilesystems()) == 0 {
-		return nil, fmt.Errorf("ask for the image filesystem: %w", errEmpty)
+		return nil, fmt.Errorf("get image filesystem info: %w", errEmpty)
 	}
 	return r, nil
 }

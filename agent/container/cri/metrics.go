@@ -10,8 +10,8 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// callBounds are those of kubelet_runtime_operations_duration_seconds: 14 from
-// 5 ms on, each 2.5 times the one before.
+// callBounds are the buckets of kubelet_runtime_operations_duration_seconds: 14
+// from 5 ms on, each 2.5 times the previous one.
 var callBounds = exponential(.005, 2.5, 14)
 
 func exponential(first, factor float64, n int) []float64 {
@@ -23,9 +23,9 @@ func exponential(first, factor float64, n int) []float64 {
 	return out
 }
 
-// operations are the names that the kubelet has for the calls
-// (pkg/kubelet/kuberuntime/instrumented_services.go). Where a sandbox is
-// spoken of, they are not what the calls' names would become.
+// operations are the kubelet's names of the calls
+// (pkg/kubelet/kuberuntime/instrumented_services.go). Those of sandbox calls
+// are not the snake case of the calls' names.
 var operations = map[string]string{
 	"Version":                  "version",
 	"Status":                   "status",
@@ -55,15 +55,15 @@ var operations = map[string]string{
 	"UpdateContainerResources": "update_container",
 }
 
-// errExit stands for a command that has failed.
-var errExit = errors.New("the command failed")
+// errExit is the error of a command with an exit code other than 0.
+var errExit = errors.New("non-zero exit code")
 
-// observe counts a call that has ended. As with a kubelet, a command that
-// fails is an operation that failed, also where it is a probe's.
+// observe records a call that has ended. As in the kubelet, a command with an
+// exit code other than 0 is a failed operation, also that of a probe.
 func (d *Driver) observe(method string, reply any, took time.Duration, err error) {
 	operation := operations[path.Base(method)]
 	if operation == "" {
-		return // a call that upstream has no name for
+		return // upstream has no name for the call
 	}
 	if r, ok := reply.(*runtimeapi.ExecSyncResponse); ok && err == nil && r.GetExitCode() != 0 {
 		err = errExit
@@ -72,13 +72,13 @@ func (d *Driver) observe(method string, reply any, took time.Duration, err error
 	d.took.Observe(metrics.AppendLabel(room[:0], "operation_type", operation), took, err)
 }
 
-// WriteMetrics writes how the calls went, under the kubelet's names. Streams
+// WriteMetrics writes the metrics of calls under the kubelet's names. Streams
 // do not count.
 func (d *Driver) WriteMetrics(out *metrics.Stream) {
-	out.Family(metrics.KindCounter, "kubelet_runtime_operations_total", "Calls to the container runtime.")
+	out.Family(metrics.KindCounter, "kubelet_runtime_operations_total", "Cumulative number of runtime operations by operation type.")
 	out.Totals(d.took)
-	out.Family(metrics.KindCounter, "kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed.")
+	out.Family(metrics.KindCounter, "kubelet_runtime_operations_errors_total", "Cumulative number of runtime operation errors by operation type.")
 	out.Failures(d.took)
-	out.Family(metrics.KindHistogram, "kubelet_runtime_operations_duration_seconds", "How long calls to the container runtime took.")
+	out.Family(metrics.KindHistogram, "kubelet_runtime_operations_duration_seconds", "Duration in seconds of runtime operations. Broken down by operation type.")
 	out.Timings(d.took)
 }

@@ -55,7 +55,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Each call that the driver can make has a name.
+// TestOperationsHaveNames checks that every call of the driver has a name.
 func TestOperationsHaveNames(t *testing.T) {
 	missing := map[string]bool{"ContainerEvents": true, "Calls": true, "Close": true, "WriteMetrics": true} // no calls with one answer
 	driver := reflect.TypeFor[*Driver]()

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// criVersion is what the kubelet calls the API with; runtimes ignore it.
+// criVersion is the version that the kubelet sends; runtimes ignore it.
 const criVersion = "0.1.0"
 
 // Version implements container.Node.
@@ -18,7 +18,7 @@ func (d *Driver) Version(ctx context.Context) (*runtimeapi.VersionResponse, erro
 	defer cancel()
 	r, err := d.runtime.Version(limited, &runtimeapi.VersionRequest{Version: criVersion})
 	if err != nil {
-		return nil, wrap(ctx, err, "version of the container runtime")
+		return nil, wrap(ctx, err, "get version of container runtime")
 	}
 	return r, nil
 }
@@ -29,10 +29,10 @@ func (d *Driver) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	defer cancel()
 	r, err := d.runtime.Status(limited, &runtimeapi.StatusRequest{})
 	if err != nil {
-		return nil, wrap(ctx, err, "status of the container runtime")
+		return nil, wrap(ctx, err, "get status of container runtime")
 	}
 	if r.GetStatus() == nil {
-		return nil, fmt.Errorf("status of the container runtime: %w", errEmpty)
+		return nil, fmt.Errorf("get status of container runtime: %w", errEmpty)
 	}
 	return r, nil
 }
@@ -43,7 +43,7 @@ func (d *Driver) Info(ctx context.Context) (container.Info, error) {
 	defer cancel()
 	r, err := d.runtime.Status(limited, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
-		return container.Info{}, wrap(ctx, err, "verbose status of the container runtime")
+		return container.Info{}, wrap(ctx, err, "get verbose status of container runtime")
 	}
 	return container.ParseInfo(r.GetInfo())
 }
@@ -54,7 +54,7 @@ func (d *Driver) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigRe
 	defer cancel()
 	r, err := d.runtime.RuntimeConfig(limited, &runtimeapi.RuntimeConfigRequest{})
 	if err != nil {
-		return nil, wrap(ctx, err, "configuration of the container runtime")
+		return nil, wrap(ctx, err, "get configuration of container runtime")
 	}
 	return r, nil
 }

@@ -8,11 +8,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errEmpty is an answer without what was asked for.
-var errEmpty = errors.New("the container runtime gave an empty answer")
+// errEmpty means that a response lacks the object.
+var errEmpty = errors.New("empty response from container runtime")
 
-// RunPodSandbox implements container.Sandboxes. Its limit is twice that of
-// other calls, as in the kubelet: the runtime may pull the pause image.
+// RunPodSandbox implements container.Sandboxes. Its timeout is twice that of
+// other calls, as in the kubelet, because the runtime may pull the pause image.
 func (d *Driver) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, 2*d.timeout)
 	defer cancel()
@@ -49,10 +49,10 @@ func (d *Driver) PodSandboxStatus(ctx context.Context, sandboxID string) (*runti
 	defer cancel()
 	r, err := d.runtime.PodSandboxStatus(limited, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandboxID})
 	if err != nil {
-		return nil, wrap(ctx, err, "status of sandbox %q", sandboxID)
+		return nil, wrap(ctx, err, "get status of sandbox %q", sandboxID)
 	}
 	if r.GetStatus() == nil {
-		return nil, fmt.Errorf("status of sandbox %q: %w", sandboxID, errEmpty)
+		return nil, fmt.Errorf("get status of sandbox %q: %w", sandboxID, errEmpty)
 	}
 	return r.GetStatus(), nil
 }

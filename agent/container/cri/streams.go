@@ -12,7 +12,7 @@ func (d *Driver) Exec(ctx context.Context, request *runtimeapi.ExecRequest) (str
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	r, err := d.runtime.Exec(limited, request)
-	return streamURL(ctx, r.GetUrl(), err, "prepare a command in container %q", request.GetContainerId())
+	return streamURL(ctx, r.GetUrl(), err, "prepare exec in container %q", request.GetContainerId())
 }
 
 // Attach implements container.Streams.
@@ -20,7 +20,7 @@ func (d *Driver) Attach(ctx context.Context, request *runtimeapi.AttachRequest) 
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	r, err := d.runtime.Attach(limited, request)
-	return streamURL(ctx, r.GetUrl(), err, "attach to container %q", request.GetContainerId())
+	return streamURL(ctx, r.GetUrl(), err, "prepare attach to container %q", request.GetContainerId())
 }
 
 // PortForward implements container.Streams.
@@ -28,10 +28,10 @@ func (d *Driver) PortForward(ctx context.Context, request *runtimeapi.PortForwar
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	r, err := d.runtime.PortForward(limited, request)
-	return streamURL(ctx, r.GetUrl(), err, "forward ports of sandbox %q", request.GetPodSandboxId())
+	return streamURL(ctx, r.GetUrl(), err, "prepare port-forward to sandbox %q", request.GetPodSandboxId())
 }
 
-// streamURL is the answer of a call that prepares a stream.
+// streamURL returns the URL of a call that prepares a stream, or its error.
 func streamURL(ctx context.Context, url string, err error, format, id string) (string, error) {
 	if err != nil {
 		return "", wrap(ctx, err, format, id)

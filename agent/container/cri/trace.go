@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// trace logs how long a call took, for debugging: the lines of a pod are the
+// trace logs the duration of a call at debug level: the lines of a pod are the
 // spans of its start.
 func (d *Driver) trace(ctx context.Context, method string, req, reply any, took time.Duration) {
 	if !d.log.Enabled(ctx, slog.LevelDebug) {
@@ -21,10 +21,10 @@ func (d *Driver) trace(ctx context.Context, method string, req, reply any, took 
 			attrs = append(attrs, slog.String("podUID", r.GetConfig().GetMetadata().GetUid()))
 		}
 		if r, ok := message.(interface{ GetPodSandboxId() string }); ok {
-			attrs = append(attrs, slog.String("sandbox", r.GetPodSandboxId()))
+			attrs = append(attrs, slog.String("sandboxID", r.GetPodSandboxId()))
 		}
 		if r, ok := message.(interface{ GetContainerId() string }); ok {
-			attrs = append(attrs, slog.String("container", r.GetContainerId()))
+			attrs = append(attrs, slog.String("containerID", r.GetContainerId()))
 		}
 	}
 	d.log.LogAttrs(ctx, slog.LevelDebug, "called the container runtime", attrs...)

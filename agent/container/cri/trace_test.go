@@ -29,9 +29,9 @@ func TestTrace(t *testing.T) {
 	}
 	text := calls(slog.LevelDebug)
 	for _, want := range []string{
-		"call=RunPodSandbox took=2s podUID=u1 sandbox=s1\n",
-		"call=CreateContainer took=1s sandbox=s1 container=c1\n",
-		"call=StartContainer took=1s container=c1\n",
+		"call=RunPodSandbox took=2s podUID=u1 sandboxID=s1\n",
+		"call=CreateContainer took=1s sandboxID=s1 containerID=c1\n",
+		"call=StartContainer took=1s containerID=c1\n",
 		"call=Status took=1ms\n",
 	} {
 		if !strings.Contains(text, want) {

@@ -11,23 +11,24 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// kubepods is the cgroup of all pods, by the kubelet's custom.
+// kubepods is the cgroup of all pods, as in the kubelet.
 const kubepods = "kubepods"
 
-// slice ends the names of systemd's slices.
+// slice is the suffix of the names of systemd slices.
 const slice = ".slice"
 
-// PodCgroup is the pod's cgroup, absolute below the hierarchy's root, and
-// what CRI is given as the cgroup parent:
-// /kubepods/burstable/pod<uid> with the driver cgroupfs,
-// /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice
-// with the driver systemd, dashes of the UID as underscores. A Guaranteed
-// pod sits directly below kubepods.
+// PodCgroup returns the path of the pod's cgroup, absolute below the root of
+// the hierarchy. CRI gets it as the cgroup parent:
+//   - /kubepods/burstable/pod<uid> with the driver cgroupfs,
+//   - /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice
+//     with the driver systemd, where dashes of the UID become underscores.
+//
+// The cgroup of a Guaranteed pod is directly below kubepods.
 func PodCgroup(p *v1.Pod, n *Node) string {
 	return n.cgroup(append(qosCgroup(pod.QoS(p)), "pod"+string(p.UID))...)
 }
 
-// QoSCgroup is the cgroup of all pods of a QoS class.
+// QoSCgroup returns the path of the cgroup of all pods of a QoS class.
 func QoSCgroup(class v1.PodQOSClass, n *Node) string {
 	return n.cgroup(qosCgroup(class)...)
 }
@@ -52,7 +53,8 @@ func (n *Node) cgroup(parts ...string) string {
 	if n.CgroupDriver != DriverSystemd {
 		return "/" + path.Join(parts...)
 	}
-	// A slice's folder lies in that of each prefix of its name (systemd.slice(5)).
+	// A slice's directory is in that of each prefix of its name
+	// (systemd.slice(5)).
 	name, out := "", "/"
 	for _, part := range parts {
 		if name != "" {
@@ -64,10 +66,10 @@ func (n *Node) cgroup(parts ...string) string {
 	return out
 }
 
-// PodResources are the limits of the pod's cgroup, to be set before its
-// sandbox starts: its containers' requests as CPU weight, and the sum of
-// their limits where none goes without one, or what the pod has as a whole;
-// with its overhead (ResourceConfigForPod in
+// PodResources returns the limits of the pod's cgroup, which must be set before
+// its sandbox starts. The CPU weight comes from the containers' requests. The
+// limits are the sum of the containers' limits if every container has one, or
+// the pod-level limits. The pod's overhead is included (ResourceConfigForPod in
 // pkg/kubelet/cm/helpers_linux.go).
 func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
 	r := cgroups.Resources{CPUWeight: cpuWeight(minShares)}
@@ -98,20 +100,24 @@ func PodResources(p *v1.Pod, n *Node) cgroups.Resources {
 	return r
 }
 
-// cpuWeight turns cgroup v1's shares into v2's weight by the straight line
-// that the kubelet draws (KEP-2254), and runtimes did: 1024 shares are 39.
+// cpuWeight converts cgroup v1's CPU shares to v2's weight with the linear
+// formula of the kubelet (KEP-2254), which runtimes used as well: 1024 shares
+// are 39.
 func cpuWeight(shares int64) uint64 {
 	return uint64(1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares))
 }
 
-// Shares are those of which the line makes a weight, about.
+// Shares returns approximately the CPU shares that cpuWeight converts to
+// weight.
 func Shares(weight uint64) int64 {
 	return minShares + (min(max(int64(min(weight, 10000)), 1), 10000)-1)*(maxShares-minShares)/9999
 }
 
-// CurvedCPUWeight is the weight by the curve that runc 1.3.2 and crun 1.23 came
-// to, through (2, 1), (1024, 100) and (262144, 10000). It differs from the
-// kubelet's line below the pod's group only: weights compare between siblings.
+// CurvedCPUWeight converts CPU shares to a weight with the curve that runc
+// 1.3.2 and crun 1.23 changed to, through (2, 1), (1024, 100) and (262144,
+// 10000). Runtimes apply it below the pod's cgroup only, and the kubelet's
+// linear formula applies above. The two do not mix, because the kernel compares
+// weights between siblings only.
 func CurvedCPUWeight(shares int64) uint64 {
 	switch {
 	case shares <= minShares:
@@ -123,8 +129,8 @@ func CurvedCPUWeight(shares int64) uint64 {
 	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// ContainerLimits are what a container's own cgroup has, as a runtime of the
-// line writes it; what it does not limit is zero.
+// ContainerLimits returns the limits of a container's own cgroup, as a runtime
+// with the linear formula writes them. Zero means no limit.
 func ContainerLimits(p *v1.Pod, c *v1.Container, n *Node) cgroups.Resources {
 	r := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
 	out := cgroups.Resources{CPUWeight: cpuWeight(r.GetCpuShares()), MemoryMax: r.GetMemoryLimitInBytes()}
@@ -134,10 +140,10 @@ func ContainerLimits(p *v1.Pod, c *v1.Container, n *Node) cgroups.Resources {
 	return out
 }
 
-// ContainerCgroup is the cgroup of a container, or of a sandbox's own process,
-// below its pod's: named by its ID with the driver cgroupfs, a scope with the
-// driver systemd, as containerd names it (getCgroupsPath in
-// internal/cri/server/podsandbox of containerd).
+// ContainerCgroup returns the path of the cgroup of a container, or of a
+// sandbox's own process, below the pod's cgroup. The name is the ID with the
+// driver cgroupfs, and a scope with the driver systemd, as containerd names it
+// (getCgroupsPath in internal/cri/server/podsandbox of containerd).
 func ContainerCgroup(podCgroup, id string, n *Node) string {
 	if n.CgroupDriver != DriverSystemd {
 		return podCgroup + "/" + id

@@ -8,69 +8,72 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerInput is what a container's config is made of.
+// ContainerInput is the input of Container.
 type ContainerInput struct {
 	Pod       *v1.Pod
-	Container *v1.Container // one of the pod's, of any kind
+	Container *v1.Container // of the pod, of any kind
 	Node      *Node
 
-	// RestartCount is how many containers of that name there were before.
+	// RestartCount is the number of earlier containers of that name.
 	RestartCount int
-	// Image is what ImageStatus says of the image: its ID starts the
-	// container and its user runs it. ImageRef, where set, starts it instead.
+	// Image is the image as ImageStatus returns it. The container runs with its
+	// ID and its user. ImageRef, if set, replaces the ID.
 	Image    *runtimeapi.Image
 	ImageRef string
 
-	// PodIPs are the sandbox's addresses, none on the host's network.
+	// PodIPs are the sandbox's addresses, none on the host network.
 	PodIPs []string
-	// TargetID is the container whose processes an ephemeral container is to
-	// see, the one with its targetContainerName; "" is none.
+	// TargetID is the ID of the container whose PID namespace an ephemeral
+	// container joins (targetContainerName); "" for none.
 	TargetID string
-	// Userns are the pod's users where spec.hostUsers is false, the same as
-	// the sandbox's.
+	// Userns is the pod's user namespace if spec.hostUsers is false, the same
+	// as the sandbox's.
 	Userns *runtimeapi.UserNamespace
-	// ExtraGroups are those of SandboxInput.
+	// ExtraGroups are the same as in SandboxInput.
 	ExtraGroups []int64
 
-	// ConfigMaps and Secrets are what EnvRefs names of the pod's namespace, by
-	// name. What is not there does not exist.
+	// ConfigMaps and Secrets are the objects of the pod's namespace that
+	// EnvRefs names, by name. A missing entry means that the object does not
+	// exist.
 	ConfigMaps map[string]*v1.ConfigMap
 	Secrets    map[string]*v1.Secret
 	// Services are at least those of ServiceNamespaces; none without an API
 	// server.
 	Services []*v1.Service
-	// ReadEnvFile reads a file of one of the pod's volumes for fileKeyRef, by
-	// a path in the volume that it must not leave; the error is
-	// fs.ErrNotExist where there is none. How much it reads is its own to
-	// bound: a container wrote the file. It is called at once, and may be nil
-	// where no variable has such a source.
+	// ReadEnvFile reads a file of a pod's volume for fileKeyRef. path is
+	// relative to the volume and must not lead out of it. For a missing file it
+	// returns fs.ErrNotExist. It must bound how much it reads, because a
+	// container wrote the file. Container calls it synchronously. It may be nil
+	// if no variable has such a source.
 	ReadEnvFile func(volume, path string) ([]byte, error)
 
 	// Volumes are the host paths of the pod's volumes, by name.
 	Volumes map[string]string
 	// SubPaths are the host paths of the volume mounts with a subPath or
-	// subPathExpr, by index in volumeMounts: what SubPaths names, resolved
-	// below the volume and held so that nothing can move it.
+	// subPathExpr, by index in volumeMounts: the paths that the function
+	// SubPaths returned, resolved below the volume and pinned so that nothing
+	// can move them.
 	SubPaths map[int]string
-	// ImageVolumes are the images of the pod's image volumes, by the volumes'
-	// names, as the runtime has pulled them.
+	// ImageVolumes are the pulled images of the pod's image volumes, by the
+	// volumes' names.
 	ImageVolumes map[string]*runtimeapi.ImageSpec
-	// ReadOnlyVolumes are those that are mounted read-only whatever the mount
-	// says: claims with readOnly. Volumes of configuration always are.
+	// ReadOnlyVolumes are the volumes that are mounted read-only whatever the
+	// mount specifies: claims with readOnly. ConfigMap, Secret, downward API
+	// and projected volumes are always read-only.
 	ReadOnlyVolumes map[string]bool
-	// RelabelVolumes are those beside the pod's own that get the container's
-	// SELinux label: claims of local volumes.
+	// RelabelVolumes are the volumes that get the container's SELinux label in
+	// addition to the pod's own: claims of local volumes.
 	RelabelVolumes map[string]bool
-	// RecursiveReadOnly says that the pod's runtime handler can mount so.
+	// RecursiveReadOnly reports whether the pod's runtime handler supports
+	// recursive read-only mounts.
 	RecursiveReadOnly bool
-	// HostsFile is mounted at /etc/hosts, TerminationMessage at the
-	// container's terminationMessagePath; both are on the host, and "" mounts
-	// nothing.
+	// HostsFile is mounted at /etc/hosts, TerminationMessage at the container's
+	// terminationMessagePath. Both are host paths; "" mounts nothing.
 	HostsFile          string
 	TerminationMessage string
 
-	// Backoff is how long to wait after this container's end, kept in its
-	// annotation in whole seconds, rounded up.
+	// Backoff is the crash loop backoff after this container's exit. Its
+	// annotation stores it in whole seconds, rounded up.
 	Backoff time.Duration
 }
 
@@ -88,9 +91,10 @@ func (in *ContainerInput) imageRef() string {
 	return in.Image.GetId()
 }
 
-// Container is the config of one container. It fails with a ConfigError, in
-// an error that names the field, on what the container asks for and cannot
-// have: a volume that is not set up, a variable without its source.
+// Container builds the CRI config of one container. It fails with a
+// ConfigError, in an error that names the field, if a dependency is missing (a
+// volume that is not set up, the source of a variable) or a setting is not
+// possible.
 func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	config, err := containerConfig(&in)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Limits that Kubernetes gives a pod's resolv.conf
+// Kubernetes' limits on a pod's resolv.conf
 // (pkg/apis/core/validation/validation.go).
 const (
 	maxServers     = 3
@@ -18,12 +18,12 @@ const (
 	maxSearchChars = 2048
 )
 
-// clusterOptions are what the policy ClusterFirst sets.
+// clusterOptions are the resolver options of the policy ClusterFirst.
 var clusterOptions = []string{"ndots:5"}
 
-// ParseResolvConf reads a resolv.conf: name servers add up, the last search
-// line wins, of an option the last value. Lines that it does not know are
-// left out, as resolvers do.
+// ParseResolvConf parses a resolv.conf: name servers accumulate, the last
+// search line wins, and so does the last value of an option. Unknown lines are
+// ignored, as resolvers do.
 func ParseResolvConf(raw []byte) *runtimeapi.DNSConfig {
 	dns := &runtimeapi.DNSConfig{}
 	for line := range strings.Lines(string(raw)) {
@@ -52,7 +52,7 @@ func ParseResolvConf(raw []byte) *runtimeapi.DNSConfig {
 	return dns
 }
 
-// setOption replaces the option of that name, or adds it.
+// setOption replaces the option of that name, or appends it.
 func setOption(options []string, option string) []string {
 	name, _, _ := strings.Cut(option, ":")
 	for i, o := range options {
@@ -64,9 +64,9 @@ func setOption(options []string, option string) []string {
 	return append(options, option)
 }
 
-// dnsOf is the pod's resolv.conf by its dnsPolicy and dnsConfig
-// (pkg/kubelet/network/dns/dns.go). What exceeds the limits is cut off, of
-// which the warnings tell.
+// dnsOf returns the pod's resolv.conf by its dnsPolicy and dnsConfig
+// (pkg/kubelet/network/dns/dns.go). Entries beyond the limits are cut off,
+// which the warnings report.
 func dnsOf(p *v1.Pod, n *Node) (*runtimeapi.DNSConfig, []Warning) {
 	dns := baseDNS(p, n)
 	if c := p.Spec.DNSConfig; c != nil {
@@ -117,8 +117,9 @@ func baseDNS(p *v1.Pod, n *Node) *runtimeapi.DNSConfig {
 	}
 }
 
-// wantsClusterDNS holds for ClusterFirst, and for what an API server would
-// have refused, as in the kubelet.
+// wantsClusterDNS reports whether the pod uses cluster DNS: with ClusterFirst
+// without host network, with ClusterFirstWithHostNet, and with a policy that
+// the API server would reject, as in the kubelet.
 func wantsClusterDNS(p *v1.Pod) bool {
 	policy := p.Spec.DNSPolicy
 	if policy == v1.DNSClusterFirst || policy == "" {
@@ -139,8 +140,8 @@ func clusterSearches(namespace string, n *Node) []string {
 	return unique(searches)
 }
 
-// localResolvers is a resolver on the node itself, once for each of the
-// node's addresses, of its family.
+// localResolvers returns a resolver on the node itself for each of the node's
+// addresses, of the same family.
 func localResolvers(hostIPs []string) []string {
 	var servers []string
 	for _, ip := range hostIPs {
@@ -156,8 +157,8 @@ func localResolvers(hostIPs []string) []string {
 	return servers
 }
 
-// fitSearches keeps what resolvers can bear: the first domains, none longer
-// than a name may be, all together in one line.
+// fitSearches drops what resolvers do not support. It keeps the first domains,
+// none longer than a DNS name may be, and as many as fit in one line.
 func fitSearches(searches []string) []string {
 	searches = slices.DeleteFunc(searches[:min(len(searches), maxSearches)], func(s string) bool {
 		return len(s) > validation.DNS1123SubdomainMaxLength

@@ -9,12 +9,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// environment is a container's variables in the order in which their names
-// first appear, each with its last value, as a program sees them.
+// environment holds a container's variables in the order in which their names
+// first appear, each with its last value.
 type environment struct {
 	names  []string
 	values map[string]string
-	// services are the variables of services, behind all others.
+	// services are the service variables, which come after all others.
 	services map[string]string
 }
 
@@ -41,12 +41,12 @@ func (e *environment) keyValues() []*runtimeapi.KeyValue {
 	return out
 }
 
-// environmentOf resolves the container's variables as
-// makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go does: whole objects
-// first, of which the last wins, then single variables, which win over them
-// and may refer to all before them. A value that is set wins over valueFrom.
-// What is optional and missing leaves a variable as it was. Variables of
-// services come last and only where none has their name.
+// environmentOf resolves the container's variables like
+// makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go. envFrom comes first,
+// and its last source wins. env comes next, overrides envFrom, and may refer to
+// all variables before it. A value that is set wins over valueFrom. An optional
+// source that is missing leaves the variable unchanged. Service variables come
+// last, for names that are not set yet.
 func environmentOf(in *ContainerInput) (*environment, error) {
 	c := in.Container
 	e := &environment{values: make(map[string]string, len(c.Env)), services: serviceEnv(in.Pod, in.Services)}
@@ -76,7 +76,7 @@ func environmentOf(in *ContainerInput) (*environment, error) {
 	return e, nil
 }
 
-// setAll takes all of an object's entries, in the order of their keys.
+// setAll adds all entries of an object, in the order of their keys.
 func (e *environment) setAll(in *ContainerInput, from *v1.EnvFromSource) error {
 	switch {
 	case from.ConfigMapRef != nil:
@@ -103,7 +103,8 @@ func setEntries[V string | []byte](e *environment, prefix string, data map[strin
 	}
 }
 
-// valueFrom is ok false where the source is optional and missing.
+// valueFrom resolves a variable's source. ok is false if the source is optional
+// and missing.
 func valueFrom(in *ContainerInput, from *v1.EnvVarSource) (value string, ok bool, err error) {
 	switch {
 	case from.FieldRef != nil:
@@ -139,10 +140,10 @@ func valueFrom(in *ContainerInput, from *v1.EnvVarSource) (value string, ok bool
 	case from.FileKeyRef != nil:
 		return fileValue(in, from.FileKeyRef)
 	}
-	return "", true, nil // no source is an empty value
+	return "", true, nil // a variable without a source is empty
 }
 
-// configMap is nil without an error where it is optional and missing.
+// configMap returns nil without an error if the object is optional and missing.
 func configMap(in *ContainerInput, name string, optional *bool) (*v1.ConfigMap, error) {
 	m := in.ConfigMaps[name]
 	if m == nil && !isTrue(optional) {
@@ -151,7 +152,7 @@ func configMap(in *ContainerInput, name string, optional *bool) (*v1.ConfigMap, 
 	return m, nil
 }
 
-// secret is nil without an error where it is optional and missing.
+// secret returns nil without an error if the object is optional and missing.
 func secret(in *ContainerInput, name string, optional *bool) (*v1.Secret, error) {
 	s := in.Secrets[name]
 	if s == nil && !isTrue(optional) {
@@ -160,8 +161,9 @@ func secret(in *ContainerInput, name string, optional *bool) (*v1.Secret, error)
 	return s, nil
 }
 
-// EnvRefs are the names of the ConfigMaps and Secrets in the pod's namespace
-// that a container's environment refers to, optional ones too, each once.
+// EnvRefs returns the names of the ConfigMaps and Secrets in the pod's
+// namespace that a container's environment refers to, including optional ones,
+// each once.
 func EnvRefs(c *v1.Container) (configMaps, secrets []string) {
 	for i := range c.EnvFrom {
 		if ref := c.EnvFrom[i].ConfigMapRef; ref != nil {

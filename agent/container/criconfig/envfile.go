@@ -10,8 +10,8 @@ import (
 )
 
 // fileValue reads one variable from a file in a volume. A missing file counts
-// as a missing key, as the API says of optional. The file is a container's
-// own writing, so that no word of it comes into an error.
+// as a missing key, as the API defines for optional. A container wrote the
+// file, so errors must not quote it.
 func fileValue(in *ContainerInput, ref *v1.FileKeySelector) (value string, ok bool, err error) {
 	if in.Volumes[ref.VolumeName] == "" || in.ReadEnvFile == nil {
 		return "", false, configErrorf("cannot find the volume %q referenced by FileKeyRef", ref.VolumeName)
@@ -31,12 +31,12 @@ func fileValue(in *ContainerInput, ref *v1.FileKeySelector) (value string, ok bo
 	return value, value != "", nil
 }
 
-// parseEnvFile is the value of the first variable of that name, or "" where
-// there is none. The format is the strict part of the shell's that KEP-3721
-// allows: lines NAME='value', the value literal up to the next quote and over
-// as many lines as it takes, # begins a comment before or after; nothing
-// else. A blank after the = makes the value empty, as in a shell. What comes
-// after the variable is not looked at.
+// parseEnvFile returns the value of the first variable of that name, or "" if
+// there is none. The format is the strict subset of shell syntax that KEP-3721
+// allows: lines NAME='value', where the value is literal up to the next quote
+// and may span lines. # begins a comment before or after a variable. Nothing
+// else is allowed. A blank after the = makes the value empty, as in a shell.
+// The text after the variable is not parsed.
 func parseEnvFile(data, key string) (string, error) {
 	lines := &envLines{rest: data}
 	for {
@@ -64,17 +64,17 @@ func envLine(line string, lines *envLines) (name, value string, err error) {
 	name, rest, ok := strings.Cut(line, "=")
 	switch {
 	case !ok:
-		return "", "", errors.New("there is no =")
+		return "", "", errors.New("missing =")
 	case name == "":
-		return "", "", errors.New("there is no name before the =")
+		return "", "", errors.New("missing name before the =")
 	case strings.TrimRight(name, blanks) != name:
-		return "", "", errors.New("there is a blank before the =")
+		return "", "", errors.New("blank before the =")
 	case strings.TrimLeft(rest, blanks) != rest:
 		return name, "", nil
 	}
 	rest, ok = strings.CutPrefix(rest, "'")
 	if !ok {
-		return "", "", errors.New("the value is not in single quotes")
+		return "", "", errors.New("value is not in single quotes")
 	}
 	var out strings.Builder
 	for {
@@ -83,18 +83,18 @@ func envLine(line string, lines *envLines) (name, value string, err error) {
 		if closed {
 			after = strings.TrimLeft(after, blanks)
 			if after != "" && after[0] != '#' {
-				return "", "", errors.New("there is more after the closing quote")
+				return "", "", errors.New("text after the closing quote")
 			}
 			return name, out.String(), nil
 		}
 		out.WriteByte('\n')
 		if rest, ok = lines.next(); !ok {
-			return "", "", errors.New("the quote is not closed")
+			return "", "", errors.New("missing closing quote")
 		}
 	}
 }
 
-// envLines gives out lines without their ends, of either kind.
+// envLines iterates over lines, without their ends of either kind.
 type envLines struct {
 	rest   string
 	number int

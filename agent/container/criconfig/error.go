@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// ConfigError says that a container cannot be configured as things are: an
-// object is missing, a rule is broken. Every error of Container and SubPaths
-// holds one. The container waits with reason CreateContainerConfigError and
-// is tried again, since what is missing may come.
+// ConfigError means that a container cannot be configured now: an object is
+// missing or a rule is violated. Every error of Container and SubPaths wraps
+// one. The container waits with reason CreateContainerConfigError and is
+// retried, since a missing object may appear.
 type ConfigError struct {
-	// Message is what the kubelet shows in the container's status, without
-	// the container's name.
+	// Message is what the kubelet shows in the container's status, without the
+	// container's name.
 	Message string
 }
 
@@ -21,11 +21,11 @@ func configErrorf(format string, args ...any) error {
 	return &ConfigError{Message: fmt.Errorf(format, args...).Error()}
 }
 
-// inContainer says of which container the error is, and makes sure that it
-// holds a ConfigError.
+// inContainer adds the container's name to err, and ensures that the error
+// wraps a ConfigError.
 func inContainer(name string, err error) error {
 	if known := new(ConfigError); !errors.As(err, &known) {
 		err = &ConfigError{Message: err.Error()}
 	}
-	return fmt.Errorf("config of container %q: %w", name, err)
+	return fmt.Errorf("build config of container %q: %w", name, err)
 }

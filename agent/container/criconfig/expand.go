@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// expand puts the values of variables in the place of $(NAME). $$ is one $;
-// a reference without an end, or to a name that lookup does not know, stays
-// as it is. Values are not expanded again. (The rules are those of
+// expand replaces $(NAME) by the value of the variable. $$ becomes $. A
+// reference without an end, or to a name that lookup does not have, stays
+// unchanged. Values are not expanded again. (The rules are those of
 // third_party/forked/golang/expansion in Kubernetes.)
 func expand(s string, lookup func(name string) (string, bool)) string {
 	if !strings.Contains(s, "$") {
@@ -40,8 +40,8 @@ func expand(s string, lookup func(name string) (string, bool)) string {
 			}
 			s = after
 		default:
-			// The rune after a lone $ is kept, even where it is no UTF-8: then
-			// as U+FFFD, as upstream has it.
+			// The rune after a lone $ is kept. Invalid UTF-8 becomes U+FFFD, as
+			// upstream.
 			r, size := utf8.DecodeRuneInString(rest)
 			out.WriteByte('$')
 			out.WriteRune(r)

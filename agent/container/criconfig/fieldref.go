@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// SupportsFieldRef says whether a container's environment can have that
+// SupportsFieldRef reports whether a container's environment can refer to that
 // field of its pod.
 func SupportsFieldRef(path string) bool {
 	if _, _, ok := subscript(path); ok {
@@ -27,12 +27,11 @@ func SupportsFieldRef(path string) bool {
 	return false
 }
 
-// FieldValue is a field of the pod as a variable or a file of a downward API
-// volume shows it; podIPs are the sandbox's addresses, or the node's on the
-// host's network. Whole metadata.labels and metadata.annotations are lines
-// key="value" in the order of the keys (pkg/fieldpath). It fails with a
-// ConfigError where the pod has no such field, or an address is not known
-// yet.
+// FieldValue returns a field of the pod as a variable or a file of a downward
+// API volume has it. podIPs are the sandbox's addresses, or the node's on the
+// host network. metadata.labels and metadata.annotations without a key return
+// lines key="value" in the order of the keys (pkg/fieldpath). It fails with a
+// ConfigError if the pod has no such field, or if an address is not known yet.
 func FieldValue(p *v1.Pod, n *Node, podIPs []string, path string) (string, error) {
 	if field, key, ok := subscript(path); ok {
 		return entry(p, path, field, key)
@@ -48,7 +47,7 @@ func FieldValue(p *v1.Pod, n *Node, podIPs []string, path string) (string, error
 		return quotedLines(p.Labels), nil
 	case "metadata.annotations":
 		return quotedLines(p.Annotations), nil
-	case "spec.nodeName", "spec.host": // the latter is an old name of the field
+	case "spec.nodeName", "spec.host": // spec.host is the field's former name
 		return p.Spec.NodeName, nil
 	case "spec.serviceAccountName":
 		return p.Spec.ServiceAccountName, nil
@@ -60,7 +59,8 @@ func FieldValue(p *v1.Pod, n *Node, podIPs []string, path string) (string, error
 	return "", configErrorf("field label not supported: %s", path)
 }
 
-// addresses is the first address, or all where the field's name is plural.
+// addresses returns the first address, or all of them, separated by commas, if
+// the field's name is plural.
 func addresses(path string, all []string, none string) (string, error) {
 	if len(all) == 0 {
 		return "", configErrorf("fieldRef %s: %s", path, none)
@@ -71,8 +71,8 @@ func addresses(path string, all []string, none string) (string, error) {
 	return all[0], nil
 }
 
-// onePerFamily is the first address of the node's primary family, then the
-// first of the other one (sortPodIPs in pkg/kubelet/kubelet_pods.go).
+// onePerFamily returns the first address of the node's primary family, then the
+// first of the other family (sortPodIPs in pkg/kubelet/kubelet_pods.go).
 func onePerFamily(podIPs, hostIPs []string) []string {
 	primary6 := len(hostIPs) > 0 && strings.Contains(hostIPs[0], ":")
 	var out []string
@@ -99,7 +99,7 @@ func entry(p *v1.Pod, path, field, key string) (string, error) {
 	return list[key], nil
 }
 
-// subscript reads metadata.labels['key'] and metadata.annotations['key'].
+// subscript parses metadata.labels['key'] and metadata.annotations['key'].
 func subscript(path string) (field, key string, ok bool) {
 	field, rest, ok := strings.Cut(path, "['")
 	if !ok || (field != "metadata.labels" && field != "metadata.annotations") {

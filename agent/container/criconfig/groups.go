@@ -9,24 +9,24 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// resourcePIDs is how package node and the kubelet name process IDs in a list
-// of resources (pkg/kubelet/stats/pidlimit).
+// resourcePIDs is the name of process IDs in a resource list, as in package
+// node and in the kubelet (pkg/kubelet/stats/pidlimit).
 const resourcePIDs v1.ResourceName = "pid"
 
-// Group is a cgroup above those of the pods, with what it is to have.
+// Group is a cgroup above those of the pods, with its desired resources.
 type Group struct {
 	Path      string
 	Resources cgroups.Resources
 }
 
-// Groups are the cgroups above those of the given pods, the outer first. All
-// pods together get what the node has for them; BestEffort the least weight
-// that there is, Burstable what its pods ask for together. Huge pages are
-// bounded at the pods (pkg/kubelet/cm: node_container_manager_linux.go and
+// Groups returns the cgroups above those of the given pods, the outer first.
+// The cgroup of all pods gets Node.Enforced. BestEffort gets the least CPU
+// weight, Burstable the sum of its pods' requests. Huge pages are limited at
+// the pods (pkg/kubelet/cm: node_container_manager_linux.go and
 // qos_container_manager_linux.go).
 //
-// With Node.MemoryQoS what protects pods' memory is handed down to them: a
-// group protects no more than the one above it does.
+// With Node.MemoryQoS these cgroups also protect the memory requests of the
+// pods, because a cgroup protects no more than its parent does.
 func Groups(pods []*v1.Pod, n *Node) []Group {
 	all := Group{Path: QoSCgroup(v1.PodQOSGuaranteed, n), Resources: nodeResources(n)}
 	burstable := Group{Path: QoSCgroup(v1.PodQOSBurstable, n)}
@@ -36,7 +36,7 @@ func Groups(pods []*v1.Pod, n *Node) []Group {
 	burstable.Resources.CPUWeight = cpuWeight(shares(cpu))
 	bestEffort.Resources.CPUWeight = cpuWeight(minShares)
 	if !n.MemoryQoS {
-		memory = sums{} // which takes back what may have been there
+		memory = sums{} // resets an earlier protection
 	}
 	for _, g := range []*Group{&all, &burstable, &bestEffort} {
 		g.Resources.Unified = map[string]string{}
@@ -49,11 +49,11 @@ func Groups(pods []*v1.Pod, n *Node) []Group {
 	return []Group{all, burstable, bestEffort}
 }
 
-// sums are bytes of memory that pods ask for, by their class.
+// sums are the memory requests of pods by QoS class, in bytes.
 type sums struct{ guaranteed, burstable int64 }
 
-// asked is what pods ask for: thousandths of CPUs the Burstable ones, memory
-// those and the Guaranteed ones.
+// asked returns the sums of the pods' requests: CPU of the Burstable pods, in
+// thousandths, and memory of the Burstable and the Guaranteed pods.
 func asked(pods []*v1.Pod) (cpu int64, memory sums) {
 	for _, p := range pods {
 		switch requests := pod.Requests(p); pod.QoS(p) {
@@ -68,8 +68,8 @@ func asked(pods []*v1.Pod) (cpu int64, memory sums) {
 	return cpu, memory
 }
 
-// nodeResources are what all pods together may use. What is not known has no
-// limit.
+// nodeResources returns the limits of all pods together. A resource that is not
+// in n.Enforced has no limit.
 func nodeResources(n *Node) cgroups.Resources {
 	var r cgroups.Resources
 	if cpu, ok := n.Enforced[v1.ResourceCPU]; ok {

@@ -9,12 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Hash is the annotation io.kubernetes.container.hash: a container whose
-// hash differs from its spec's was started from another spec and is started
-// anew. Name and image decide, since nothing else may change in a running
-// pod. It equals HashContainer in pkg/kubelet/container/helpers.go: FNV-1a
-// over what spew's %#v makes of the JSON's bytes, in lower-case hex without
-// leading zeros.
+// Hash returns the annotation io.kubernetes.container.hash. A container whose
+// hash differs from that of its spec was started from another spec and is
+// restarted. Only name and image count, since nothing else may change in a
+// running pod. It equals HashContainer in pkg/kubelet/container/helpers.go:
+// FNV-1a over what spew's %#v makes of the JSON's bytes, in lower-case hex
+// without leading zeros.
 func Hash(c *v1.Container) string {
 	picked, err := json.Marshal(struct {
 		Image string `json:"image"`

@@ -13,9 +13,9 @@ const (
 	maxFQDN     = 64 // __NEW_UTS_LEN
 )
 
-// hostnameOf is the pod's short name and its domain, "" without a subdomain
-// (GeneratePodHostNameAndDomain in pkg/kubelet/kubelet_pods.go, whose words
-// the errors are).
+// hostnameOf returns the pod's short name and its domain, "" without a
+// subdomain (GeneratePodHostNameAndDomain in pkg/kubelet/kubelet_pods.go, which
+// has the same error texts).
 func hostnameOf(p *v1.Pod, n *Node) (name, domain string, err error) {
 	if o := p.Spec.HostnameOverride; o != nil {
 		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {
@@ -49,12 +49,12 @@ func shorten(name string) (string, error) {
 	}
 	short := strings.TrimRight(name[:maxHostname], "-.")
 	if short == "" {
-		return "", fmt.Errorf("host name %q has no usable start", name)
+		return "", fmt.Errorf("truncate hostname %q: only dashes and dots remain", name)
 	}
 	return short, nil
 }
 
-// kernelHostname is what uname shows in the pod.
+// kernelHostname returns the host name that uname shows in the pod.
 func kernelHostname(p *v1.Pod, n *Node) (string, error) {
 	name, domain, err := hostnameOf(p, n)
 	if err != nil || domain == "" || p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN {

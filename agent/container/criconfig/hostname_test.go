@@ -29,7 +29,7 @@ func TestKernelHostname(t *testing.T) {
 		{"bad", "p", v1.PodSpec{Hostname: "h.h"}, "", "pod Hostname"},
 		{"bad subdomain", "p", v1.PodSpec{Subdomain: "a\nb"}, "", "pod Subdomain"},
 		{"bad override", "p", v1.PodSpec{HostnameOverride: ptr("-")}, "", "pod HostnameOverride"},
-		{"nothing left", strings.Repeat("-", 70), v1.PodSpec{}, "", "no usable start"},
+		{"nothing left", strings.Repeat("-", 70), v1.PodSpec{}, "", "only dashes and dots remain"},
 		{"host network", "p", v1.PodSpec{HostNetwork: true, Hostname: "h.h"}, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// hugePageLimits are one for each size in the kernel, 0 where neither the
-// container nor the pod asks for it (GetHugepageLimitsFromResources in
-// pkg/kubelet/kuberuntime).
+// hugePageLimits returns a limit for each page size in the kernel. It is 0
+// where neither the container nor the pod has one
+// (GetHugepageLimitsFromResources in pkg/kubelet/kuberuntime).
 func hugePageLimits(p *v1.Pod, c *v1.Container, n *Node) []*runtimeapi.HugepageLimit {
 	wanted := map[string]uint64{}
 	if own := podLevel(p); own != nil {
@@ -25,13 +25,13 @@ func hugePageLimits(p *v1.Pod, c *v1.Container, n *Node) []*runtimeapi.HugepageL
 	return out
 }
 
-// hugePagesUnbounded is what the kubelet writes where huge pages have no limit
+// hugePagesUnbounded is what the kubelet writes for huge pages without a limit
 // (setHugePagesUnbounded in pkg/kubelet/cm/qos_container_manager_linux.go).
 const hugePagesUnbounded = 1 << 62
 
-// limitHugePages bounds a group's huge pages of each size that the kernel has,
-// those that are used and those that are reserved, to what is asked for, or
-// else to a number of bytes.
+// limitHugePages limits the huge pages of a cgroup, used and reserved ones, for
+// each page size in the kernel. The limit is the request of that size, or
+// otherwise, in bytes, if there is none.
 func limitHugePages(files map[string]string, requests v1.ResourceList, otherwise uint64, n *Node) {
 	if !n.HugePageAccounting {
 		return
@@ -54,15 +54,16 @@ func wantHugePages(wanted map[string]uint64, limits v1.ResourceList) {
 		if !ok {
 			continue
 		}
-		// Package admit refuses what is no size; such a limit is none.
+		// Package admit rejects an invalid size; here it sets no limit.
 		if size, err := resource.ParseQuantity(suffix); err == nil {
 			wanted[pageSize(whole(size))] = uint64(whole(q))
 		}
 	}
 }
 
-// HugePageSize is the name that cgroups and CRI give a folder of
-// /sys/kernel/mm/hugepages: 2MB for hugepages-2048kB.
+// HugePageSize returns the name that cgroups and CRI have for a directory of
+// /sys/kernel/mm/hugepages: 2MB for hugepages-2048kB. ok is false for another
+// name.
 func HugePageSize(folder string) (string, bool) {
 	digits, ok := strings.CutPrefix(folder, "hugepages-")
 	if ok {
@@ -75,7 +76,7 @@ func HugePageSize(folder string) (string, bool) {
 	return pageSize(int64(kb) << 10), true
 }
 
-// pageSize writes bytes in the largest unit of which they are a whole number.
+// pageSize formats bytes in the largest unit of which they are a whole number.
 func pageSize(bytes int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
 	i := 0

@@ -18,7 +18,7 @@ import (
 
 // recorded is what a stock kubelet 1.36.3 with containerd and crun has written
 // into the groups of pods on an emulated board (`make compare-cgroups` with
-// RECORD=1 writes it anew).
+// RECORD=1 writes it again).
 type recorded struct {
 	Node map[string]string
 	Top  map[string]map[string]string
@@ -54,8 +54,8 @@ func readRecorded(t *testing.T, file string) (r recorded, n *Node) {
 	}
 }
 
-// TestGroupsOfKubelet compares what is written into groups with the kubelet's,
-// as it comes and with memory QoS.
+// TestGroupsOfKubelet compares what is written into cgroups with what the kubelet
+// writes, by default and with memory QoS.
 func TestGroupsOfKubelet(t *testing.T) {
 	t.Run("as a kubelet comes", func(t *testing.T) { compareRecorded(t, "kubelet-cgroups.json", false) })
 	t.Run("memory QoS", func(t *testing.T) { compareRecorded(t, "kubelet-cgroups-memoryqos.json", true) })
@@ -83,8 +83,8 @@ func compareRecorded(t *testing.T, file string, memoryQoS bool) {
 	}
 }
 
-// filesOf are the files of a group; one that is not written has what the
-// kernel begins with.
+// filesOf returns the files of a cgroup; one that is not written has the kernel's
+// default.
 func filesOf(r cgroups.Resources) map[string]string {
 	files := map[string]string{
 		"cpu.weight": "100", "cpu.max": "max 100000", "memory.max": "max", "memory.min": "0", "memory.low": "0", "memory.high": "max",

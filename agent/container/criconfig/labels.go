@@ -12,7 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// sandboxLabels are the pod's own, within its share, and those that identify it.
+// sandboxLabels returns the pod's own labels, within its share, and those that
+// identify the pod.
 func sandboxLabels(p *v1.Pod) map[string]string {
 	labels := make(map[string]string, len(p.Labels)+3)
 	maps.Copy(labels, shortest(p.Labels, sandboxShare))
@@ -31,9 +32,10 @@ func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
 	}
 }
 
-// containerAnnotations keep what a later agent needs to know of a container
-// when the pod's spec is gone (pkg/kubelet/kuberuntime/labels.go). A hook and
-// ports that are beyond the container's share are left out.
+// containerAnnotations returns the annotations with which a restarted agent can
+// handle a container whose pod spec is gone
+// (pkg/kubelet/kuberuntime/labels.go). It leaves out a hook and ports that
+// exceed the container's share.
 func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 	p, c := in.Pod, in.Container
 	a := map[string]string{

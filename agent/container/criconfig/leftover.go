@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodCgroups are the cgroups that a pod of that UID may have, one for each
-// QoS class, for who takes down a pod whose spec nobody knows any more.
+// PodCgroups returns the cgroups that a pod of that UID may have, one for each
+// QoS class. It serves the cleanup of a pod whose spec is not known any more.
 func PodCgroups(uid types.UID, n *Node) []string {
 	classes := []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 	paths := make([]string, len(classes))
@@ -19,10 +19,11 @@ func PodCgroups(uid types.UID, n *Node) []string {
 	return paths
 }
 
-// LeftPod is the UID of the pod whose cgroup has that name, directly below
-// that of its QoS class. A slice has dashes of the UID as underscores, so that
-// of a UID with underscores comes out with dashes, as with a kubelet
-// (ParseSystemdToCgroupName in pkg/kubelet/cm/cgroup_manager_linux.go).
+// LeftPod returns the UID of the pod whose cgroup has that name, directly below
+// the cgroup of its QoS class. A slice has dashes of the UID as underscores, so
+// a UID with underscores is returned with dashes, as in the kubelet
+// (ParseSystemdToCgroupName in pkg/kubelet/cm/cgroup_manager_linux.go). ok is
+// false if the name is not that of a pod's cgroup.
 func LeftPod(name string, class v1.PodQOSClass, n *Node) (uid types.UID, ok bool) {
 	before, after := "pod", ""
 	if n.CgroupDriver == DriverSystemd {

@@ -8,18 +8,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The runtime returns labels and annotations of all sandboxes in one answer, and
-// those of all containers in another; an answer of more than 16 MiB fails. So
-// each pod has a share of them, in bytes of keys and values: with 110 pods, each
-// with a sandbox and containers that have ended beside those that run, both
-// answers stay below 8 MiB.
+// The runtime returns labels and annotations of all sandboxes in one response,
+// and those of all containers in another. A response of more than 16 MiB fails.
+// So each pod has a share, in bytes of keys and values. With 110 pods, each
+// with a sandbox, running containers and exited ones, both responses stay below
+// 8 MiB.
 const (
-	sandboxShare   = 16 << 10 // of the pod's labels, and as much of its annotations
-	containerShare = 32 << 10 // of what containerAnnotations has of hooks and ports, for all containers of a pod
+	sandboxShare   = 16 << 10 // for the pod's labels, and the same for its annotations
+	containerShare = 32 << 10 // for hooks and ports in containerAnnotations, for all containers of a pod
 )
 
-// shortest is a copy of as many entries as share has room for, the shortest
-// first. It is nil if all is.
+// shortest returns a copy of as many entries as fit into share bytes, the
+// shortest first. It returns nil if all is nil.
 func shortest(all map[string]string, share int) map[string]string {
 	size := 0
 	for k, v := range all {
@@ -41,8 +41,8 @@ func shortest(all map[string]string, share int) map[string]string {
 	return kept
 }
 
-// listable reports whether a container's share has room for a text that describes
-// a hook or ports.
+// listable reports whether text, which describes a hook or ports, fits into the
+// container's share.
 func listable(p *v1.Pod, text []byte) bool {
 	containers := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.EphemeralContainers)
 	return len(text) <= containerShare/2/max(containers, 1)

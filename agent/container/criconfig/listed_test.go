@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// TestListsStaySmall has a pod whose labels, annotations, hooks and ports are as
-// large as the API server takes them: a node full of such must be listed.
+// TestListsStaySmall checks that a node full of pods can be listed whose labels,
+// annotations, hooks and ports are as large as the API server accepts.
 func TestListsStaySmall(t *testing.T) {
 	p := &v1.Pod{}
 	p.Name, p.Namespace, p.UID = "p", "default", "0123"

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// The kernel's files of memory protection and throttling
+// The cgroup files of memory protection and throttling
 // (Documentation/admin-guide/cgroup-v2.rst).
 const (
 	fileMemoryMin  = "memory.min"
@@ -18,9 +18,10 @@ const (
 	fileMemoryHigh = "memory.high"
 )
 
-// reserve is the file in which a class's memory is protected: of Guaranteed
-// pods nothing is taken back, of Burstable ones only where nothing else is
-// left (KEP-2570, TieredReservation).
+// reserve returns the file that protects the memory of a QoS class. The kernel
+// never reclaims memory within memory.min, for Guaranteed pods, and reclaims
+// memory within memory.low, for Burstable ones, only if nothing else is left
+// (KEP-2570, TieredReservation).
 func reserve(class v1.PodQOSClass) string {
 	if class == v1.PodQOSGuaranteed {
 		return fileMemoryMin
@@ -28,8 +29,8 @@ func reserve(class v1.PodQOSClass) string {
 	return fileMemoryLow
 }
 
-// protectPod protects what the pod asks for, and nothing more: its group may
-// have what it asked for before a resize, or by another configuration.
+// protectPod protects the pod's memory request. It resets the rest, because the
+// cgroup may have values from before a resize or from another configuration.
 func protectPod(files map[string]string, p *v1.Pod, n *Node) {
 	if n.MemoryAccounting {
 		files[fileMemoryMin], files[fileMemoryLow] = "0", "0"
@@ -39,11 +40,12 @@ func protectPod(files map[string]string, p *v1.Pod, n *Node) {
 	}
 }
 
-// memoryQoS protects what a container asks for, and holds it back before its
-// limit, above which it is killed: from its request on by the factor of what
-// lies between that and the limit, or, without a limit, all that is not reserved
+// memoryQoS protects a container's memory request, and throttles the container
+// before it reaches its limit, above which it is OOM-killed. memory.high is the
+// request plus Node.MemoryThrottling of the difference between the limit and
+// the request. Without a limit Node.MemoryUnreserved takes its place
 // (generateLinuxContainerResources in pkg/kubelet/kuberuntime). So no container
-// is held back within its request, nor one whose request is its limit, nor one
+// is throttled within its request, and none whose request equals its limit or
 // that has neither.
 func memoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
 	if !n.MemoryQoS && n.MemoryThrottling == 0 {
@@ -64,9 +66,10 @@ func memoryQoS(files map[string]string, p *v1.Pod, c *v1.Container, n *Node) {
 	}
 }
 
-// MemoryQoS are the files of a container that there is, for its group to be
-// brought up to date after a resize: all that there may be, where a new one has
-// only what is not the kernel's beginning. nil is that nothing is written.
+// MemoryQoS returns the cgroup files of an existing container, to update its
+// cgroup after a resize. It has all of the files, where a new container has
+// only those that differ from the kernel's defaults. nil means that nothing is
+// to be written.
 func MemoryQoS(p *v1.Pod, c *v1.Container, n *Node) map[string]string {
 	if !n.MemoryQoS && n.MemoryThrottling == 0 {
 		return nil
@@ -76,7 +79,7 @@ func MemoryQoS(p *v1.Pod, c *v1.Container, n *Node) map[string]string {
 	return files
 }
 
-// throttle is where a container is held back, in whole pages.
+// throttle returns memory.high in bytes, as whole pages.
 func throttle(request, limit int64, factor float64) int64 {
 	page := float64(os.Getpagesize())
 	bytes := float64(request) + (float64(limit)-float64(request))*factor
@@ -86,10 +89,10 @@ func throttle(request, limit int64, factor float64) int64 {
 	return int64(math.Floor(bytes/page)) * int64(page)
 }
 
-// swapLimit is what a container may swap: nothing, or, where the node lets
-// pods swap, a Burstable container that is not critical the share of the swap
-// space that its request is of the memory (KEP-2400, LimitedSwap). Swap in
-// memory, as zram, counts like any other.
+// swapLimit returns memory.swap.max in bytes. It is 0, or with Node.LimitedSwap
+// for a Burstable container that is not critical: the share of the swap
+// capacity that its request has of the memory capacity (KEP-2400, LimitedSwap).
+// Swap in memory, such as zram, counts like any other.
 func swapLimit(p *v1.Pod, c *v1.Container, n *Node) int64 {
 	request, limit := whole(c.Resources.Requests[v1.ResourceMemory]), whole(c.Resources.Limits[v1.ResourceMemory])
 	if !n.LimitedSwap || pod.IsCritical(p) || pod.QoS(p) != v1.PodQOSBurstable || request == limit {
@@ -101,7 +104,7 @@ func swapLimit(p *v1.Pod, c *v1.Container, n *Node) int64 {
 	return int64(float64(request) / float64(n.MemoryCapacity) * float64(n.SwapCapacity))
 }
 
-// plus adds amounts that are not negative, up to the largest.
+// plus adds amounts that are not negative, saturating at math.MaxInt64.
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

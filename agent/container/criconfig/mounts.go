@@ -11,8 +11,8 @@ import (
 
 const etcHosts = "/etc/hosts"
 
-// mountsOf are the volume mounts in the order of the spec, then /etc/hosts
-// unless the container mounts its own, then the termination message's file.
+// mountsOf returns the volume mounts in the order of the spec, then /etc/hosts
+// unless the container mounts its own, then the termination message file.
 func mountsOf(in *ContainerInput, env *environment) ([]*runtimeapi.Mount, error) {
 	c := in.Container
 	var mounts []*runtimeapi.Mount
@@ -31,7 +31,7 @@ func mountsOf(in *ContainerInput, env *environment) ([]*runtimeapi.Mount, error)
 		mounts = append(mounts, &runtimeapi.Mount{HostPath: hosts, ContainerPath: etcHosts, SelinuxRelabel: in.Node.SELinux})
 	}
 	if in.HostsFile == "" && len(in.Pod.Spec.HostAliases) > 0 {
-		return nil, configErrorf("spec.hostAliases: there is no hosts file for them")
+		return nil, configErrorf("spec.hostAliases: no hosts file")
 	}
 	if in.TerminationMessage != "" && c.TerminationMessagePath != "" {
 		mounts = append(mounts, &runtimeapi.Mount{
@@ -48,7 +48,7 @@ func mountsOf(in *ContainerInput, env *environment) ([]*runtimeapi.Mount, error)
 	return mounts, nil
 }
 
-// volumeMount is one mount of a volume (makeMounts in
+// volumeMount builds one mount of a volume (makeMounts in
 // pkg/kubelet/kubelet_pods.go).
 func volumeMount(in *ContainerInput, i int, env *environment) (*runtimeapi.Mount, error) {
 	m := &in.Container.VolumeMounts[i]
@@ -74,8 +74,8 @@ func volumeMount(in *ContainerInput, i int, env *environment) (*runtimeapi.Mount
 	return out, nil
 }
 
-// hostPath is where the mount's volume lies on the node, or the resolved
-// place below it.
+// hostPath returns the host path of the mount's volume, or of the resolved
+// subPath below it.
 func hostPath(in *ContainerInput, i int, sub string) (string, error) {
 	name := in.Container.VolumeMounts[i].Name
 	path := in.Volumes[name]
@@ -91,12 +91,12 @@ func hostPath(in *ContainerInput, i int, sub string) (string, error) {
 	return path, nil
 }
 
-// attributes follow from a volume's kind alone (GetAttributes of each plugin
-// in pkg/volume).
+// attributes depend on a volume's type only (GetAttributes of each plugin in
+// pkg/volume).
 type attributes struct {
 	readOnly bool
-	// relabel says that its files belong to the pod, so that they can get the
-	// SELinux label of the container.
+	// relabel reports whether the volume's files belong to the pod, so that
+	// they can get the SELinux label of the container.
 	relabel bool
 }
 
@@ -128,7 +128,7 @@ func propagation(c *v1.Container, m *v1.VolumeMount) (runtimeapi.MountPropagatio
 	return 0, configErrorf("invalid MountPropagation mode: %q", *m.MountPropagation)
 }
 
-// recursiveReadOnly says whether mounts below the volume are read-only too
+// recursiveReadOnly reports whether mounts below the volume are read-only too
 // (KEP-3857).
 func recursiveReadOnly(m *v1.VolumeMount, supported bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {

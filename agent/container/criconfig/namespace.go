@@ -5,9 +5,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// namespaces are what the pod's containers share, with each other or with the
-// node. That the users are the node's is said in so many words
-// (pkg/kubelet/userns/userns_manager.go); else they are the given ones.
+// namespaces returns which namespaces the pod's containers share with each
+// other or with the node. The user namespace is users if spec.hostUsers is
+// false; else the node's is set explicitly
+// (pkg/kubelet/userns/userns_manager.go).
 func namespaces(p *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.NamespaceOption, error) {
 	o := &runtimeapi.NamespaceOption{
 		Network:       runtimeapi.NamespaceMode_POD,
@@ -36,8 +37,8 @@ func namespaces(p *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.Namespa
 	return o, nil
 }
 
-// containerNamespaces are those of the pod, but for an ephemeral container
-// that is to see another one's processes.
+// containerNamespaces returns the pod's namespaces. An ephemeral container with
+// a target joins the target's PID namespace.
 func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error) {
 	o, err := namespaces(in.Pod, in.Userns)
 	if in.TargetID != "" && o.GetPid() == runtimeapi.NamespaceMode_CONTAINER {
@@ -46,7 +47,7 @@ func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error
 	return o, err
 }
 
-// ownUsers says whether the pod's users are to be others than the node's.
+// ownUsers reports whether the pod has a user namespace of its own.
 func ownUsers(p *v1.Pod) bool {
 	return p.Spec.HostUsers != nil && !*p.Spec.HostUsers
 }

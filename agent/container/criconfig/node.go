@@ -1,12 +1,13 @@
-// Package criconfig turns a pod into the configs that CRI wants, field by
-// field as a stock kubelet does (pkg/kubelet/kuberuntime and
-// pkg/kubelet/kubelet_pods.go of Kubernetes 1.36), so that either agent
-// adopts what the other started. It owns the names too: log directories,
-// cgroups, the container's hash. Every function is pure: what must be read
-// from the node comes in through Node and ContainerInput.
+// Package criconfig builds the CRI configs of a pod's sandbox and containers,
+// field by field as a stock kubelet does (pkg/kubelet/kuberuntime and
+// pkg/kubelet/kubelet_pods.go of Kubernetes 1.36), so that either agent adopts
+// what the other started. It also defines the names: log directories, cgroups,
+// the container's hash. Every function is pure: what must be read from the node
+// is passed in Node and ContainerInput.
 //
-// It builds what package admit lets through; what admit refuses is not
-// looked at here. What a container misses at the time is a ConfigError.
+// It builds the pods that package admit admits. What admit rejects is not
+// checked here. A dependency that a container lacks at the time is a
+// ConfigError.
 package criconfig
 
 import (
@@ -27,96 +28,95 @@ const (
 	DriverSystemd  = "systemd"
 )
 
-// DefaultPodLogsDir is where a kubelet has its pods' logs.
+// DefaultPodLogsDir is the kubelet's directory of pod logs.
 const DefaultPodLogsDir = "/var/log/pods"
 
-// Node is what the configs need to know of the node. The zero value works:
-// cgroupfs, no cluster DNS, no CPU quotas. It is not changed here and may be
-// shared.
+// Node is the state and configuration of the node that the configs depend on.
+// The zero value works: cgroupfs, no cluster DNS, no CPU quotas. This package
+// does not change a Node, so it may be shared.
 type Node struct {
 	// HostIPs are the node's addresses, the primary first.
 	HostIPs []string
 
-	// ClusterDNS are the cluster's name servers; none where there is no
-	// cluster.
+	// ClusterDNS are the cluster's name servers; none without a cluster.
 	ClusterDNS    []string
 	ClusterDomain string
-	// Resolv is the node's resolv.conf by ParseResolvConf; nil where the
+	// Resolv is the node's resolv.conf, parsed by ParseResolvConf; nil if the
 	// configuration names none.
 	Resolv *runtimeapi.DNSConfig
 
-	// CgroupDriver is DriverCgroupfs ("" too) or DriverSystemd.
+	// CgroupDriver is DriverCgroupfs (also "") or DriverSystemd.
 	CgroupDriver string
-	// CgroupRoot is the cgroup above kubepods; "" is the hierarchy's root.
+	// CgroupRoot is the cgroup above kubepods; "" is the root of the hierarchy.
 	CgroupRoot string
-	// PodLogsDir is DefaultPodLogsDir where it is "".
+	// PodLogsDir is the directory of pod logs; "" is DefaultPodLogsDir.
 	PodLogsDir string
 
-	// MemoryCapacity is the machine's memory in bytes, for oom_score_adj;
-	// where it is 0 a container's request does not protect it.
+	// MemoryCapacity is the node's memory in bytes, for oom_score_adj. If it is
+	// 0, a container's request does not lower its oom_score_adj.
 	MemoryCapacity int64
-	// MemoryUnreserved is what of it nothing is reserved of, in bytes: what a
-	// container without a limit is held back before (MemoryThrottling). What
-	// eviction keeps free is in it (GetNodeAllocatableAbsolute in
+	// MemoryUnreserved is the node's memory in bytes that is not reserved, from
+	// which MemoryThrottling is computed for a container without a limit. It
+	// includes what eviction keeps free (GetNodeAllocatableAbsolute in
 	// pkg/kubelet/cm).
 	MemoryUnreserved int64
-	// Allocatable is what pods may use, for environment variables that ask
-	// for limits which the container does not set.
+	// Allocatable is the node allocatable, for environment variables that refer
+	// to limits which the container does not set.
 	Allocatable v1.ResourceList
-	// Enforced is what all pods together may use, process IDs (pid) included;
-	// what is left out has no limit.
+	// Enforced are the limits of all pods together, including process IDs
+	// (pid). A resource that is not in it has no limit.
 	Enforced v1.ResourceList
 
-	// CPUCFSQuota turns CPU limits into quotas (the kubelet's default).
+	// CPUCFSQuota enforces CPU limits with quotas (the kubelet's default).
 	CPUCFSQuota bool
-	// CPUCFSQuotaPeriod is the kernel's 100 ms where it is 0.
+	// CPUCFSQuotaPeriod is the period of quotas; 0 is the kernel's 100 ms.
 	CPUCFSQuotaPeriod time.Duration
-	// SingleProcessOOMKill lets the kernel kill one process of a container
-	// that is out of memory instead of all (the kubelet's default on cgroup
-	// v2 is all).
+	// SingleProcessOOMKill lets the kernel kill one process of a container that
+	// is out of memory instead of all (the kubelet's default on cgroup v2 is
+	// all).
 	SingleProcessOOMKill bool
-	// MemoryAccounting says that cgroups bound and protect memory.
+	// MemoryAccounting reports whether cgroups can limit and protect memory.
 	MemoryAccounting bool
-	// SwapAccounting says that cgroups have memory.swap.max; without it
-	// nothing bounds what containers swap.
+	// SwapAccounting reports whether cgroups have memory.swap.max. Without it
+	// nothing limits the swap of containers.
 	SwapAccounting bool
-	// LimitedSwap lets Burstable containers have a share of the SwapCapacity,
-	// in bytes, as large as that of the memory which they ask for; else
-	// containers get no swap.
+	// LimitedSwap gives a Burstable container the share of SwapCapacity, in
+	// bytes, that its request has of the memory. Without it containers get no
+	// swap.
 	LimitedSwap  bool
 	SwapCapacity int64
-	// MemoryQoS protects the memory that pods ask for (MemoryAccounting has to
-	// be there), and MemoryThrottling,
-	// above 0 and at most 1, holds containers back at that part of the way
-	// from their request to their limit; 0 does not.
+	// MemoryQoS protects the memory requests of pods, and needs
+	// MemoryAccounting. MemoryThrottling, above 0 and at most 1, throttles a
+	// container at that fraction of the way from its request to its limit; 0
+	// disables it.
 	MemoryQoS        bool
 	MemoryThrottling float64
-	// IOWeights gives pods shares of the disks by their priority; the kernel
-	// has to know io.weight.
+	// IOWeights sets the pods' io.weight by their priority. The kernel must
+	// have io.weight.
 	IOWeights bool
-	// HugePageSizes are the sizes in the kernel, such as 2MB, by
-	// HugePageSize; containers get none that they do not ask for.
-	// HugePageAccounting says that cgroups can bound them.
+	// HugePageSizes are the page sizes in the kernel, such as 2MB, in the form
+	// of HugePageSize. Containers get none that they do not request.
+	// HugePageAccounting reports whether cgroups can limit them.
 	HugePageSizes      []string
 	HugePageAccounting bool
-	// PodPidsLimit is how many tasks a pod may have; 0 and below is no limit.
+	// PodPidsLimit is the most tasks of a pod; 0 and below is no limit.
 	PodPidsLimit int64
 
-	// SeccompDefault gives containers the runtime's seccomp profile where
-	// they ask for none.
+	// SeccompDefault gives the runtime's default seccomp profile to containers
+	// that have none.
 	SeccompDefault bool
-	// SeccompProfileRoot is where the node's own profiles are;
-	// DefaultSeccompProfileRoot where it is "".
+	// SeccompProfileRoot is the directory of the node's seccomp profiles; "" is
+	// DefaultSeccompProfileRoot.
 	SeccompProfileRoot string
-	// SELinux says that the kernel has it on; files made for a container then
-	// get the container's label.
+	// SELinux reports whether SELinux is enabled in the kernel. Files created
+	// for a container then get the container's label.
 	SELinux bool
-	// MaskedPaths are masked in containers beside the usual ones: the
-	// thermal_throttle folders of an x86 machine's CPUs.
+	// MaskedPaths are masked in containers in addition to the usual ones: the
+	// thermal_throttle directories of an x86 machine's CPUs.
 	MaskedPaths []string
 }
 
-// LogDirectory is the absolute directory of a pod's logs.
+// LogDirectory returns the absolute path of a pod's log directory.
 func LogDirectory(p *v1.Pod, n *Node) string {
 	dir := n.PodLogsDir
 	if dir == "" {
@@ -125,24 +125,24 @@ func LogDirectory(p *v1.Pod, n *Node) string {
 	return filepath.Join(dir, oneName(p.Namespace+"_"+p.Name+"_"+string(p.UID)))
 }
 
-// oneName keeps a name in its directory whatever a manifest gives as UID or
-// name. Package admit refuses such; here nothing may depend on that.
+// oneName makes a name a single path element, whatever UID or name a manifest
+// has. Package admit rejects names with a slash; this does not depend on that.
 func oneName(name string) string {
 	return strings.ReplaceAll(name, "/", "_")
 }
 
-// LogPath is a container's log file below the pod's log directory.
+// LogPath returns a container's log file, relative to the pod's log directory.
 func LogPath(container string, restartCount int) string {
 	return filepath.Join(oneName(container), strconv.Itoa(restartCount)+".log")
 }
 
-// LogLink is the base name of the symbolic link in /var/log/containers that
-// log collectors follow (pkg/kubelet/kuberuntime/legacy.go).
+// LogLink returns the base name of the symbolic link in /var/log/containers
+// that log collectors follow (pkg/kubelet/kuberuntime/legacy.go).
 func LogLink(ref pod.Ref, container, containerID string) string {
 	const suffix = ".log"
 	name := oneName(ref.Name + "_" + ref.Namespace + "_" + container + "-" + containerID)
 	return name[:min(len(name), maxFileName-len(suffix))] + suffix
 }
 
-// maxFileName is ext4's limit.
+// maxFileName is ext4's limit in bytes.
 const maxFileName = 255

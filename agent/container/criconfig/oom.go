@@ -10,20 +10,21 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// The kernel's oom_score_adj runs from -1000, never killed, to 1000.
+// The kernel's oom_score_adj ranges from -1000 (never killed) to 1000.
 const (
 	oomGuaranteed = -997
 	oomBestEffort = 1000
-	// A Burstable container stays between the two, off both by a little.
+	// A Burstable container stays strictly between the two.
 	oomBurstableMin = 1000 + oomGuaranteed
 	oomBurstableMax = oomBestEffort - 1
 
 	nodeCritical = "system-node-critical" // pkg/apis/scheduling/types.go
 )
 
-// oomScoreAdj protects a Burstable container by the share of the machine's
-// memory that it asks for, so that one within its request is killed after
-// one beyond (pkg/kubelet/qos/policy.go).
+// oomScoreAdj returns a container's oom_score_adj. It is the lower for a
+// Burstable container the larger the share of the node's memory is that the
+// container requests. So a container within its request is killed after one
+// beyond its request (pkg/kubelet/qos/policy.go).
 func oomScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	if pod.IsCritical(p) && p.Spec.PriorityClassName == nodeCritical {
 		return oomGuaranteed
@@ -47,10 +48,10 @@ func oomScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	return min(max(1000-share.Int64(), oomBurstableMin), oomBurstableMax)
 }
 
-// memoryAsked is the container's request in bytes, with an equal part of what
-// the pod asks for beyond its containers (KEP-2837). A sidecar counts as
-// asking for no less than the least of the containers it serves, so that it
-// does not die before them (KEP-753).
+// memoryAsked returns the container's memory request in bytes, with an equal
+// part of the pod-level request beyond those of the containers (KEP-2837). A
+// sidecar counts with at least the least request of the containers that it
+// serves, so that it is not killed before them (KEP-753).
 func memoryAsked(p *v1.Pod, c *v1.Container) int64 {
 	asked := memory(c.Resources.Requests)
 	if isSidecar(p, c) && len(p.Spec.Containers) > 0 {
@@ -67,8 +68,8 @@ func memoryAsked(p *v1.Pod, c *v1.Container) int64 {
 	return asked + part
 }
 
-// partOfRest is what the pod asks for and its containers do not, divided
-// among them.
+// partOfRest returns the pod-level memory request beyond those of the
+// containers, divided by the number of containers.
 func partOfRest(p *v1.Pod) int64 {
 	n := int64(len(p.Spec.Containers) + len(p.Spec.InitContainers))
 	if podLevel(p) == nil || n == 0 {

@@ -8,8 +8,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// podLevel are the pod's own resources (KEP-2837), or nil where it has none
-// that count.
+// podLevel returns the pod-level resources (KEP-2837), or nil if none applies.
 func podLevel(p *v1.Pod) *v1.ResourceRequirements {
 	if r := p.Spec.Resources; r != nil && (counts(r.Requests) || counts(r.Limits)) {
 		return r
@@ -17,7 +16,7 @@ func podLevel(p *v1.Pod) *v1.ResourceRequirements {
 	return nil
 }
 
-// counts says whether a list has anything that a pod as a whole can have.
+// counts reports whether list has a resource that can be set for a whole pod.
 func counts(list v1.ResourceList) bool {
 	for name := range list {
 		if pod.PodLevel(name) {
@@ -27,8 +26,8 @@ func counts(list v1.ResourceList) bool {
 	return false
 }
 
-// containersOnly is the pod with neither resources of its own nor overhead,
-// overheadLess the pod without overhead. Both are for reading.
+// containersOnly returns the pod without pod-level resources and overhead,
+// overheadLess the pod without overhead. Callers must not modify them.
 func containersOnly(p *v1.Pod) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{InitContainers: p.Spec.InitContainers, Containers: p.Spec.Containers}}
 }

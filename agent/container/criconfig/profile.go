@@ -9,12 +9,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// DefaultSeccompProfileRoot is where a kubelet has its node's seccomp
-// profiles.
+// DefaultSeccompProfileRoot is the kubelet's directory of seccomp profiles.
 const DefaultSeccompProfileRoot = "/var/lib/kubelet/seccomp"
 
-// seccomp is the profile of the container, else of the pod, else none, or the
-// runtime's own where the node's configuration has that as the default.
+// seccomp returns the profile of the container, else of the pod, else the
+// runtime's default profile with Node.SeccompDefault, else unconfined.
 func seccomp(n *Node, own, pods *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
 	profile := cmp.Or(own, pods)
 	kind := v1.SeccompProfileTypeUnconfined
@@ -32,7 +31,7 @@ func seccomp(n *Node, own, pods *v1.SeccompProfile) (*runtimeapi.SecurityProfile
 			return nil, configErrorf("localhostProfile must be set if seccompProfile type is Localhost.")
 		}
 		if !filepath.IsLocal(*profile.LocalhostProfile) {
-			return nil, configErrorf("seccompProfile: localhostProfile %q lies outside the node's profiles", *profile.LocalhostProfile)
+			return nil, configErrorf("seccompProfile: localhostProfile %q is outside the node's profiles", *profile.LocalhostProfile)
 		}
 		root := cmp.Or(n.SeccompProfileRoot, DefaultSeccompProfileRoot)
 		return &runtimeapi.SecurityProfile{
@@ -45,9 +44,9 @@ func seccomp(n *Node, own, pods *v1.SeccompProfile) (*runtimeapi.SecurityProfile
 	return nil, configErrorf("unknown seccomp profile type: %q", kind)
 }
 
-// appArmorProfile is the container's, else that of the pod's old annotation
-// for the container, else the pod's (pkg/security/apparmor/helpers.go); nil
-// where none is asked for.
+// appArmorProfile returns the container's profile, else that of the pod's
+// deprecated annotation for the container, else the pod's
+// (pkg/security/apparmor/helpers.go). It returns nil if there is none.
 func appArmorProfile(p *v1.Pod, container string, own *v1.SecurityContext, pods *v1.PodSecurityContext) *v1.AppArmorProfile {
 	return cmp.Or(
 		own.AppArmorProfile,
@@ -68,11 +67,11 @@ func annotatedProfile(value string) *v1.AppArmorProfile {
 	if name, ok := strings.CutPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix); ok {
 		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
 	}
-	return &v1.AppArmorProfile{Type: v1.AppArmorProfileType(value)} // which apparmor refuses
+	return &v1.AppArmorProfile{Type: v1.AppArmorProfileType(value)} // apparmor rejects it
 }
 
-// apparmor is the profile as CRI has it. Its older form, one string, which
-// the kubelet gives too, is not needed by any runtime that has this one.
+// apparmor converts the profile to CRI. The kubelet also sets CRI's older form,
+// one string. No runtime that has this form needs it.
 func apparmor(profile *v1.AppArmorProfile) (*runtimeapi.SecurityProfile, error) {
 	if profile == nil {
 		return nil, nil

@@ -8,11 +8,10 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// ReservedResources are the limits of a group of the system's or of
-// Kubernetes' daemons, by what is reserved for them, or its weight alone
-// (getCgroupConfigInternal in
-// pkg/kubelet/cm/node_container_manager_linux.go). With MemoryQoS the memory
-// is theirs for certain, too.
+// ReservedResources returns the limits of a cgroup of system or Kubernetes
+// daemons from what is reserved for them, or only its CPU weight if weightAlone
+// (getCgroupConfigInternal in pkg/kubelet/cm/node_container_manager_linux.go).
+// With Node.MemoryQoS the cgroup's memory.min protects the memory, too.
 func ReservedResources(reserved v1.ResourceList, weightAlone bool, n *Node) cgroups.Resources {
 	var r cgroups.Resources
 	if cpu, ok := reserved[v1.ResourceCPU]; ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// A weight that the line has made tells about the shares that it was made of.
+// TestSharesOfWeights checks that Shares approximately inverts cpuWeight.
 func TestSharesOfWeights(t *testing.T) {
 	for _, shares := range []int64{2, 10, 102, 256, 512, 1024, 2048, 65536, 262144} {
 		got := Shares(cpuWeight(shares))

@@ -10,17 +10,17 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// SupportsResourceFieldRef says whether a container's environment can have
-// that resource of its own.
+// SupportsResourceFieldRef reports whether a container's environment can refer
+// to that resource.
 func SupportsResourceFieldRef(name string) bool {
 	_, _, ok := resourceOf(name)
 	return ok
 }
 
-// ResourceValue is a request or limit of a container, one that runs or an
-// init container, as a downward API volume shows it: divided and rounded up.
-// A limit that is not set is what the node has. It fails with a ConfigError
-// where there is no such container or resource.
+// ResourceValue returns a request or limit of a container or an init container
+// as a downward API volume has it: divided and rounded up. A limit that is not
+// set defaults to node allocatable. It fails with a ConfigError if there is no
+// such container or resource.
 func ResourceValue(p *v1.Pod, containerName string, ref *v1.ResourceFieldSelector, n *Node) (string, error) {
 	c, _ := containerNamed(p, containerName)
 	if c == nil {
@@ -29,10 +29,10 @@ func ResourceValue(p *v1.Pod, containerName string, ref *v1.ResourceFieldSelecto
 	return resourceValue(c, ref, n.Allocatable)
 }
 
-// envResourceValue is the same for a variable. A limit that is not set is the
-// pod's, then the node's; but that of an init container which is referred to
-// by its name is 0 (defaultPodLimitsForDownwardAPI in
-// pkg/kubelet/kubelet_resources.go).
+// envResourceValue is ResourceValue for an environment variable. A limit that
+// is not set defaults to the pod-level limit, then to node allocatable. That of
+// an init container which is referred to by its name defaults to 0
+// (defaultPodLimitsForDownwardAPI in pkg/kubelet/kubelet_resources.go).
 func envResourceValue(in *ContainerInput, ref *v1.ResourceFieldSelector) (string, error) {
 	defaults := in.Node.Allocatable
 	if own := podLevel(in.Pod); own != nil && counts(own.Limits) {
@@ -63,7 +63,7 @@ func resourceValue(c *v1.Container, ref *v1.ResourceFieldSelector, defaults v1.R
 	}
 	q := c.Resources.Requests[name]
 	if limit {
-		// Nobody is given huge pages without asking.
+		// Huge pages have no default limit.
 		if q = c.Resources.Limits[name]; q.IsZero() && !isHugePages(name) {
 			q = defaults[name]
 		}
@@ -79,8 +79,9 @@ func resourceOf(path string) (limit bool, name v1.ResourceName, ok bool) {
 	return limit, name, found && known && (limit || kind == "requests")
 }
 
-// quotient is q / divisor rounded up; a divisor of 0 is 1. CPU counts in
-// thousandths, all else in whole units (pkg/api/v1/resource/helpers.go).
+// quotient returns q / divisor, rounded up; a divisor of 0 counts as 1. CPU is
+// computed in thousandths, all else in whole units
+// (pkg/api/v1/resource/helpers.go).
 func quotient(q, divisor resource.Quantity, name v1.ResourceName) string {
 	if divisor.IsZero() {
 		divisor = *resource.NewQuantity(1, resource.DecimalSI)
@@ -96,11 +97,12 @@ func quotient(q, divisor resource.Quantity, name v1.ResourceName) string {
 	return strconv.FormatInt(a/b, 10)
 }
 
-// containerNamed is one of the pod's containers or init containers.
+// containerNamed returns one of the pod's containers or init containers, or
+// nil.
 func containerNamed(p *v1.Pod, name string) (*v1.Container, pod.Kind) {
 	c, kind := pod.Find(&p.Spec, name)
 	if kind == pod.Ephemeral {
-		return nil, 0 // it can have no resources
+		return nil, 0 // ephemeral containers have no resources
 	}
 	return c, kind
 }

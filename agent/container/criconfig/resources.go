@@ -21,12 +21,13 @@ const (
 	minQuota      = 1000   // microseconds
 	defaultPeriod = 100000 // microseconds
 
-	// maxMilli keeps a hostile quantity inside the arithmetic: a billion CPUs.
+	// maxMilli bounds a hostile quantity so that no arithmetic overflows: a
+	// billion CPUs.
 	maxMilli = 1_000_000_000_000
 )
 
-// milli is thousandths. A quantity may be larger than its int64: comparing
-// is exact, converting is not.
+// milli returns q in thousandths, at least 0 and at most maxMilli. A quantity
+// may exceed int64: the comparison is exact, the conversion is not.
 func milli(q resource.Quantity) int64 {
 	switch {
 	case q.Sign() <= 0:
@@ -37,7 +38,8 @@ func milli(q resource.Quantity) int64 {
 	return q.MilliValue()
 }
 
-// whole is units, such as bytes.
+// whole returns q in whole units, such as bytes, at least 0 and at most
+// math.MaxInt64.
 func whole(q resource.Quantity) int64 {
 	switch {
 	case q.Sign() <= 0:
@@ -48,12 +50,13 @@ func whole(q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// shares is cgroup v1's measure, in which CRI speaks.
+// shares converts thousandths of CPUs to cgroup v1's CPU shares, CRI's unit.
 func shares(milli int64) int64 {
 	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
 }
 
-// quota is microseconds for each period, both CRI's and the kernel's measure.
+// quota converts thousandths of CPUs to microseconds for each period, the unit
+// of CRI and of the kernel. 0 means no quota.
 func quota(milli, period int64) int64 {
 	if milli == 0 {
 		return 0
@@ -65,9 +68,9 @@ func (n *Node) quotaPeriod() int64 {
 	return cmp.Or(int64(n.CPUCFSQuotaPeriod/time.Microsecond), defaultPeriod)
 }
 
-// linuxResources are the limits of one sandbox or container
-// (calculateLinuxResources in pkg/kubelet/kuberuntime). Without a request a
-// CPU limit is one.
+// linuxResources returns the resources of one sandbox or container
+// (calculateLinuxResources in pkg/kubelet/kuberuntime). Without a CPU request
+// the CPU limit is the request.
 func linuxResources(requests, limits v1.ResourceList, n *Node) *runtimeapi.LinuxContainerResources {
 	cpuLimit := milli(limits[v1.ResourceCPU])
 	cpuRequest := cpuLimit
@@ -88,15 +91,14 @@ func linuxResources(requests, limits v1.ResourceList, n *Node) *runtimeapi.Linux
 	return r
 }
 
-// sandboxResources are the pod's without its overhead, for runtimes that size
-// a virtual machine by them.
+// sandboxResources returns the pod's resources without its overhead, for
+// runtimes that size a virtual machine by them.
 func sandboxResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
 	bare := overheadLess(p)
 	return linuxResources(pod.Requests(bare), pod.Limits(bare), n)
 }
 
-// overheadResources are what the sandbox itself takes, request and limit in
-// one.
+// overheadResources returns the pod's overhead, as both request and limit.
 func overheadResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
 	if p.Spec.Overhead == nil {
 		return &runtimeapi.LinuxContainerResources{}
@@ -104,8 +106,9 @@ func overheadResources(p *v1.Pod, n *Node) *runtimeapi.LinuxContainerResources {
 	return linuxResources(p.Spec.Overhead, p.Spec.Overhead, n)
 }
 
-// containerResources are the container's; a limit that it does not set is the
-// pod's own (generateLinuxContainerResources in pkg/kubelet/kuberuntime).
+// containerResources returns the container's resources. A limit that it does
+// not set is the pod-level limit (generateLinuxContainerResources in
+// pkg/kubelet/kuberuntime).
 func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
 	out := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
 	out.OomScoreAdj = oomScoreAdj(p, c, n.MemoryCapacity)
@@ -120,9 +123,9 @@ func containerResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxCo
 	return out
 }
 
-// UpdateResources are the limits for an update of a container that there is:
-// those that can be resized. The others stay as they are, and some runtimes
-// would have huge pages twice.
+// UpdateResources returns the resources for an update of an existing container:
+// only those that can be resized. The others stay unchanged, and some runtimes
+// would append the huge page limits a second time.
 func UpdateResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxContainerResources {
 	out := linuxResources(c.Resources.Requests, limitsIn(p, c), n)
 	out.Unified = nil
@@ -130,7 +133,8 @@ func UpdateResources(p *v1.Pod, c *v1.Container, n *Node) *runtimeapi.LinuxConta
 	return out
 }
 
-// limitsIn are the container's limits of CPU and memory, or the pod's.
+// limitsIn returns the container's limits of CPU and memory. The pod-level
+// limits replace those that it does not set.
 func limitsIn(p *v1.Pod, c *v1.Container) v1.ResourceList {
 	own := podLevel(p)
 	if own == nil {

@@ -129,8 +129,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// What a pod's group had before a resize, or by another configuration, is taken
-// back.
+// TestProtectionIsTakenBack checks that the protection from before a resize, or
+// from another configuration, is reset.
 func TestProtectionIsTakenBack(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -158,9 +158,9 @@ func TestCPUWeight(t *testing.T) {
 	}
 }
 
-// What is protected and where a container is held back, beside its request of
-// 100 MiB where it has one, on a node of which 416 are not reserved, and 400 are
-// given to pods.
+// TestMemoryQoS checks which memory is protected and where a container is
+// throttled. The request, if any, is 100 MiB. Of the node's memory 416 MiB are
+// not reserved and 400 MiB are for pods.
 func TestMemoryQoS(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -424,7 +424,8 @@ func TestIOWeight(t *testing.T) {
 	}
 }
 
-// What a pod's cgroup is called tells its UID, but for underscores in slices.
+// TestLeftPod checks that the name of a pod's cgroup gives its UID, except for
+// underscores in slices.
 func TestLeftPod(t *testing.T) {
 	classes := []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 	for _, n := range []*Node{{}, {CgroupRoot: "/x"}, {CgroupDriver: DriverSystemd}, {CgroupDriver: DriverSystemd, CgroupRoot: "/x-y"}} {

@@ -11,30 +11,31 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// SandboxInput is what a sandbox's config is made of.
+// SandboxInput is the input of SandboxOf.
 type SandboxInput struct {
 	Pod *v1.Pod
-	// Attempt counts the sandboxes that this pod had before.
+	// Attempt is the number of earlier sandboxes of this pod.
 	Attempt uint32
 	Node    *Node
-	// Userns are the pod's users where spec.hostUsers is false.
+	// Userns is the pod's user namespace if spec.hostUsers is false.
 	Userns *runtimeapi.UserNamespace
-	// ExtraGroups are the groups that the pod's persistent volumes ask for
-	// (annotation pv.beta.kubernetes.io/gid).
+	// ExtraGroups are the supplemental groups that the pod's persistent volumes
+	// request (annotation pv.beta.kubernetes.io/gid).
 	ExtraGroups []int64
-	// BootID is the kernel's, to be kept with the sandbox; empty is not known.
+	// BootID is the kernel's boot ID, to be stored with the sandbox; "" if
+	// unknown.
 	BootID string
 }
 
-// SandboxOf is the config of the pod's sandbox. It fails where the pod's host
-// name cannot be one, or it wants users of its own and has none. The same
-// input gives the same config, as CreateContainer wants it again.
+// SandboxOf builds the CRI config of the pod's sandbox. It fails if the pod's
+// hostname is invalid, or if the pod needs a user namespace and has none. The
+// same input gives the same config, which CreateContainer requires.
 func SandboxOf(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	p, n := in.Pod, in.Node
 	dns, _ := dnsOf(p, n)
 	sc, err := sandboxSecurity(&in)
 	if err != nil {
-		return nil, fmt.Errorf("config of the sandbox: %w", err)
+		return nil, fmt.Errorf("build sandbox config: %w", err)
 	}
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
@@ -65,15 +66,15 @@ func SandboxOf(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	if !p.Spec.HostNetwork {
 		name, err := kernelHostname(p, n)
 		if err != nil {
-			return nil, fmt.Errorf("config of the sandbox: %w", err)
+			return nil, fmt.Errorf("build sandbox config: %w", err)
 		}
 		config.Hostname = name
 	}
 	return config, nil
 }
 
-// sandboxSecurity is that of the sandbox's own process, which bounds what its
-// containers can have.
+// sandboxSecurity returns the security context of the sandbox's own process,
+// which bounds that of its containers.
 func sandboxSecurity(in *SandboxInput) (*runtimeapi.LinuxSandboxSecurityContext, error) {
 	pods := in.Pod.Spec.SecurityContext
 	if pods == nil {
@@ -95,13 +96,13 @@ func sandboxSecurity(in *SandboxInput) (*runtimeapi.LinuxSandboxSecurityContext,
 		SupplementalGroups:       slices.Concat(fsGroup(pods), in.ExtraGroups, pods.SupplementalGroups),
 		SupplementalGroupsPolicy: policy,
 		Privileged:               hasPrivileged(in.Pod),
-		// The sandbox's own process needs no more, so that a pod may ask for
-		// the least.
+		// The sandbox's own process needs no more than this profile, so that
+		// the pod's own profile may be stricter.
 		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}, nil
 }
 
-// hasPrivileged says whether any container is, of whatever kind.
+// hasPrivileged reports whether any container of any kind is privileged.
 func hasPrivileged(p *v1.Pod) bool {
 	for c := range pod.Containers(&p.Spec) {
 		if isPrivileged(c) {
@@ -115,8 +116,8 @@ func isPrivileged(c *v1.Container) bool {
 	return c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged)
 }
 
-// sysctls are the pod's kernel parameters by their dotted names, the only
-// ones that runtimes understand.
+// sysctls returns the pod's sysctls by their dotted names, the only ones that
+// runtimes accept.
 func sysctls(p *v1.Pod) map[string]string {
 	if p.Spec.SecurityContext == nil || len(p.Spec.SecurityContext.Sysctls) == 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Paths of /proc and /sys that say too much or do too much for a container
-// (pkg/securitycontext/util.go).
+// Paths of /proc and /sys that expose too much to a container or allow it too
+// much (pkg/securitycontext/util.go).
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys",
@@ -25,9 +25,9 @@ var (
 	}
 )
 
-// securityContext is what the container may do: its own fields, then the
-// pod's, then the image's user and the runtime's capabilities
-// (pkg/kubelet/kuberuntime/security_context.go).
+// securityContext returns the container's security context. The container's own
+// fields win over the pod's, and these over the image's user and the runtime's
+// capabilities (pkg/kubelet/kuberuntime/security_context.go).
 func securityContext(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	own, pods := contextsOf(in)
 	sc := &runtimeapi.LinuxContainerSecurityContext{
@@ -63,8 +63,8 @@ func securityContext(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityCont
 	return sc, nil
 }
 
-// contextsOf are the container's and the pod's security context, empty where
-// they have none. They are not to be changed.
+// contextsOf returns the security contexts of the container and of the pod,
+// empty if there are none. Callers must not modify them.
 func contextsOf(in *ContainerInput) (own *v1.SecurityContext, pods *v1.PodSecurityContext) {
 	own, pods = in.Container.SecurityContext, in.Pod.Spec.SecurityContext
 	if own == nil {
@@ -76,8 +76,8 @@ func contextsOf(in *ContainerInput) (own *v1.SecurityContext, pods *v1.PodSecuri
 	return own, pods
 }
 
-// imageUser is the image's user, by number or by name; root where it has
-// none.
+// imageUser returns the image's user, by number or by name; root if the image
+// has none.
 func imageUser(image *runtimeapi.Image) (uid *runtimeapi.Int64Value, name string) {
 	switch {
 	case image.GetUid() != nil:
@@ -88,10 +88,11 @@ func imageUser(image *runtimeapi.Image) (uid *runtimeapi.Int64Value, name string
 	return &runtimeapi.Int64Value{}, ""
 }
 
-// verifyNonRoot holds a container to runAsNonRoot, with the kubelet's words,
-// which users search for (verifyRunAsNonRoot in
-// pkg/kubelet/kuberuntime/security_context_others.go). An image's user that
-// is a name could be root by the image's own list of users.
+// verifyNonRoot enforces runAsNonRoot with the kubelet's error texts, which
+// users search for (verifyRunAsNonRoot in
+// pkg/kubelet/kuberuntime/security_context_others.go). It rejects an image's
+// user that is a name, because the image's own list of users could map the name
+// to root.
 func verifyNonRoot(in *ContainerInput) error {
 	own, pods := contextsOf(in)
 	if !isTrue(cmp.Or(own.RunAsNonRoot, pods.RunAsNonRoot)) {

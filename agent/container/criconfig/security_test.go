@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestSecurityContext pins what golden files do not have: which of pod and
-// container wins, and the node's part in it.
+// TestSecurityContext pins what the golden files do not have: whether the pod's or
+// the container's setting wins, and the influence of the node.
 func TestSecurityContext(t *testing.T) {
 	type sc = runtimeapi.LinuxContainerSecurityContext
 	profile := func(kind runtimeapi.SecurityProfile_ProfileType, ref string) *runtimeapi.SecurityProfile {

@@ -8,15 +8,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// masterNamespace and masterName are those of the service of the API server,
-// which every pod is told of.
+// masterNamespace and masterName identify the API server's service, for which
+// every pod gets variables.
 const (
 	masterNamespace = "default"
 	masterName      = "kubernetes"
 )
 
-// ServiceNamespaces are the namespaces whose services a pod's containers have
-// to be told of.
+// ServiceNamespaces returns the namespaces whose services the environment of a
+// pod's containers has.
 func ServiceNamespaces(p *v1.Pod) []string {
 	if p.Namespace == masterNamespace || !serviceLinks(p) {
 		return []string{masterNamespace}
@@ -24,15 +24,15 @@ func ServiceNamespaces(p *v1.Pod) []string {
 	return []string{masterNamespace, p.Namespace}
 }
 
-// serviceLinks is enableServiceLinks, which is on where it is not set.
+// serviceLinks returns enableServiceLinks, which defaults to true.
 func serviceLinks(p *v1.Pod) bool {
 	return p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
 }
 
-// serviceEnv are the variables that tell a container where services are: of
-// the API server's always, and of those of its pod's namespace where it has
-// service links. A service in the pod's namespace wins over the API server's
-// of the same name (getServiceEnvVarMap in pkg/kubelet/kubelet_pods.go and
+// serviceEnv returns the service variables of a container: always those of the
+// API server's service, and those of its pod's namespace if the pod has service
+// links. A service in the pod's namespace wins over the API server's of the
+// same name (getServiceEnvVarMap in pkg/kubelet/kubelet_pods.go and
 // pkg/kubelet/envvars).
 func serviceEnv(p *v1.Pod, services []*v1.Service) map[string]string {
 	chosen := make(map[string]*v1.Service)
@@ -65,7 +65,7 @@ func describeService(env map[string]string, s *v1.Service) {
 		if port.Name != "" {
 			env[prefix+"_SERVICE_PORT_"+variableName(port.Name)] = portText(port.Port)
 		}
-		// As docker's links of old had them.
+		// These are the same as those of Docker's former container links.
 		link := prefix + "_PORT_" + portText(port.Port) + "_" + strings.ToUpper(protocolOf(port))
 		env[link] = linkURL(host, port)
 		env[link+"_PROTO"] = strings.ToLower(protocolOf(port))

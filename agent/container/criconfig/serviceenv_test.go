@@ -68,7 +68,8 @@ func TestServiceEnv(t *testing.T) {
 	}
 }
 
-// What a container's spec sets wins over services, and may refer to them.
+// TestServiceVariablesYieldToTheSpec checks that the variables in a container's
+// spec win over those of services, and may refer to them.
 func TestServiceVariablesYieldToTheSpec(t *testing.T) {
 	in := envInput()
 	in.Services = []*v1.Service{service("default", "kubernetes", "10.96.0.1", v1.ServicePort{Port: 443})}

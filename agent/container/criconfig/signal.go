@@ -7,9 +7,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// stopSignal is what the runtime sends in the place of the image's signal
-// (KEP-4960); the runtime's default, 0, where the container names none or one
-// that does not exist.
+// stopSignal returns the signal that the runtime sends instead of the image's
+// (KEP-4960). It is the runtime's default, 0, if the container names none or an
+// unknown one.
 func stopSignal(c *v1.Container) runtimeapi.Signal {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT

@@ -8,12 +8,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// SubPaths are the paths in their volumes of the container's mounts with a
-// subPath or subPathExpr, by index in volumeMounts, the latter expanded with
-// the container's variables. Who sets up the volumes resolves them below each
-// and gives them back in ContainerInput.SubPaths. Mounts of image volumes are
-// left to the runtime. It fails, with a ConfigError, where a variable is
-// missing or a path could lead out; a symbolic link in the volume still can.
+// SubPaths returns the paths in their volumes of the container's mounts with a
+// subPath or subPathExpr, by index in volumeMounts. A subPathExpr is expanded
+// with the container's variables. The caller, which sets up the volumes,
+// resolves each path below its volume and passes the results in
+// ContainerInput.SubPaths. Mounts of image volumes are left to the runtime. It
+// fails with a ConfigError if a variable is missing or if a path is absolute or
+// contains "..". A symbolic link in the volume can still lead out of it.
 func SubPaths(in ContainerInput) (map[int]string, error) {
 	c := in.Container
 	has := func(m v1.VolumeMount) bool { return m.SubPath != "" || m.SubPathExpr != "" }
@@ -41,9 +42,9 @@ func SubPaths(in ContainerInput) (map[int]string, error) {
 	return out, nil
 }
 
-// subPath is the mount's path in its volume, "" for all of it. Unlike in a
-// command, a variable that is missing or empty is an error: the path would
-// name another folder than was meant (ExpandContainerVolumeMounts in
+// subPath returns the mount's path in its volume, "" for all of it. Unlike in a
+// command, a variable that is missing or empty is an error, because the path
+// would name another directory than intended (ExpandContainerVolumeMounts in
 // pkg/kubelet/container/helpers.go).
 func subPath(m *v1.VolumeMount, env *environment) (string, error) {
 	path := m.SubPath

@@ -10,29 +10,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Warning is what a pod does not get as it asked, though it starts: an event
-// of type Warning.
+// Warning reports something that a pod requests and does not get, though it
+// starts. It becomes an event of type Warning.
 type Warning struct {
 	Reason  string
 	Message string
 }
 
-// Reasons of warnings, as the kubelet's events have them.
+// Reasons of warnings, the same as those of the kubelet's events.
 const (
 	reasonDNS     = "DNSConfigForming"
 	reasonEnvName = "InvalidEnvironmentVariableNames"
 )
 
-// SandboxWarnings are due where Sandbox cuts something off: name servers and
-// search domains beyond the limits.
+// SandboxWarnings returns warnings for what SandboxOf cuts off: name servers
+// and search domains beyond the limits.
 func SandboxWarnings(p *v1.Pod, n *Node) []Warning {
 	_, warnings := dnsOf(p, n)
 	return warnings
 }
 
-// ContainerWarnings are due where Container leaves something out: keys of
-// ConfigMaps and Secrets that cannot be the name of a variable. The API
-// allows no such key; a file may have one.
+// ContainerWarnings returns warnings for what Container leaves out: keys of
+// ConfigMaps and Secrets that cannot be the name of a variable. The API allows
+// no such key; an object from a file may have one.
 func ContainerWarnings(in *ContainerInput) []Warning {
 	var out []Warning
 	for i := range in.Container.EnvFrom {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// stdoutOfFirst is the output of a container's first process, by which a
-// command writes to the container's log.
+// stdoutOfFirst is the standard output of a container's first process. A
+// command writes to the container's log through it.
 const stdoutOfFirst = "/proc/1/fd/1"
 
-// applets runs a command of BusyBox, or a script of such.
+// applets runs a command of BusyBox, or a script of such commands.
 func (e *execution) applets(cmd []string, wait func(time.Duration, bool) error) error {
 	name := strings.TrimPrefix(strings.TrimPrefix(cmd[0], "/usr"), "/bin/")
 	if name != "sh" {
@@ -41,7 +41,7 @@ func (e *execution) applets(cmd []string, wait func(time.Duration, bool) error) 
 	return nil
 }
 
-// applet runs one command without quotes or variables. exits says that a
+// applet runs one command without quotes or variables. exits reports whether a
 // script ends with it.
 func (e *execution) applet(words []string, wait func(time.Duration, bool) error) (known, exits bool, err error) {
 	e.code = 0
@@ -71,7 +71,7 @@ func (e *execution) applet(words []string, wait func(time.Duration, bool) error)
 	return true, false, nil
 }
 
-// echo knows the redirections >&2, > file and >file.
+// echo supports the redirections >&2, > file and >file.
 func (e *execution) echo(words []string) {
 	at := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, ">") })
 	if at < 0 {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Call is one call of the seam.
+// Call is one recorded call of a method of container.Runtime.
 type Call struct {
 	Method string // such as StartContainer
-	// Subject is the object's ID; namespace/name of the pod for
+	// Subject is the object's ID. It is namespace/name of the pod for
 	// RunPodSandbox, the container's name for CreateContainer, the image for
-	// images, empty where there is none.
+	// images, and empty where there is none.
 	Subject string
 	At      time.Time
-	// Done says that the call returned, with Err.
+	// Done reports whether the call has returned, with Err.
 	Done bool
 	Err  error
 }
@@ -31,8 +31,8 @@ func (r *Runtime) finish(n int, err error) {
 	r.calls[n].Done, r.calls[n].Err = true, err
 }
 
-// Calls is every call so far, in order of their beginning. Those of other
-// methods than the given ones are left out, if any are given.
+// Calls returns the calls so far, in the order of their start: those of the
+// given methods, or all if none are given.
 func (r *Runtime) Calls(methods ...string) []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,5 +45,5 @@ func (r *Runtime) Calls(methods ...string) []Call {
 	return out
 }
 
-// Count is the number of calls so far, of the given methods or of all.
+// Count returns the number of calls so far, of the given methods or of all.
 func (r *Runtime) Count(methods ...string) int { return len(r.Calls(methods...)) }

@@ -15,7 +15,7 @@ import (
 
 // CreateContainer implements container.Containers. As in containerd, the
 // sandbox must be ready, the image present, and the name with its attempt
-// free in the pod.
+// unused in the pod.
 func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (id string, err error) {
 	err = r.do(ctx, "CreateContainer", config.GetMetadata().GetName(), r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -85,8 +85,8 @@ func (r *Runtime) create(sandboxID string, config *runtimeapi.ContainerConfig, s
 	return p, nil
 }
 
-// StartContainer implements container.Containers. As in containerd, a
-// container that cannot be started has exited with 128 and StartError.
+// StartContainer implements container.Containers. As in containerd, a container
+// that cannot be started exits with code 128 and reason StartError.
 func (r *Runtime) StartContainer(ctx context.Context, containerID string) error {
 	return r.do(ctx, "StartContainer", containerID, r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -169,7 +169,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, containerID stri
 			has.Linux = &runtimeapi.LinuxContainerResources{}
 		}
 		if resources.GetHugepageLimits() != nil {
-			has.Linux.HugepageLimits = nil // else they would be appended
+			has.Linux.HugepageLimits = nil // else Merge would append them
 		}
 		proto.Merge(has.Linux, resources)
 		return nil
@@ -207,7 +207,7 @@ func (r *Runtime) ContainerStatus(ctx context.Context, containerID string) (stat
 	return status, nil
 }
 
-// ListContainers implements container.Containers; the oldest comes first.
+// ListContainers implements container.Containers, the oldest first.
 func (r *Runtime) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (list []*runtimeapi.Container, err error) {
 	err = r.do(ctx, "ListContainers", filter.GetId(), r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -226,7 +226,7 @@ func (r *Runtime) ListContainers(ctx context.Context, filter *runtimeapi.Contain
 				PodSandboxId: p.sandbox.id,
 				Metadata:     s.GetMetadata(),
 				Image:        proto.CloneOf(p.config.GetImage()),
-				ImageRef:     s.GetImageId(), // the list knows the ID only
+				ImageRef:     s.GetImageId(), // a list has the ID only
 				ImageId:      s.GetImageId(),
 				State:        s.GetState(),
 				CreatedAt:    s.GetCreatedAt(),

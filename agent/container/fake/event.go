@@ -17,8 +17,8 @@ type subscription struct {
 	wake  chan struct{}
 }
 
-// emit queues an event for every subscriber; the caller holds the lock.
-// Without a subscriber the event is lost.
+// emit queues an event for every subscriber; the caller holds the lock. Without
+// a subscriber the event is lost.
 func (r *Runtime) emit(id, sandboxID string, kind runtimeapi.ContainerEventType) {
 	if len(r.subscribers) == 0 {
 		return
@@ -47,15 +47,15 @@ func (r *Runtime) emit(id, sandboxID string, kind runtimeapi.ContainerEventType)
 	}
 }
 
-// LoseEvents makes the next n events vanish, as a runtime may do.
+// LoseEvents drops the next n events, as a runtime may do.
 func (r *Runtime) LoseEvents(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.drop = n
 }
 
-// BareEvents makes events lack the pod's and the containers' status, as
-// containerd's do when it cannot read them.
+// BareEvents makes events lack the status of the pod and of its containers, as
+// those of containerd do when it cannot read it.
 func (r *Runtime) BareEvents(bare bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

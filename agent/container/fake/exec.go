@@ -12,22 +12,22 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// Exec is what a command does that runs in a container.
+// Exec is the behavior of a command in a container.
 type Exec struct {
-	// Err makes ExecSync fail with it: an invalid command.
+	// Err is the error of ExecSync, as for an invalid command.
 	Err error
-	// Delay passes before the end; Hang has no end.
+	// Delay passes before the command exits. With Hang it never exits.
 	Delay time.Duration
 	Hang  bool
 	// Stdout, Stderr and Code are the result.
 	Stdout, Stderr string
 	Code           int32
-	// Effect, if there is one, happens at the command's end. It may call the
+	// Effect, if not nil, is called when the command exits. It may call the
 	// runtime.
 	Effect func(containerID string)
 }
 
-// SetExec makes commands behave so whose first word is path, in all
+// SetExec sets the behavior of commands whose first word is path, in all
 // containers.
 func (r *Runtime) SetExec(path string, e Exec) {
 	r.mu.Lock()
@@ -35,8 +35,8 @@ func (r *Runtime) SetExec(path string, e Exec) {
 	r.execs[path] = e
 }
 
-// SetFile makes a file for cat, test, touch and rm in a container: what a
-// probe looks at.
+// SetFile creates a file for cat, test, touch and rm in a container, such as
+// one that a probe checks.
 func (r *Runtime) SetFile(containerID, path, content string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *Runtime) SetFile(containerID, path, content string) {
 	}
 }
 
-// RemoveFile undoes SetFile.
+// RemoveFile removes a file of SetFile.
 func (r *Runtime) RemoveFile(containerID, path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *process) write(path, content string) {
 }
 
 // ExecSync implements container.Containers. As in containerd, the container
-// must run, a command that takes longer than timeout is killed, and so is one
-// whose container ends (code 137).
+// must be running, a command that runs longer than timeout is killed, and so is
+// one whose container exits (code 137).
 func (r *Runtime) ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
 	limit := time.Duration(0)
 	if timeout = max(timeout, 0); timeout > 0 {
@@ -96,7 +96,7 @@ func (r *Runtime) ExecSync(ctx context.Context, containerID string, cmd []string
 	return stdout, stderr, exitCode, nil
 }
 
-// kept returns what ExecSync keeps of an output.
+// kept returns the part of an output that ExecSync returns.
 func kept(output *strings.Builder) []byte {
 	text := output.String()
 	return []byte(text[:min(len(text), container.MaxExecOutput)])
@@ -112,7 +112,7 @@ type execution struct {
 	code           int32
 }
 
-// errKilled ends a command whose container has ended.
+// errKilled ends a command whose container has exited.
 var errKilled = errors.New("killed with its container")
 
 func (e *execution) argv(ctx context.Context, cmd []string, done <-chan struct{}) error {
@@ -152,7 +152,7 @@ func (e *execution) argv(ctx context.Context, cmd []string, done <-chan struct{}
 	return err
 }
 
-// run finds the command: the test's own first, then a few of BusyBox.
+// run runs the command: those of SetExec first, then a few of BusyBox.
 func (e *execution) run(cmd []string, wait func(time.Duration, bool) error) error {
 	if len(cmd) == 0 {
 		return errors.New("exec: no command")

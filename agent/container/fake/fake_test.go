@@ -278,8 +278,8 @@ func TestOutages(t *testing.T) {
 	})
 }
 
-// TestRestartLosesAnswers shows that a call that a restart interrupts has
-// its effect or not, and says neither.
+// TestRestartLosesAnswers checks that a call which a restart interrupts fails with
+// ErrUnavailable: it may or may not have taken effect.
 func TestRestartLosesAnswers(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, rt *fake.Runtime) {
 		rt.SetProgram("/stubborn", fake.Program{IgnoreTerm: true})

@@ -8,23 +8,23 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// Fault is what goes wrong with calls of one method.
+// Fault is a failure of calls of one method.
 type Fault struct {
-	// Err is answered; nil with no Hang lets the call go on after Delay.
+	// Err is returned. With neither Err nor Hang the call proceeds after Delay.
 	Err error
 	// Hang never answers: the call ends with its context, with the driver's
-	// limit, or when the connection breaks.
+	// timeout, or when the connection breaks.
 	Hang bool
-	// Late lets the call have its effect first: the answer is lost.
+	// Late lets the call take effect first: only the answer is lost.
 	Late bool
 	// Delay passes before anything else happens.
 	Delay time.Duration
-	// Skip leaves the first calls that match alone.
+	// Skip is how many matching calls the fault lets pass first.
 	Skip int
-	// Times is how many calls are struck after that; 0 is all of them.
+	// Times is how many calls fail after that; 0 is all of them.
 	Times int
-	// Match limits the fault to the subjects that it accepts (see Call); nil
-	// accepts all. It must not call the runtime.
+	// Match limits the fault to the subjects for which it returns true (see
+	// Call); nil matches all. It must not call the runtime.
 	Match func(subject string) bool
 }
 
@@ -34,9 +34,9 @@ type fault struct {
 	seen   int
 }
 
-// Inject adds a fault to the calls of a method, or of all if method is "*".
-// Of several faults that match, the one injected first strikes. The fault
-// lasts until remove is called or its Times are used up.
+// Inject adds a fault to the calls of a method, or of all if method is "*". Of
+// several faults that match, the one injected first applies. The fault stays
+// until remove is called or its Times are used up.
 func (r *Runtime) Inject(method string, f Fault) (remove func()) {
 	added := &fault{Fault: f, method: method}
 	r.mu.Lock()
@@ -49,7 +49,7 @@ func (r *Runtime) Inject(method string, f Fault) (remove func()) {
 	}
 }
 
-// strike finds the fault that hits this call, if any.
+// strike returns the fault that applies to this call, or nil.
 func (r *Runtime) strike(method, subject string) *fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// defaultSize is an image's size unless the test says otherwise.
+// defaultSize is an image's size in bytes unless the test sets another.
 const defaultSize = 1 << 20
 
 type image struct {
@@ -25,23 +25,23 @@ type image struct {
 
 func (i *image) digest() string { return i.record.GetRepoDigests()[0] }
 
-// Pull is what pulling an image does.
+// Pull is the behavior of pulling an image.
 type Pull struct {
-	// Program is what the image runs without a command.
+	// Program is what the image runs if the container has no command.
 	Program Program
 	// Err fails the pull; nil succeeds.
 	Err error
-	// Delay is how long it takes.
+	// Delay is how long the pull takes.
 	Delay time.Duration
-	// Auth refuses the credentials with an error, or accepts them with nil;
-	// nil accepts all. It must not call the runtime.
+	// Auth rejects the credentials with an error, or accepts them with nil; a
+	// nil Auth accepts all. It must not call the runtime.
 	Auth func(*runtimeapi.AuthConfig) error
-	// Failures is how many pulls fail with Err before they succeed; 0 with
-	// an Err fails for ever.
+	// Failures is how many pulls fail with Err before they succeed. 0 with an
+	// Err means that all fail.
 	Failures int
 }
 
-// AddImage makes an image present, and says what runs without a command.
+// AddImage makes an image present. A container without a command runs p.
 func (r *Runtime) AddImage(name string, p Program) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *Runtime) addImage(name string, p Program) *image {
 	return img
 }
 
-// EditImage changes what CRI tells of a present image: its size, its user,
+// EditImage changes a present image as CRI reports it: its size, its user,
 // whether it is pinned. ID and names must stay.
 func (r *Runtime) EditImage(name string, edit func(*runtimeapi.Image)) {
 	r.mu.Lock()
@@ -77,21 +77,21 @@ func (r *Runtime) EditImage(name string, edit func(*runtimeapi.Image)) {
 	edit(r.images[canonical(name)].record)
 }
 
-// DropImage makes an image absent.
+// DropImage removes an image.
 func (r *Runtime) DropImage(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.images, canonical(name))
 }
 
-// HasImage says whether an image is present. It is no call.
+// HasImage reports whether an image is present. It is not recorded as a call.
 func (r *Runtime) HasImage(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.image(name) != nil
 }
 
-// SetPull says what pulling an image does. An image without a Pull is not
+// SetPull sets the behavior of pulling an image. An image without a Pull is not
 // in the registry.
 func (r *Runtime) SetPull(name string, p Pull) {
 	r.mu.Lock()
@@ -99,7 +99,8 @@ func (r *Runtime) SetPull(name string, p Pull) {
 	r.registry[canonical(name)] = &p
 }
 
-// image finds a present image by name or ID; the caller holds the lock.
+// image returns a present image by name or ID, or nil; the caller holds the
+// lock.
 func (r *Runtime) image(name string) *image {
 	if img := r.images[canonical(name)]; img != nil {
 		return img
@@ -172,8 +173,8 @@ func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, aut
 	return ref, nil
 }
 
-// canonical is the full name that runtimes give to an image: Docker Hub's
-// for short names, latest without a tag or digest.
+// canonical returns the full name that runtimes give to an image: with Docker
+// Hub's domain for a short name, with latest if there is no tag or digest.
 func canonical(name string) string {
 	domain, rest, ok := strings.Cut(name, "/")
 	switch {

@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ListImages implements container.Images, sorted by name. As in containerd,
-// the filter is ignored.
+// ListImages implements container.Images, sorted by name. As in containerd, the
+// filter is ignored.
 func (r *Runtime) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) (list []*runtimeapi.Image, err error) {
 	err = r.do(ctx, "ListImages", filter.GetImage().GetImage(), r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -29,8 +29,8 @@ func (r *Runtime) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter
 	return list, nil
 }
 
-// RemoveImage implements container.Images. As in containerd, an image in use
-// or pinned is removed like any other.
+// RemoveImage implements container.Images. As in containerd, an image that is
+// in use or pinned is removed, too.
 func (r *Runtime) RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) error {
 	return r.do(ctx, "RemoveImage", spec.GetImage(), r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -62,7 +62,8 @@ func (r *Runtime) ImageFsInfo(ctx context.Context) (info *runtimeapi.ImageFsInfo
 	return info, nil
 }
 
-// ImageBytes is the size of all present images. It is no call.
+// ImageBytes returns the size of all present images, in bytes. It is not
+// recorded as a call.
 func (r *Runtime) ImageBytes() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,18 +12,18 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// store is content that images may be made of. What is neither protected nor
-// needed by an image goes, as with containerd's garbage collector.
+// store is content that images are made of. Content that is neither protected
+// nor referenced by an image is removed, as by containerd's garbage collector.
 type store struct {
 	blobs     map[string]container.Blob
-	partial   map[string][]byte // by digest: what a Put got that was broken off
+	partial   map[string][]byte // by digest: the data of an interrupted Put
 	targets   map[string]string // digests by image name
 	protected bool
-	// read is how many bytes Put has read so far.
+	// read is the number of bytes that Put has read so far.
 	read int64
 }
 
-// Protect keeps what is put from now on until Release.
+// Protect protects content from garbage collection until Release.
 func (r *Runtime) Protect(ctx context.Context) error {
 	return r.do(ctx, "Protect", "", r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -33,7 +33,7 @@ func (r *Runtime) Protect(ctx context.Context) error {
 	})
 }
 
-// Release ends the protection. It is no error if there was none.
+// Release ends the protection. It is no error if there is none.
 func (r *Runtime) Release(ctx context.Context) error {
 	return r.do(ctx, "Release", "", r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -45,8 +45,8 @@ func (r *Runtime) Release(ctx context.Context) error {
 	})
 }
 
-// CollectContent does what containerd does at any time: it removes content
-// that nothing protects.
+// CollectContent collects garbage, which containerd may do at any time: it
+// removes content that is not protected.
 func (r *Runtime) CollectContent() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +79,7 @@ func (r *Runtime) collect() {
 	maps.DeleteFunc(r.store.blobs, func(digest string, _ container.Blob) bool { return !needed[digest] })
 }
 
-// Put stores a blob, going on where an earlier Put was broken off.
+// Put stores a blob. It resumes an interrupted Put.
 func (r *Runtime) Put(ctx context.Context, b container.Blob, from io.Reader) error {
 	return r.do(ctx, "Put", b.Digest, 0, func(ctx context.Context) error {
 		r.mu.Lock()
@@ -145,7 +145,7 @@ func (r *Runtime) receive(ctx context.Context, b container.Blob, data []byte, fr
 	return data, nil
 }
 
-// Tag makes an image of blobs, which must all have been put.
+// Tag creates an image from blobs, which must all be stored.
 func (r *Runtime) Tag(ctx context.Context, name string, b container.Blob) error {
 	return r.do(ctx, "Tag", name, r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -175,14 +175,14 @@ func (r *Runtime) complete(digest string) error {
 	return nil
 }
 
-// Blobs are the digests of all complete content, sorted.
+// Blobs returns the digests of all complete content, sorted.
 func (r *Runtime) Blobs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.store.blobs))
 }
 
-// ContentRead is how many bytes Put has read so far.
+// ContentRead returns the number of bytes that Put has read so far.
 func (r *Runtime) ContentRead() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// AllSandboxes is the true state of every sandbox, the oldest first. It is
-// no call: it works during outages and is not counted.
+// AllSandboxes returns the actual state of every sandbox, the oldest first. It
+// is not a call: it works during outages and is not recorded.
 func (r *Runtime) AllSandboxes() []*runtimeapi.PodSandboxStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -17,8 +17,8 @@ func (r *Runtime) AllSandboxes() []*runtimeapi.PodSandboxStatus {
 	return out
 }
 
-// AllContainers is the true state of every container, the oldest first, and
-// no call either.
+// AllContainers returns the actual state of every container, the oldest first.
+// It is not a call either.
 func (r *Runtime) AllContainers() []*runtimeapi.ContainerStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -29,8 +29,8 @@ func (r *Runtime) AllContainers() []*runtimeapi.ContainerStatus {
 	return out
 }
 
-// RunningContainer is the ID of the running container of that name in the
-// pod with that UID, or empty.
+// RunningContainer returns the ID of the running container of that name in the
+// pod with that UID, or "".
 func (r *Runtime) RunningContainer(podUID, name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// openLog opens the container's log file and writes the program's output to
-// it, in the format that the kubelet reads. The caller holds the lock.
+// openLog opens the container's log file and writes the program's output to it,
+// in the format that the kubelet reads. The caller holds the lock.
 func (r *Runtime) openLog(p *process) error {
 	if !r.writeLogs || p.status.LogPath == "" {
 		return nil
@@ -39,13 +39,13 @@ func openOutput(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 }
 
-// print writes a line to the log, if there is one, and to whoever is
-// attached. The caller holds the lock.
+// print writes a line to the log, if there is one, and to attached clients. The
+// caller holds the lock.
 func (p *process) print(line string) error {
 	for follower := range p.attached {
 		select {
 		case follower <- line:
-		default: // as slow as this a test is not
+		default: // no test is this slow
 		}
 	}
 	if p.output == nil {
@@ -55,8 +55,8 @@ func (p *process) print(line string) error {
 	return err
 }
 
-// Print makes a running container write a line to its log, if logs are
-// written; false if it does not run.
+// Print makes a running container write a line to its log, if logs are written.
+// It returns false if the container is not running.
 func (r *Runtime) Print(containerID, line string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,7 +22,7 @@ func (r *Runtime) Version(ctx context.Context) (*runtimeapi.VersionResponse, err
 	}, nil
 }
 
-// SetConditions replaces the conditions that Status answers; none at all is
+// SetConditions replaces the conditions of Status. Without any the runtime is
 // ready again.
 func (r *Runtime) SetConditions(conditions ...*runtimeapi.RuntimeCondition) {
 	r.mu.Lock()

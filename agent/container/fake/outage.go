@@ -6,9 +6,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Stop ends the runtime as killing containerd does: connections break, calls
-// fail with container.ErrUnavailable, processes go on, and what happens to
-// them is seen after Start but was never an event.
+// Stop stops the runtime like a kill of containerd: connections break, and
+// calls fail with container.ErrUnavailable. Processes continue. Their exits are
+// visible after Start, and no event reports them.
 func (r *Runtime) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -16,7 +16,7 @@ func (r *Runtime) Stop() {
 	r.sever()
 }
 
-// Start ends Stop.
+// Start starts the runtime again after Stop.
 func (r *Runtime) Start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,8 +31,8 @@ func (r *Runtime) Restart() {
 	r.sever()
 }
 
-// Hang makes the runtime accept calls and answer none, and its event stream
-// silent, until Resume, Stop or Restart.
+// Hang makes the runtime accept calls without answering, and silences its event
+// stream, until Resume, Stop or Restart.
 func (r *Runtime) Hang() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *Runtime) Hang() {
 	}
 }
 
-// Resume ends Hang: calls that still wait go on, and the events come.
+// Resume ends Hang: waiting calls proceed, and queued events are delivered.
 func (r *Runtime) Resume() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func (r *Runtime) sever() {
 	r.resume()
 }
 
-// BreakStreams ends the event streams and the calls under way, as a broken
+// BreakStreams ends the event streams and the calls in flight, as a broken
 // connection does.
 func (r *Runtime) BreakStreams() {
 	r.mu.Lock()
@@ -70,9 +70,9 @@ func (r *Runtime) BreakStreams() {
 	r.sever()
 }
 
-// Reboot is a power cut and a new start: processes and networks are gone,
-// the records persist. Containers that ran have exited with containerd's 255
-// and reason Unknown; created ones stay created.
+// Reboot simulates a power cut and a boot: processes and networks are gone, the
+// records persist. Containers that ran have exited with containerd's 255 and
+// reason Unknown; created ones stay created.
 func (r *Runtime) Reboot() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

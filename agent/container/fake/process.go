@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// process is one container and what runs in it.
+// process is one container and its process.
 type process struct {
 	serial  int
 	sandbox *sandbox
@@ -18,13 +18,13 @@ type process struct {
 	program Program
 	timers  []*time.Timer
 	output  *os.File          // the log; nil if none is written
-	files   map[string]string // by path: what execs read and write
-	done    chan struct{}     // closed at the end
+	files   map[string]string // by path: the files of execs
+	done    chan struct{}     // closed when it has exited
 
-	attached map[chan string]struct{} // who follows the output
+	attached map[chan string]struct{} // the attached clients
 }
 
-// finish ends a running process: the caller holds the lock.
+// finish marks a running process as exited; the caller holds the lock.
 func (p *process) finish(at int64, code int32, reason string) {
 	for _, t := range p.timers {
 		t.Stop()
@@ -46,7 +46,8 @@ func (p *process) finish(at int64, code int32, reason string) {
 	close(p.done)
 }
 
-// after calls f with the lock held, unless the process has ended by then.
+// after calls f after d with the lock held, unless the process has exited by
+// then.
 func (r *Runtime) after(p *process, d time.Duration, f func()) {
 	p.timers = append(p.timers, time.AfterFunc(d, func() {
 		r.mu.Lock()
@@ -55,8 +56,8 @@ func (r *Runtime) after(p *process, d time.Duration, f func()) {
 	}))
 }
 
-// end ends a process that runs and tells the subscribers; the caller holds
-// the lock. The code of what ends while the runtime is down is lost, as in
+// end ends a running process and emits its event; the caller holds the lock.
+// The exit code of a process that ends while the runtime is down is lost, as in
 // containerd.
 func (r *Runtime) end(p *process, code int32, reason string) {
 	if p.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -85,7 +86,7 @@ func (r *Runtime) signal(p *process) {
 	r.after(p, p.program.TermAfter, func() { r.end(p, code, "") })
 }
 
-// remove forgets a container; the caller holds the lock.
+// remove deletes a container; the caller holds the lock.
 func (r *Runtime) remove(p *process) {
 	delete(r.containers, p.status.Id)
 	r.emit(p.status.Id, p.sandbox.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
@@ -99,13 +100,14 @@ func (r *Runtime) sorted() []*process {
 	return slices.SortedFunc(maps.Values(r.containers), func(a, b *process) int { return a.serial - b.serial })
 }
 
-// ExitContainer ends a container's process with a code; false if it does not
-// run.
+// ExitContainer ends a container's process with a code. It returns false if the
+// container is not running.
 func (r *Runtime) ExitContainer(containerID string, code int32) bool {
 	return r.exit(containerID, code, "")
 }
 
-// OOMKill ends a container's process as the kernel does when memory is out.
+// OOMKill ends a container's process like the kernel's OOM killer. It returns
+// false if the container is not running.
 func (r *Runtime) OOMKill(containerID string) bool {
 	return r.exit(containerID, 137, "OOMKilled")
 }

@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// Program is how a container's process behaves. The zero value runs until it
-// is stopped and ends at once on the stop signal.
+// Program is the behavior of a container's process. The zero value runs until
+// it is stopped, and exits at once on the stop signal.
 type Program struct {
-	// StartErr makes StartContainer fail with it: an invalid command.
+	// StartErr is the error of StartContainer, as for an invalid command.
 	StartErr error
-	// Ends says that the process ends by itself, After its start, with Code.
+	// Ends makes the process exit with Code, After its start.
 	Ends  bool
 	After time.Duration
 	Code  int32
-	// Reason is the reason of the end; empty is Completed for 0, else Error.
+	// Reason is the reason of the exit; "" is Completed for code 0, else Error.
 	Reason string
-	// IgnoreTerm says that the process ignores the stop signal, as the first
-	// process of a PID namespace does that has no handler for it.
+	// IgnoreTerm makes the process ignore the stop signal, like the first
+	// process of a PID namespace without a handler.
 	IgnoreTerm bool
-	// TermAfter passes between the stop signal and the end.
+	// TermAfter is the time between the stop signal and the exit.
 	TermAfter time.Duration
-	// TermCode is the code of an end by the stop signal; 0 is 143.
+	// TermCode is the exit code after the stop signal; 0 is 143.
 	TermCode int32
 	// Output is written to the log at the start, if logs are written.
 	Output []string
 }
 
-// SetProgram makes containers behave so whose command (or, without a
+// SetProgram sets the behavior of containers whose command (or, without a
 // command, whose first argument) is path.
 func (r *Runtime) SetProgram(path string, p Program) {
 	r.mu.Lock()
@@ -37,8 +37,9 @@ func (r *Runtime) SetProgram(path string, p Program) {
 	r.programs[path] = p
 }
 
-// program finds the behaviour of a command line: the test's own programs
-// first, then a few applets of BusyBox. No command at all is the image's.
+// program returns the behavior of a command line: that of SetProgram first,
+// then that of a few applets of BusyBox. An empty command line runs the image's
+// program.
 func (r *Runtime) program(argv []string, img *image) Program {
 	if len(argv) == 0 {
 		return img.program
@@ -62,10 +63,10 @@ func (r *Runtime) program(argv []string, img *image) Program {
 	return Program{StartErr: fmt.Errorf("exec: %q: executable file not found in $PATH", argv[0])}
 }
 
-// shell understands scripts of echo, exit, sleep, trap and wait, separated
-// by semicolons: enough to describe a process that ends, fails, hangs, or
-// answers the stop signal. As the first process of its PID namespace it
-// ignores that signal unless it has a trap for it.
+// shell interprets scripts of echo, exit, sleep, trap and wait, separated by
+// semicolons: enough for a process that exits, fails, hangs, or handles the
+// stop signal. As the first process of its PID namespace it ignores that signal
+// unless it has a trap for it.
 func shell(script string) Program {
 	p := Program{IgnoreTerm: true, Ends: true}
 	for statement := range strings.SplitSeq(script, ";") {
@@ -113,7 +114,7 @@ func exitCode(word string) int32 {
 	return int32(n)
 }
 
-// sleepTime answers false for a sleep without end.
+// sleepTime returns the duration of a sleep, and false for an endless one.
 func sleepTime(words []string) (time.Duration, bool) {
 	if len(words) < 2 {
 		return 0, true

@@ -1,13 +1,13 @@
-// Package fake is a container runtime in memory, for tests. It behaves as
-// containerd does behind CRI v1 (2.4, internal/cri/server): it owns the
-// states of sandboxes and containers, processes that run and end on their
-// own or at the test's wish, images and pulls, the event stream, and
-// everything that can go wrong: faults of single calls, answers that get
-// lost, a runtime that is stopped, restarted or hung, and a reboot.
+// Package fake is an in-memory container runtime for tests. It behaves as
+// containerd does behind CRI v1 (2.4, internal/cri/server). It simulates the
+// states of sandboxes and containers, processes that exit by themselves or on
+// request of the test, images and pulls, the event stream, and failures: faults
+// of single calls, lost answers, a runtime that is stopped, restarted or hung,
+// and a reboot.
 //
 // It works inside a testing/synctest bubble: it waits on channels and timers
 // only, and starts no goroutine but those of time.AfterFunc, and of
-// ServeStreams where a test asks for streams.
+// ServeStreams if a test calls it.
 package fake
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// Config is what a fake may be told from the start; the zero value is good.
+// Config configures a fake; the zero value is usable.
 type Config struct {
 	// Timeout limits each call as a driver does; 0 means two minutes.
 	Timeout time.Duration
 	// WriteLogs makes containers write their output to their log files, in
 	// CRI's format. Without it the fake touches no file.
 	WriteLogs bool
-	// ImageFs is where ImageFsInfo says that images are; empty is /dev/shm, a
-	// filesystem that exists and that nobody fills.
+	// ImageFs is the mount point that ImageFsInfo returns; "" is /dev/shm, a
+	// filesystem that exists and stays empty.
 	ImageFs string
 }
 
@@ -60,7 +60,7 @@ type Runtime struct {
 	broken chan struct{} // closed when connections break; then replaced
 
 	subscribers map[*subscription]struct{}
-	drop        int  // events still to lose
+	drop        int  // number of events still to drop
 	bare        bool // events lack the pod's status
 	notReady    []*runtimeapi.RuntimeCondition
 	info        container.Info
@@ -68,7 +68,7 @@ type Runtime struct {
 
 var _ container.Runtime = (*Runtime)(nil)
 
-// New makes a running, empty runtime.
+// New returns a running, empty runtime.
 func New(c Config) *Runtime {
 	if c.Timeout <= 0 {
 		c.Timeout = 2 * time.Minute
@@ -88,8 +88,8 @@ func New(c Config) *Runtime {
 	}
 }
 
-// do is one call: it is noted, meets faults and outages, and has its effect.
-// A limit of 0 leaves the time to ctx.
+// do performs one call: it records the call, applies faults and outages, and
+// calls effect. With a limit of 0 only ctx limits the time.
 func (r *Runtime) do(ctx context.Context, method, subject string, limit time.Duration, effect func(context.Context) error) error {
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	if limit > 0 {
@@ -133,7 +133,7 @@ func (r *Runtime) perform(ctx context.Context, method, subject string, effect fu
 	return err
 }
 
-// admit waits while the runtime hangs. The channel that it answers is closed
+// admit waits while the runtime hangs. The channel that it returns is closed
 // when the connection breaks.
 func (r *Runtime) admit(ctx context.Context) (broken <-chan struct{}, err error) {
 	for {
@@ -156,7 +156,8 @@ func (r *Runtime) admit(ctx context.Context) (broken <-chan struct{}, err error)
 	}
 }
 
-// ending tells the caller's own end from the driver's limit.
+// ending distinguishes the end of the caller's context from the driver's
+// timeout.
 func ending(caller, limited context.Context, err error) error {
 	if limited.Err() == nil || !errors.Is(err, limited.Err()) {
 		return err
@@ -170,7 +171,7 @@ func ending(caller, limited context.Context, err error) error {
 	return container.ErrTimeout
 }
 
-// nextID numbers the objects; the caller holds the lock.
+// nextID returns the ID of a new object; the caller holds the lock.
 func (r *Runtime) nextID(kind string) string {
 	r.serial++
 	return fmt.Sprintf("%s-%d", kind, r.serial)

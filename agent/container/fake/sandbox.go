@@ -44,8 +44,8 @@ func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	}
 }
 
-// RunPodSandbox implements container.Sandboxes. As in containerd, the name,
-// namespace, UID and attempt together must be free.
+// RunPodSandbox implements container.Sandboxes. As in containerd, the
+// combination of name, namespace, UID and attempt must be unused.
 func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
 	m := config.GetMetadata()
 	err = r.do(ctx, "RunPodSandbox", m.GetNamespace()+"/"+m.GetName(), 2*r.timeout, func(context.Context) error {
@@ -110,8 +110,8 @@ func (r *Runtime) stopSandbox(id string) {
 	}
 }
 
-// RemovePodSandbox implements container.Sandboxes. As in containerd, the
-// event of the sandbox's end comes before the sandbox leaves the lists.
+// RemovePodSandbox implements container.Sandboxes. As in containerd, the event
+// of the sandbox's removal comes before the sandbox leaves the lists.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, sandboxID string) error {
 	return r.do(ctx, "RemovePodSandbox", sandboxID, r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -147,7 +147,7 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, sandboxID string) (statu
 	return status, nil
 }
 
-// ListPodSandbox implements container.Sandboxes; the oldest comes first.
+// ListPodSandbox implements container.Sandboxes, the oldest first.
 func (r *Runtime) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) (list []*runtimeapi.PodSandbox, err error) {
 	err = r.do(ctx, "ListPodSandbox", filter.GetId(), r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -191,8 +191,8 @@ func selects(selector, labels map[string]string) bool {
 	return true
 }
 
-// KillSandbox ends the sandbox's own process (the pause container) and
-// leaves its containers alone.
+// KillSandbox ends the sandbox's own process (the pause container) and does not
+// affect its containers.
 func (r *Runtime) KillSandbox(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

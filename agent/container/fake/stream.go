@@ -19,12 +19,12 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// channelProtocol is the one subprotocol of WebSocket that is served: each
-// message begins with the number of its channel. Nothing in it can tell the
+// channelProtocol is the only subprotocol of WebSocket that is served. Each
+// message begins with the number of its channel. The protocol cannot signal the
 // end of stdin.
 const channelProtocol = "v4.channel.k8s.io"
 
-// The channels of a command; a forwarded port has two, for data and errors.
+// The channels of a command. A forwarded port has two, for data and errors.
 const (
 	channelStdin = iota
 	channelStdout
@@ -32,22 +32,22 @@ const (
 	channelStatus
 )
 
-// streams is the streaming server: URLs that wait for their one use.
+// streams is the streaming server; pending has the URLs that are not used yet.
 type streams struct {
 	base    string
 	pending map[string]func(context.Context, *channels)
 }
 
-// ServeStreams serves exec, attach and port-forward on a loopback address,
-// over WebSocket only, until stop is called, which waits for the sessions.
-// Without it the methods of container.Streams answer ErrUnsupported.
+// ServeStreams serves exec, attach and port-forward on a loopback address, over
+// WebSocket only. stop ends it and waits for the sessions. Without ServeStreams
+// the methods of container.Streams return ErrUnsupported.
 func (r *Runtime) ServeStreams() (stop func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for streams: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	// The server does not wait for sessions: they have left HTTP.
+	// The server does not wait for sessions, whose connections are hijacked.
 	sessions := make(chan struct{}, 1024)
 	server := &http.Server{
 		ReadHeaderTimeout: r.timeout,
@@ -60,7 +60,7 @@ func (r *Runtime) ServeStreams() (stop func(), err error) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(l) // says that it was closed
+		_ = server.Serve(l) // returns http.ErrServerClosed
 	}()
 	r.mu.Lock()
 	r.streams = &streams{base: "http://" + l.Addr().String(), pending: make(map[string]func(context.Context, *channels))}
@@ -72,13 +72,13 @@ func (r *Runtime) ServeStreams() (stop func(), err error) {
 		cancel()
 		server.Close()
 		<-served
-		for range cap(sessions) { // each place is free again
+		for range cap(sessions) { // until every slot is free again
 			sessions <- struct{}{}
 		}
 	}, nil
 }
 
-// serveStream gives a request its session, once.
+// serveStream runs the session of a request's URL, once.
 func (r *Runtime) serveStream(ctx context.Context, w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	var session func(context.Context, *channels)
@@ -94,7 +94,7 @@ func (r *Runtime) serveStream(ctx context.Context, w http.ResponseWriter, req *h
 	websocket.Server{
 		Handshake: func(c *websocket.Config, _ *http.Request) error {
 			if !slices.Contains(c.Protocol, channelProtocol) {
-				return fmt.Errorf("none of the protocols %q is known", c.Protocol)
+				return fmt.Errorf("no supported protocol in %q", c.Protocol)
 			}
 			c.Protocol = []string{channelProtocol}
 			return nil
@@ -130,7 +130,7 @@ func (c *channels) receive(channel byte) ([]byte, error) {
 	}
 }
 
-// finish tells how a command ended, as kubectl reads it.
+// finish sends the result of a command in the form that kubectl reads.
 func (c *channels) finish(code int32, err error) {
 	status := metav1.Status{Status: metav1.StatusSuccess}
 	switch {
@@ -144,11 +144,11 @@ func (c *channels) finish(code int32, err error) {
 		}
 	}
 	if data, err := json.Marshal(status); err == nil {
-		_ = c.send(channelStatus, data) // who has left does not ask
+		_ = c.send(channelStatus, data) // the client may be gone
 	}
 }
 
-// prepare is a call that answers a URL; check holds the lock.
+// prepare performs a call that returns a URL. check runs with the lock held.
 func (r *Runtime) prepare(ctx context.Context, method, id string, check func() error, session func(context.Context, *channels)) (url string, err error) {
 	err = r.do(ctx, method, id, r.timeout, func(context.Context) error {
 		r.mu.Lock()
@@ -170,7 +170,7 @@ func (r *Runtime) prepare(ctx context.Context, method, id string, check func() e
 	return url, nil
 }
 
-// running is the container of a stream; the caller holds the lock.
+// running returns the running container of a stream; the caller holds the lock.
 func (r *Runtime) running(id string) (*process, error) {
 	p := r.containers[id]
 	switch {
@@ -182,7 +182,7 @@ func (r *Runtime) running(id string) (*process, error) {
 	return p, nil
 }
 
-// anyStream refuses what CRI does not allow.
+// anyStream rejects the combinations of streams that CRI does not allow.
 func anyStream(stdin, stdout, stderr, tty bool) error {
 	switch {
 	case tty && stderr:
@@ -194,7 +194,7 @@ func anyStream(stdin, stdout, stderr, tty bool) error {
 }
 
 // Exec implements container.Streams. The commands are those of ExecSync, and
-// cat without a file, which answers its input until the client leaves.
+// cat without a file, which echoes its input until the client leaves.
 func (r *Runtime) Exec(ctx context.Context, request *runtimeapi.ExecRequest) (url string, err error) {
 	var run *execution
 	check := func() error {
@@ -219,8 +219,8 @@ func (r *Runtime) Exec(ctx context.Context, request *runtimeapi.ExecRequest) (ur
 	})
 }
 
-// Attach implements container.Streams: the lines that the first process
-// prints from then on, until it ends.
+// Attach implements container.Streams: it sends the lines that the first
+// process prints from then on, until the process exits.
 func (r *Runtime) Attach(ctx context.Context, request *runtimeapi.AttachRequest) (url string, err error) {
 	var p *process
 	check := func() (err error) {
@@ -256,8 +256,8 @@ func (r *Runtime) Attach(ctx context.Context, request *runtimeapi.AttachRequest)
 	})
 }
 
-// PortForward implements container.Streams for one port, which is dialled on
-// this host: the fake's sandboxes have no network of their own.
+// PortForward implements container.Streams for one port, which it dials on this
+// host: the fake's sandboxes have no network of their own.
 func (r *Runtime) PortForward(ctx context.Context, request *runtimeapi.PortForwardRequest) (url string, err error) {
 	check := func() error {
 		s := r.sandboxes[request.GetPodSandboxId()]
@@ -267,7 +267,7 @@ func (r *Runtime) PortForward(ctx context.Context, request *runtimeapi.PortForwa
 		case s.state != runtimeapi.PodSandboxState_SANDBOX_READY:
 			return errors.New("sandbox container is not running")
 		case len(request.GetPort()) != 1:
-			return fmt.Errorf("%d ports are given: the fake forwards one", len(request.GetPort()))
+			return fmt.Errorf("fake forwards one port, not %d", len(request.GetPort()))
 		}
 		return nil
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// credentials finds what may be tried for an image: the pod's secrets in
-// their order, then the node's. problems are secrets that cannot be read.
+// credentials returns the credentials to try for an image: those of the pod's
+// secrets in their order, then the node's. problems joins the errors of
+// secrets that cannot be parsed.
 func (p *Puller) credentials(n Name, secrets []*v1.Secret) (found []credential, problems error) {
 	var ring keyring
 	for _, s := range secrets {
@@ -32,26 +33,26 @@ func (p *Puller) credentials(n Name, secrets []*v1.Secret) (found []credential, 
 	return found, problems
 }
 
-// forServers binds credentials to the hosts that answer for a registry.
+// forServers binds credentials to the hosts that serve the registry domain.
 func forServers(all []credential, domain string) []credential {
 	hosts := []string{domain}
 	if domain == hub {
-		// The host that containerd has for it, and the one that many a
-		// hosts.toml names.
+		// containerd's default host for Docker Hub, and the host that many
+		// hosts.toml files name.
 		hosts = []string{"registry-1.docker.io", hub}
 	}
 	out := make([]credential, 0, len(all)*len(hosts))
 	for _, c := range all {
 		for _, host := range hosts {
-			c.server = "https://" + host // containerd compares the host alone
+			c.server = "https://" + host // containerd compares only the host
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// sumOf tells sets of credentials apart: pods share a pull only if they would
-// show the registry the same.
+// sumOf returns a hash of a set of credentials. Pods share a pull only if
+// they would present the same credentials to the registry.
 func sumOf(credentials []credential) [sha256.Size]byte {
 	h := sha256.New()
 	for _, c := range credentials {
@@ -63,7 +64,7 @@ func sumOf(credentials []credential) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// attempts are the failures of the credentials that were tried.
+// attempts holds the error of each credential that was tried.
 type attempts []error
 
 func (a attempts) Error() string {
@@ -81,11 +82,11 @@ func (a attempts) Error() string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// Unwrap is every failure.
+// Unwrap returns the error of every attempt.
 func (a attempts) Unwrap() []error { return a }
 
-// try pulls with one credential after the other, or without any if there is
-// none, as the kubelet does.
+// try pulls with one credential after the other until one succeeds. Without
+// credentials it pulls anonymously, as the kubelet does.
 func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []credential, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error) {
 	if len(credentials) == 0 {
 		return p.cfg.Images.PullImage(ctx, spec, nil, sandbox)
@@ -105,12 +106,12 @@ func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, credential
 	return "", failed
 }
 
-// secretText is the shortest password that is searched for in messages: what
-// is shorter is found in ordinary words.
+// secretText is the length in bytes of the shortest secret that is redacted
+// in messages. Shorter ones also occur in ordinary words.
 const secretText = 4
 
-// discreetError is an error of the runtime without the credentials that a
-// registry may have sent back.
+// discreetError is an error of the runtime with the credentials redacted. A
+// registry may return them in its message.
 type discreetError struct {
 	message string
 	err     error
@@ -118,11 +119,15 @@ type discreetError struct {
 
 func (e *discreetError) Error() string { return e.message }
 
-// Is and As ask the runtime's error, which cannot be unwrapped to be printed.
+// Is matches against the runtime's error. There is no Unwrap method, so that
+// the unredacted error cannot be printed.
 func (e *discreetError) Is(target error) bool { return errors.Is(e.err, target) }
 
+// As matches against the runtime's error.
 func (e *discreetError) As(target any) bool { return errors.As(e.err, target) }
 
+// discreet redacts the password of c, and the basic auth made from it, in the
+// message of err.
 func discreet(err error, c credential) error {
 	message := err.Error()
 	basic := base64.StdEncoding.EncodeToString([]byte(c.username + ":" + c.password))
@@ -137,7 +142,7 @@ func discreet(err error, c credential) error {
 	return &discreetError{message: message, err: err}
 }
 
-// withProblems adds to a failed pull that some secrets could not be read.
+// withProblems adds the errors of unusable secrets to the error of a pull.
 func withProblems(err, problems error) error {
 	if problems == nil {
 		return err

@@ -137,7 +137,8 @@ func (b *bench) ensureWith(uid, image string, secrets ...*v1.Secret) (string, er
 	return ref, err
 }
 
-// accept makes an image that takes one password, and notes what was tried.
+// accept adds an image whose pull accepts one password, and records the
+// credentials of each attempt.
 func (b *bench) accept(image, password string) (tried func() []string) {
 	var mu sync.Mutex
 	var seen []string
@@ -178,8 +179,8 @@ func TestPullSecrets(t *testing.T) {
 	})
 }
 
-// TestServerAddress: containerd shows credentials to all hosts that it asks for
-// an image, unless they name one.
+// TestServerAddress shows that credentials name a host: containerd otherwise
+// sends them to every host that it contacts for an image.
 func TestServerAddress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		image   string

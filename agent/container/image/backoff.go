@@ -6,17 +6,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The wait after a failed pull (pkg/kubelet/kubelet.go: MaxContainerBackOff
-// and the initial 10 s); it begins anew when nothing failed for twice the
-// longest one.
+// The backoff after a failed pull (pkg/kubelet/kubelet.go:
+// MaxContainerBackOff and the initial 10 s). It restarts at backoffFirst when
+// no pull failed for twice the longest delay.
 const (
 	backoffFirst = 10 * time.Second
 	backoffMax   = 300 * time.Second
 	backoffReset = 2 * backoffMax
 )
 
-// waitKey is what fails and waits: an image for a pod. A pod that is made
-// anew does not wait for what the old one found.
+// waitKey identifies a backoff: an image of a pod. A pod that is created again
+// has another UID and does not inherit the backoff of the old one.
 type waitKey struct {
 	uid   types.UID
 	image string
@@ -28,10 +28,11 @@ type wait struct {
 	why   string
 }
 
-// waits are the failed pulls of late.
+// waits holds the backoffs of recently failed pulls.
 type waits map[waitKey]wait
 
-// left is how long a pull must still wait, and why.
+// left returns the remaining backoff of a pull, 0 if there is none, and the
+// last failure.
 func (w waits) left(key waitKey, now time.Time) (time.Duration, string) {
 	last, ok := w[key]
 	if !ok {
@@ -40,8 +41,8 @@ func (w waits) left(key waitKey, now time.Time) (time.Duration, string) {
 	return max(last.delay-now.Sub(last.since), 0), last.why
 }
 
-// fail records a failed pull and answers how long to wait. What was forgotten
-// by everybody goes.
+// fail records a failed pull and returns the delay before the next one. It
+// also removes the backoffs that are older than backoffReset.
 func (w waits) fail(key waitKey, now time.Time, why string) time.Duration {
 	for k, old := range w {
 		if now.Sub(old.since) > backoffReset {

@@ -10,40 +10,41 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxDockerConfig limits what is read as a docker config: the API's limit of
-// a Secret.
+// maxDockerConfig limits the size of a docker config in bytes: the API's limit
+// of a Secret.
 const maxDockerConfig = 1 << 20
 
-// credential is a user of a registry. It prints as nothing.
+// credential is a user name and password for a registry. Its String methods
+// do not print them.
 type credential struct {
 	username, password string
-	// server is the URL of the only host that may see it; "" is every host
-	// that the runtime asks, mirrors among them.
+	// server is the URL of the only host that it may be sent to. An empty
+	// string allows every host that the runtime contacts, including mirrors.
 	server string
 }
 
 func (credential) String() string   { return "credential" }
 func (credential) GoString() string { return "credential" }
 
-// dockerConfig has credentials by registry, spelled as in the file: a host,
-// with or without scheme, port, path, and * in the host's labels.
+// dockerConfig maps registries to credentials. A key is spelled as in the
+// file: a host, with or without a scheme, port, path, and * in its labels.
 type dockerConfig map[string]credential
 
-// dockerEntry is an entry of a file. What else may be in it (email, identity
-// tokens) the kubelet does not use either.
+// dockerEntry is an entry of a docker config. Other fields (email, identity
+// tokens) are ignored, as in the kubelet.
 type dockerEntry struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
 	Auth     string `json:"auth"`
 }
 
-var errDockerConfig = errors.New("it is no docker config")
+var errDockerConfig = errors.New("invalid docker config")
 
-// parseDockerConfig reads a config.json (with the entries in auths), or a
-// .dockercfg where legacy. Its errors quote nothing of the content.
+// parseDockerConfig parses a config.json (with the entries in auths), or a
+// .dockercfg if legacy is set. Its errors do not quote the content.
 func parseDockerConfig(data []byte, legacy bool) (dockerConfig, error) {
 	if len(data) > maxDockerConfig {
-		return nil, fmt.Errorf("it is larger than %d bytes", maxDockerConfig)
+		return nil, fmt.Errorf("docker config exceeds %d bytes", maxDockerConfig)
 	}
 	var file struct {
 		Auths map[string]dockerEntry `json:"auths"`
@@ -69,7 +70,7 @@ func parseDockerConfig(data []byte, legacy bool) (dockerConfig, error) {
 	return out, nil
 }
 
-// decodeAuth reads base64 of user:password, padded or not.
+// decodeAuth decodes base64 of user:password, with or without padding.
 func decodeAuth(auth string) (credential, bool) {
 	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
 	if err != nil {
@@ -79,8 +80,8 @@ func decodeAuth(auth string) (credential, bool) {
 	return credential{username: username, password: password}, ok
 }
 
-// secretConfig is the docker config in a pull secret; nil for a secret of
-// another type, which is no error as in the kubelet.
+// secretConfig returns the docker config in a pull secret. It returns nil for
+// a secret of another type, which is not an error, as in the kubelet.
 func secretConfig(s *v1.Secret) (dockerConfig, error) {
 	key, legacy := v1.DockerConfigJsonKey, false
 	switch s.Type {
@@ -95,7 +96,7 @@ func secretConfig(s *v1.Secret) (dockerConfig, error) {
 	}
 	c, err := parseDockerConfig(s.Data[key], legacy)
 	if err != nil {
-		return nil, fmt.Errorf("pull secret %q: %w", s.Name, err)
+		return nil, fmt.Errorf("parse pull secret %q: %w", s.Name, err)
 	}
 	return c, nil
 }

@@ -18,24 +18,24 @@ const (
 	ReasonSignatureInvalid    = "SignatureValidationFailed"
 )
 
-// Error is why an image is not there: what goes into the pod's status.
+// Error is the reason why an image is not present, for the pod's status.
 type Error struct {
 	Reason  string // one of the Reason constants
-	Message string // for people
-	// RetryAfter is how long Ensure will answer ImagePullBackOff from now
-	// on; 0 if it would try at once.
+	Message string // human-readable
+	// RetryAfter is how long Ensure will return ImagePullBackOff from now on.
+	// With 0 the next call tries at once.
 	RetryAfter time.Duration
-	// Err is the runtime's error, if it had one.
+	// Err is the runtime's error; nil if it returned none.
 	Err error
 }
 
 func (e *Error) Error() string { return e.Reason + ": " + e.Message }
 
-// Unwrap is the runtime's error.
+// Unwrap returns the runtime's error, or nil.
 func (e *Error) Unwrap() error { return e.Err }
 
-// pullReason finds the reasons that CRI lets a runtime give: its message
-// begins with them.
+// pullReason returns the reason that the runtime put before its message, as
+// CRI allows, or else ErrImagePull.
 func pullReason(err error) string {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		for _, reason := range []string{ReasonRegistryUnavailable, ReasonSignatureInvalid} {

@@ -11,33 +11,33 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// flight is one pull that every pod waits for that wants the image.
+// flight is one pull that all pods that need the image wait for.
 type flight struct {
-	done chan struct{} // closed at the end; the rest is set before
+	done chan struct{} // closed at the end, after the other fields are set
 	ref  string
 	took time.Duration
 	err  error
-	// abandoned says that the pod that pulled was stopped; one of those that
-	// wait takes over.
+	// abandoned is set if the pod that pulled was stopped. One of the waiting
+	// pods then starts the pull again.
 	abandoned bool
 }
 
-// request is what a pull needs to know.
+// request holds the parameters of a pull.
 type request struct {
 	pod         pod.Ref
-	image       string // as the pod asks for it
+	image       string // as spelled in the pod's spec
 	spec        *runtimeapi.ImageSpec
 	sandbox     *runtimeapi.PodSandboxConfig
 	credentials []credential
 }
 
-// flightKey is what pulls have in common that may be one.
+// flightKey identifies pulls that may be shared.
 type flightKey struct {
-	image string // the name in full
-	sum   [sha256.Size]byte
+	image string            // the full name
+	sum   [sha256.Size]byte // of the credentials
 }
 
-// join pulls an image, or waits for the pull that runs already.
+// join pulls an image, or waits for the pull that is in progress.
 func (p *Puller) join(ctx context.Context, key flightKey, r *request) (ref string, took time.Duration, err error) {
 	for {
 		p.mu.Lock()
@@ -50,7 +50,7 @@ func (p *Puller) join(ctx context.Context, key flightKey, r *request) (ref strin
 			return f.ref, f.took, f.err
 		}
 		p.mu.Unlock()
-		p.cfg.Log.Debug("waiting for a pull that runs already", "image", r.image)
+		p.cfg.Log.Debug("wait for image pull in progress", "image", r.image)
 		select {
 		case <-ctx.Done():
 			return "", 0, fmt.Errorf("wait for the pull of image %q: %w", r.image, context.Cause(ctx))
@@ -62,6 +62,7 @@ func (p *Puller) join(ctx context.Context, key flightKey, r *request) (ref strin
 	}
 }
 
+// fly pulls, and publishes the result in f.
 func (p *Puller) fly(ctx context.Context, f *flight, key flightKey, r *request) {
 	f.ref, f.took, f.err = p.pull(ctx, r)
 	f.abandoned = f.err != nil && ctx.Err() != nil
@@ -71,7 +72,7 @@ func (p *Puller) fly(ctx context.Context, f *flight, key flightKey, r *request) 
 	close(f.done)
 }
 
-// pace waits until another pull may begin.
+// pace blocks until the rate limit allows another pull.
 func (p *Puller) pace(ctx context.Context) error {
 	if p.rate == nil {
 		return nil
@@ -88,7 +89,8 @@ func (p *Puller) pace(ctx context.Context) error {
 	}
 }
 
-// pull waits for its turn and pulls.
+// pull waits for a free slot and for the rate limit, then pulls. took does
+// not include the wait.
 func (p *Puller) pull(ctx context.Context, r *request) (ref string, took time.Duration, err error) {
 	if p.turn != nil {
 		select {

@@ -22,14 +22,15 @@ const (
 	eventInvalidCapacity = "InvalidDiskCapacity"
 )
 
-// gcPeriod is how often the disk is looked at (ImageGCPeriod in
-// pkg/kubelet/kubelet.go), with a tenth of it more at random.
+// gcPeriod is the time between two checks of the disk (ImageGCPeriod in
+// pkg/kubelet/kubelet.go). Up to a tenth of it is added as jitter.
 const gcPeriod = 5 * time.Minute
 
-// maxNoted limits how many names are remembered between two lists.
+// maxNoted is the number of names in use that causes images to be listed
+// again. It limits how many are recorded between two lists.
 const maxNoted = 1000
 
-// GCConfig is what a GC works with.
+// GCConfig configures a GC.
 type GCConfig struct {
 	Images interface {
 		ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
@@ -37,43 +38,46 @@ type GCConfig struct {
 		RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error
 		ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 	}
-	// InUse answers the images that the node's pods name, those of image
-	// volumes too, as names or IDs. It is asked often and must be cheap.
+	// InUse returns the images that the node's pods name, including those of
+	// image volumes, as names or IDs. It is called often and must be cheap.
 	InUse func() []string
-	// Keep are images that are never removed, as names or IDs.
+	// Keep lists images that are never removed, as names or IDs.
 	Keep []string
-	// High and Low are per cent of the image filesystem: from High on images
-	// are removed until Low is reached. A High of 100 removes none for space.
+	// High and Low are thresholds in percent of the image filesystem: once
+	// High is reached, images are removed until usage is down to Low. A High
+	// of 100 disables removal for space.
 	High, Low int
-	// MinAge is how long an image must have been known to be removed for
-	// space. MaxAge is how long it may stay unused; 0 is for ever.
+	// MinAge is how long an image must have been known before it can be
+	// removed for space. MaxAge is how long it may stay unused; 0 is no limit.
 	MinAge, MaxAge time.Duration
-	// Usage measures the filesystem at a path; nil is statfs.
+	// Usage measures the filesystem at a path; nil uses statfs.
 	Usage  func(path string) (Usage, error)
 	Events *event.Recorder
 	Log    *slog.Logger
 }
 
-// GC removes images that nobody uses. Its methods are safe for concurrent
-// use. What it knows of an image's use begins with the agent's start.
+// GC is the image garbage collector: it removes unused images. Its methods
+// are safe for concurrent use. It tracks the use of images from the agent's
+// start; use before that is unknown.
 type GC struct {
 	cfg GCConfig
 
 	mu     sync.Mutex
 	began  time.Time
-	path   string               // where images are; empty before the runtime said so
+	path   string               // of the image filesystem; empty until the runtime reports it
 	seen   map[string]spell     // by ID, of the images of the last list
-	used   map[string]time.Time // by name or ID: what pods used since then
+	used   map[string]time.Time // by name or ID, the uses by pods since the last list
 	listed bool
 }
 
-// NewGC makes a GC; nothing is started.
+// NewGC returns a GC, or an error if the thresholds or ages are invalid. It
+// starts nothing.
 func NewGC(c GCConfig) (*GC, error) {
 	if c.High < 0 || c.High > 100 || c.Low < 0 || c.Low > c.High {
-		return nil, fmt.Errorf("image garbage collection: thresholds %d and %d are not 0 <= low <= high <= 100", c.Low, c.High)
+		return nil, fmt.Errorf("image garbage collection: thresholds low %d and high %d must satisfy 0 <= low <= high <= 100", c.Low, c.High)
 	}
 	if c.MinAge < 0 || c.MaxAge < 0 {
-		return nil, fmt.Errorf("image garbage collection: negative age %v or %v", c.MinAge, c.MaxAge)
+		return nil, fmt.Errorf("image garbage collection: MinAge %v and MaxAge %v must not be negative", c.MinAge, c.MaxAge)
 	}
 	if c.Usage == nil {
 		c.Usage = statfs
@@ -81,8 +85,8 @@ func NewGC(c GCConfig) (*GC, error) {
 	return &GC{cfg: c, seen: make(map[string]spell), used: make(map[string]time.Time)}, nil
 }
 
-// Run collects every few minutes until ctx ends, with its error. While there
-// is nothing to do, that costs one statfs.
+// Run collects every few minutes until ctx ends and returns its error. A run
+// with nothing to do costs one statfs.
 func (g *GC) Run(ctx context.Context) error {
 	failures := 0
 	for {
@@ -91,10 +95,10 @@ func (g *GC) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			// Once is nothing to tell: the runtime may just be starting.
+			// The first failure is not reported: the runtime may be starting.
 			if failures++; failures > 1 {
 				g.cfg.Events.Warning(pod.Ref{}, eventGCFailed, err.Error())
-				g.cfg.Log.Warn("image garbage collection failed", "error", err, "times", failures)
+				g.cfg.Log.Warn("image garbage collection failed", "error", err, "failures", failures)
 			}
 		default:
 			failures = 0
@@ -113,22 +117,24 @@ func (g *GC) Run(ctx context.Context) error {
 	}
 }
 
-// Collect looks at the disk now and removes what has to go. It blocks on the
-// runtime and fails if not enough could be removed.
+// Collect checks the disk now and removes images that are too old or, above
+// the high threshold, take needed space. It blocks on the runtime and returns
+// an error if it could not free enough.
 func (g *GC) Collect(ctx context.Context) error {
 	_, err := g.collect(ctx, false)
 	return err
 }
 
-// RemoveUnused removes every image that nobody uses and that is not younger
-// than MinAge, for an eviction that needs space at any price.
+// RemoveUnused removes every unused image that is at least MinAge old,
+// regardless of the thresholds. Eviction calls it to reclaim disk space.
 func (g *GC) RemoveUnused(ctx context.Context) error {
 	_, err := g.collect(ctx, true)
 	return err
 }
 
-// collect answers when to look again before the usual time: when images that
-// are too young now have come of age; 0 is no need.
+// collect runs one collection. With everything set it removes all unused
+// images. again is the time until an image that is too young now reaches
+// MinAge, for a run before the usual one; 0 means that none is needed.
 func (g *GC) collect(ctx context.Context, everything bool) (again time.Duration, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,12 +168,12 @@ func (g *GC) collect(ctx context.Context, everything bool) (again time.Duration,
 	return 0, failed
 }
 
-// free removes images, the longest unused first, until the low watermark is
-// reached. What is free is measured anew after each: images share layers,
-// and their sizes are those of the compressed layers.
+// free removes images, the least recently used first, until usage is down to
+// the low threshold. It measures the free space after each one, because images
+// share layers and their reported sizes are those of the compressed layers.
 func (g *GC) free(ctx context.Context, u Usage, images []candidate) error {
 	before, percent := u.Available, u.percent()
-	g.cfg.Log.Info("image filesystem is too full, images nobody uses are removed", "path", g.path,
+	g.cfg.Log.Info("image filesystem above high threshold, remove images", "path", g.path,
 		"usedPercent", percent, "lowPercent", g.cfg.Low, "images", len(images))
 	var failed error
 	for _, c := range images {
@@ -180,16 +186,17 @@ func (g *GC) free(ctx context.Context, u Usage, images []candidate) error {
 		}
 		var err error
 		if u, err = g.cfg.Usage(g.path); err != nil {
-			return errors.Join(failed, fmt.Errorf("measure the image filesystem at %q: %w", g.path, err))
+			return errors.Join(failed, fmt.Errorf("measure image filesystem at %q: %w", g.path, err))
 		}
 	}
 	missing := u.missing(g.cfg.Low)
 	if missing == 0 || failed != nil {
 		return failed
 	}
-	g.cfg.Log.Warn("image filesystem stays too full", "path", g.path, "missingBytes", missing, "freedBytes", max(u.Available-before, 0))
-	// No figures that change: the same event is counted, not repeated.
-	message := fmt.Sprintf("the image filesystem at %q is over %d%% full, and removing images that nobody uses does not help: "+
+	g.cfg.Log.Warn("image garbage collection freed too little", "path", g.path, "missingBytes", missing, "freedBytes", max(u.Available-before, 0))
+	// The message has no changing numbers, so that the event is counted and
+	// not repeated.
+	message := fmt.Sprintf("image filesystem at %q is over the high threshold of %d%% and removing unused images freed too little: "+
 		"images in use, logs, volumes or other files take the space", g.path, g.cfg.High)
 	g.cfg.Events.Warning(pod.Ref{}, eventFreeDiskSpace, message)
 	return errors.New(message)
@@ -203,7 +210,7 @@ func (g *GC) removeAll(ctx context.Context, images []candidate, why string) erro
 	return failed
 }
 
-// remove removes an image unless a pod has asked for it meanwhile.
+// remove removes an image unless a pod came to use it since the list.
 func (g *GC) remove(ctx context.Context, c candidate, why string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -212,9 +219,9 @@ func (g *GC) remove(ctx context.Context, c candidate, why string) error {
 		return nil
 	}
 	if err := g.cfg.Images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: c.image.GetId()}); err != nil {
-		return fmt.Errorf("remove an unused image: %w", err)
+		return fmt.Errorf("remove unused image %q: %w", displayName(c.image), err)
 	}
 	delete(g.seen, c.image.GetId())
-	g.cfg.Log.Info("image removed", "image", displayName(c.image), "imageID", c.image.GetId(), "bytes", c.image.GetSize(), "why", why)
+	g.cfg.Log.Info("removed image", "image", displayName(c.image), "imageID", c.image.GetId(), "bytes", c.image.GetSize(), "reason", why)
 	return nil
 }

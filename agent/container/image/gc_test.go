@@ -264,8 +264,9 @@ func TestRemoveUnused(t *testing.T) {
 	})
 }
 
-// TestThereBeforeTheAgent shows that what the agent finds at its start is not
-// new, as with a kubelet (Start in pkg/kubelet/images/image_gc_manager.go).
+// TestThereBeforeTheAgent shows that images present at the agent's start do
+// not count as new, as with a kubelet (Start in
+// pkg/kubelet/images/image_gc_manager.go).
 func TestThereBeforeTheAgent(t *testing.T) {
 	garbage(t, nil, func(d *dump) {
 		d.add("old:1", 10)
@@ -278,8 +279,8 @@ func TestThereBeforeTheAgent(t *testing.T) {
 	})
 }
 
-// TestNoListForDays shows that an image which a pod has used and uses no longer
-// is not new because nobody has listed images since it was pulled.
+// TestNoListForDays shows that an image which a pod used earlier does not count
+// as new merely because images were not listed since it was pulled.
 func TestNoListForDays(t *testing.T) {
 	garbage(t, nil, func(d *dump) {
 		d.run(time.Minute)
@@ -295,7 +296,7 @@ func TestNoListForDays(t *testing.T) {
 	})
 }
 
-// TestWantedMeanwhile has a pod ask for the image between list and removal.
+// TestWantedMeanwhile adds a pod that needs the image between list and removal.
 func TestWantedMeanwhile(t *testing.T) {
 	garbage(t, nil, func(d *dump) {
 		d.add("a:1", 400)

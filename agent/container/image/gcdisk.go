@@ -11,13 +11,14 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Usage is how full a filesystem is, in bytes. Available is what is left for
-// others than root.
+// Usage is the size of a filesystem and its free space, in bytes. Available is
+// the space that is available to users other than root.
 type Usage struct {
 	Capacity, Available int64
 }
 
-// percent is how much is used, rounded up as in the kubelet.
+// percent returns the used share, rounded up as in the kubelet. It returns 0
+// for a capacity of 0.
 func (u Usage) percent() int {
 	capacity, available := u.Capacity, u.Available
 	for capacity > math.MaxInt64/100 {
@@ -29,8 +30,8 @@ func (u Usage) percent() int {
 	return 100 - int(available*100/capacity)
 }
 
-// missing is how many bytes must become free for no more than low per cent
-// to be used; 0 if that is so already.
+// missing returns how many bytes must be freed so that at most low percent are
+// used; 0 if that is so already.
 func (u Usage) missing(low int) int64 {
 	target := u.Capacity/100*int64(100-low) + u.Capacity%100*int64(100-low)/100
 	return max(target-u.Available, 0)
@@ -55,30 +56,30 @@ func statfs(path string) (Usage, error) {
 	return Usage{Capacity: int64(st.Blocks) * unit, Available: int64(st.Bavail) * unit}, nil
 }
 
-// usage measures the filesystem where the runtime keeps images. The runtime
-// is asked for it once; a path that has gone is asked for anew.
+// usage measures the filesystem where the runtime stores images. It queries the
+// runtime for the path once, and again after the path could not be measured.
 func (g *GC) usage(ctx context.Context) (Usage, error) {
 	if g.path == "" {
 		info, err := g.cfg.Images.ImageFsInfo(ctx)
 		if err != nil {
-			return Usage{}, fmt.Errorf("find the image filesystem: %w", err)
+			return Usage{}, fmt.Errorf("get image filesystem: %w", err)
 		}
 		if all := info.GetImageFilesystems(); len(all) > 0 {
 			g.path = all[0].GetFsId().GetMountpoint() // as in the kubelet
 		}
 		if g.path == "" {
-			return Usage{}, errors.New("find the image filesystem: the runtime names none")
+			return Usage{}, errors.New("get image filesystem: runtime reports none")
 		}
 	}
 	u, err := g.cfg.Usage(g.path)
 	if err != nil {
 		path := g.path
 		g.path = ""
-		return Usage{}, fmt.Errorf("measure the image filesystem at %q: %w", path, err)
+		return Usage{}, fmt.Errorf("measure image filesystem at %q: %w", path, err)
 	}
 	u.Available = min(u.Available, u.Capacity)
 	if u.Capacity <= 0 {
-		err := fmt.Errorf("the image filesystem at %q has a capacity of 0", g.path)
+		err := fmt.Errorf("invalid capacity 0 on image filesystem at %q", g.path)
 		g.cfg.Events.Warning(pod.Ref{}, eventInvalidCapacity, err.Error())
 		return Usage{}, err
 	}

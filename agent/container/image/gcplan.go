@@ -7,23 +7,24 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// candidate is a present image and what is known of its use.
+// candidate is a present image and its recorded use.
 type candidate struct {
 	image *runtimeapi.Image
 	spell
-	// free says that it is neither in use nor pinned.
+	// free is set if the image is neither in use nor pinned.
 	free bool
 }
 
-// policy decides what goes (freeOldImages and freeSpace in
+// policy selects the images to remove (freeOldImages and freeSpace in
 // pkg/kubelet/images/image_gc_manager.go).
 type policy struct {
 	now, began     time.Time
 	minAge, maxAge time.Duration
 }
 
-// tooOld are the images that were not used for longer than maxAge, and the
-// rest. As long as the agent has not run for maxAge it cannot know.
+// tooOld divides images into those that were unused for longer than maxAge,
+// and the rest. Until the agent has run for maxAge, none is too old: earlier
+// use is unknown.
 func (p policy) tooOld(images []candidate) (old, rest []candidate) {
 	if p.maxAge == 0 || p.now.Sub(p.began) <= p.maxAge {
 		return nil, images
@@ -31,7 +32,7 @@ func (p policy) tooOld(images []candidate) (old, rest []candidate) {
 	for _, c := range images {
 		last := c.used
 		if last.Before(c.detected) {
-			last = c.detected // what was never used was new then
+			last = c.detected // a never used image counts from its detection
 		}
 		if c.free && p.now.Sub(last) > p.maxAge {
 			old = append(old, c)
@@ -42,9 +43,9 @@ func (p policy) tooOld(images []candidate) (old, rest []candidate) {
 	return old, rest
 }
 
-// bySpace are the images that may go for space, those first that were not
-// used for the longest time, then those known for the longest. ripens is when
-// the next one may that is too young now; 0 is none.
+// bySpace returns the images that may be removed for space, ordered by last
+// use, then by detection, oldest first. ripens is the time until the next
+// image that is too young now reaches minAge; 0 if there is none.
 func (p policy) bySpace(images []candidate) (ripe []candidate, ripens time.Duration) {
 	for _, c := range images {
 		if !c.free {

@@ -8,13 +8,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// spell is since when an image is known, and when it was used last: the zero
-// time is not since the agent's start.
+// spell records when an image was detected and last used. A zero used means
+// that it was not used since the agent's start.
 type spell struct {
 	detected, used time.Time
 }
 
-// uses is a set of images by what names them: IDs, and names in full.
+// uses is a set of images, keyed by ID and by full name.
 type uses map[string]bool
 
 func newUses(refs []string) uses {
@@ -31,7 +31,8 @@ func (u uses) add(refs ...string) {
 	}
 }
 
-// keysOf are the spellings under which the runtime lists what is named so.
+// keysOf returns the spellings under which the runtime may list the image that
+// ref refers to.
 func keysOf(ref string) []string {
 	n, err := ParseName(ref)
 	if err != nil {
@@ -44,7 +45,7 @@ func keysOf(ref string) []string {
 	return keys
 }
 
-// of says whether the image is in the set.
+// of reports whether the image is in the set.
 func (u uses) of(image *runtimeapi.Image) bool {
 	if u[image.GetId()] {
 		return true
@@ -59,8 +60,8 @@ func (u uses) of(image *runtimeapi.Image) bool {
 	return false
 }
 
-// noteUse remembers what pods use now, without a call of the runtime: so the
-// order of use is known once the disk is full. The caller holds the lock.
+// noteUse records the images that pods use now, without a call to the runtime.
+// The order of use is thus known once the disk is full. The caller holds mu.
 func (g *GC) noteUse(now time.Time) {
 	for _, ref := range g.cfg.InUse() {
 		for _, key := range keysOf(ref) {
@@ -69,7 +70,7 @@ func (g *GC) noteUse(now time.Time) {
 	}
 }
 
-// lastUse is when an image was last noted to be in use.
+// lastUse returns when an image was last recorded as in use.
 func (g *GC) lastUse(image *runtimeapi.Image) time.Time {
 	last := g.used[image.GetId()]
 	for _, names := range [][]string{image.GetRepoTags(), image.GetRepoDigests()} {
@@ -82,25 +83,25 @@ func (g *GC) lastUse(image *runtimeapi.Image) time.Time {
 	return last
 }
 
-// list asks for all images and what uses them, and forgets those that are
-// gone. The caller holds the lock.
+// list lists all images with their use, and drops the records of removed
+// images. The caller holds mu.
 func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
-	// The containers come first: what starts between the two is of an image
-	// that a pod names.
+	// Containers are listed first: the image of a container that starts
+	// between the two calls is named by a pod and thus in InUse.
 	containers, err := g.cfg.Images.ListContainers(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("look for images in use: %w", err)
+		return nil, fmt.Errorf("list containers for image garbage collection: %w", err)
 	}
 	images, err := g.cfg.Images.ListImages(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("look for unused images: %w", err)
+		return nil, fmt.Errorf("list images for image garbage collection: %w", err)
 	}
 	inUse := newUses(g.cfg.InUse())
 	inUse.add(g.cfg.Keep...)
 	for _, c := range containers {
 		inUse.add(c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage())
 	}
-	delete(inUse, "") // runtimes leave some of these out
+	delete(inUse, "") // runtimes leave some of these fields empty
 	var out []candidate
 	seen := make(map[string]spell, len(images))
 	for _, image := range images {
@@ -110,9 +111,9 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 			s.detected = now
 			switch {
 			case !g.listed:
-				s.detected = time.Time{} // it was there before the agent
+				s.detected = time.Time{} // it was present before the agent's start
 			case !last.IsZero():
-				s.detected = last // a pod had it then; lists are rare
+				s.detected = last // a pod used it then; lists are rare
 			}
 		}
 		if last.After(s.used) {
@@ -126,14 +127,15 @@ func (g *GC) list(ctx context.Context, now time.Time) ([]candidate, error) {
 		seen[image.GetId()] = s
 		out = append(out, c)
 	}
-	// Uses are with the images now, but for those that are still to come.
+	// The uses are recorded with the images now. Keep only the current ones,
+	// which may be of images that are not present yet.
 	clear(g.used)
 	g.seen, g.listed = seen, true
 	g.noteUse(now)
 	return out, nil
 }
 
-// displayName is what people call an image.
+// displayName returns a tag of the image, else a digest, else its ID.
 func displayName(image *runtimeapi.Image) string {
 	for _, names := range [][]string{image.GetRepoTags(), image.GetRepoDigests()} {
 		if len(names) > 0 {

@@ -9,15 +9,16 @@ import (
 	"strings"
 )
 
-// keyring has credentials by registry, as hosts with or without a port and a
-// path. The rules are the kubelet's (pkg/credentialprovider/keyring.go), but for
-// whole parts of a path.
+// keyring maps registries to credentials. A key is a host with or without a
+// port and a path. The rules are the kubelet's
+// (pkg/credentialprovider/keyring.go), except that only whole path components
+// match.
 type keyring struct {
 	of map[string][]credential
 }
 
-// add takes a config's credentials in; those that came before are tried
-// before. An entry that names no registry is left out.
+// add adds the credentials of a config. They are tried after those added
+// before. An entry whose registry cannot be parsed is skipped.
 func (k *keyring) add(c dockerConfig) {
 	if k.of == nil {
 		k.of = make(map[string][]credential)
@@ -29,8 +30,8 @@ func (k *keyring) add(c dockerConfig) {
 	}
 }
 
-// registryKey is the host and path of an entry. The paths /v1/ and /v2/ are
-// the registry's API and no part of a name.
+// registryKey returns the host and path of an entry. The path prefixes /v1/
+// and /v2/ denote the registry's API and are not part of an image name.
 func registryKey(registry string) (string, bool) {
 	if !strings.HasPrefix(registry, "https://") && !strings.HasPrefix(registry, "http://") {
 		registry = "https://" + registry
@@ -49,12 +50,13 @@ func registryKey(registry string) (string, bool) {
 	return u.Host + folder, true
 }
 
-// lookup finds what fits an image: all credentials, those of the most
-// specific registry first. Docker Hub's go by its old name too.
+// lookup returns all credentials that match an image, those of the most
+// specific registry first. Credentials for Docker Hub may be under its old
+// name, index.docker.io.
 func (k *keyring) lookup(n Name) []credential {
 	var found []credential
 	keys := slices.Sorted(maps.Keys(k.of))
-	slices.Reverse(keys) // what is longer comes before its prefix
+	slices.Reverse(keys) // longer keys come before their prefixes
 	for _, key := range keys {
 		if fits(key, n) {
 			found = append(found, k.of[key]...)
@@ -66,10 +68,11 @@ func (k *keyring) lookup(n Name) []credential {
 	return found
 }
 
-// fits compares host labels, of which a key's may be globs, the port, and
-// the path, of which a key may have the first parts. A part counts whole: the
-// credentials of one team are not shown for the images of another whose name
-// begins alike.
+// fits reports whether key matches the registry and path of n. Ports must be
+// equal and the numbers of host labels too; a label of the key may be a glob.
+// The key's path must be a prefix of whole path components, so that the
+// credentials of one team do not match the images of another whose name has
+// the same beginning.
 func fits(key string, n Name) bool {
 	registry, folder, _ := strings.Cut(key, "/")
 	folder = strings.TrimSuffix(folder, "/")
@@ -90,6 +93,7 @@ func fits(key string, n Name) bool {
 	return true
 }
 
+// hostPort splits s into host and port. Without a port it returns s and "".
 func hostPort(s string) (host, port string) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// Name is an image's name in full.
+// Name is a normalized image name.
 //
 // The rules are those of github.com/distribution/reference v0.6.0
-// (ParseNormalizedNamed), which the kubelet and containerd use. The library
-// itself is left out: its regular expressions cost 220 kB of memory for ever
-// and a start-up time that a small board notices.
+// (ParseNormalizedNamed), which the kubelet and containerd use. The library is
+// not linked: its regular expressions permanently take 220 kB of memory, and
+// compiling them is slow on a small board.
 type Name struct {
-	Domain string // docker.io where the name has none
+	Domain string // docker.io if the name has none
 	Path   string // with library/ for Docker Hub's own images
-	Tag    string // latest where the name has neither tag nor digest
+	Tag    string // latest if the name has neither tag nor digest
 	Digest string // such as sha256:…, or empty
 }
 
-// String is the name in full: what two names of one image share.
+// String returns the full name. It is equal for all spellings of one name.
 func (n Name) String() string {
 	s := n.Domain + "/" + n.Path
 	if n.Tag != "" {
@@ -40,37 +40,38 @@ const (
 	maxTag    = 128
 )
 
-// ParseName reads the image field of a container.
+// ParseName parses and normalizes the image field of a container. It rejects
+// an image ID.
 func ParseName(s string) (Name, error) {
 	if s == "" {
-		return Name{}, errors.New("it is empty")
+		return Name{}, errors.New("name is empty")
 	}
 	if len(s) == 64 && all(s, isHex) {
-		return Name{}, errors.New("it is an ID, not a name")
+		return Name{}, errors.New("name is an image ID")
 	}
 	domain, rest := splitDomain(s)
 	rest, digest, digested := strings.Cut(rest, "@")
 	path, tag, tagged := strings.Cut(rest, ":")
 	n := Name{Domain: domain, Path: path, Tag: tag, Digest: digest}
 
-	// A first part that looks like a domain and is none may still be a part
-	// of the path.
+	// A first component that is not a valid domain may still be part of the
+	// path.
 	whole := path
 	if !validDomain(domain) {
 		if !validPath(domain) {
-			return Name{}, fmt.Errorf("%q is no registry", domain)
+			return Name{}, fmt.Errorf("invalid registry %q", domain)
 		}
 		whole = domain + "/" + path
 	}
 	switch {
 	case !validPath(path):
-		return Name{}, fmt.Errorf("%q is no repository: it may have lower-case letters, digits, and separators (. _ __ -) between them", path)
+		return Name{}, fmt.Errorf("invalid repository %q: must be lower-case letters and digits with separators (. _ __ -) between them", path)
 	case len(whole) > maxPath:
-		return Name{}, fmt.Errorf("the repository is longer than %d characters", maxPath)
+		return Name{}, fmt.Errorf("repository is longer than %d characters", maxPath)
 	case tagged && !validTag(tag):
-		return Name{}, fmt.Errorf("%q is no tag", tag)
+		return Name{}, fmt.Errorf("invalid tag %q", tag)
 	case digested && !validDigest(digest):
-		return Name{}, fmt.Errorf("%q is no digest", digest)
+		return Name{}, fmt.Errorf("invalid digest %q", digest)
 	}
 	if !tagged && !digested {
 		n.Tag = latest
@@ -78,8 +79,8 @@ func ParseName(s string) (Name, error) {
 	return n, nil
 }
 
-// withTag is the image as it is asked for from the runtime: as in the
-// kubelet, a missing tag is added, and the rest is left to the runtime.
+// withTag returns the image name for requests to the runtime. As in the
+// kubelet, it adds a missing tag and leaves the rest to the runtime.
 func withTag(s string, n Name) string {
 	if n.Digest == "" && !strings.HasSuffix(s, ":"+n.Tag) {
 		return s + ":" + n.Tag
@@ -87,8 +88,9 @@ func withTag(s string, n Name) string {
 	return s
 }
 
-// splitDomain tells a registry's domain from the first part of a path: it
-// has a dot, a port or a capital letter, or is localhost.
+// splitDomain splits s into the registry's domain and the rest. The first
+// component is a domain if it has a dot, a port or a capital letter, or is
+// localhost; otherwise the domain is docker.io.
 func splitDomain(s string) (domain, rest string) {
 	first, rest, ok := strings.Cut(s, "/")
 	switch {
@@ -107,8 +109,8 @@ func splitDomain(s string) (domain, rest string) {
 	return domain, rest
 }
 
-// validDomain says whether s is a host name, an IPv4 address or an IPv6
-// address in brackets, perhaps with a port.
+// validDomain reports whether s is a host name, an IPv4 address or an IPv6
+// address in brackets, with or without a port.
 func validDomain(s string) bool {
 	host, port, ported := s, "", false
 	if strings.HasPrefix(s, "[") {
@@ -143,8 +145,9 @@ func validPath(s string) bool {
 	return true
 }
 
-// validPart wants words of lower-case letters and digits with one separator
-// between two: a dot, one or two underscores, or any number of dashes.
+// validPart reports whether s is a path component: words of lower-case letters
+// and digits with one separator between two. A separator is a dot, one or two
+// underscores, or any number of dashes.
 func validPart(s string) bool {
 	for {
 		n := span(s, func(c byte) bool { return isLower(c) || isDigit(c) })
@@ -181,7 +184,7 @@ func validDigest(s string) bool {
 
 func all(s string, is func(byte) bool) bool { return span(s, is) == len(s) }
 
-// span is how many bytes at the beginning of s are so.
+// span returns the length of the prefix of s whose bytes all satisfy is.
 func span(s string, is func(byte) bool) int {
 	for i := range len(s) {
 		if !is(s[i]) {

@@ -13,13 +13,12 @@ import (
 	"time"
 )
 
-// NodeAuth is the node's own docker config: credentials for every pod. It is
-// read when something is pulled, and again when a file has changed. The
-// first file that makes sense counts, in the kubelet's order
-// (pkg/credentialprovider/config.go): config.json in the kubelet's root
-// folder, in ~/.docker and in /.docker, then .dockercfg in the root folder,
-// in ~ and in /. The working directory is left out. It is safe for
-// concurrent use.
+// NodeAuth is the node's docker config: credentials for every pod. It is read
+// when an image is pulled, and again after a file has changed. The first valid
+// file is used, in the kubelet's order (pkg/credentialprovider/config.go):
+// config.json in the kubelet's root directory, in ~/.docker and in /.docker,
+// then .dockercfg in the root directory, in ~ and in /. Unlike the kubelet it
+// does not search the working directory. It is safe for concurrent use.
 type NodeAuth struct {
 	files []nodeFile
 	log   *slog.Logger
@@ -35,15 +34,16 @@ type nodeFile struct {
 	legacy bool
 }
 
-// fileSignature tells whether a file has changed; zero is an absent file.
+// fileSignature identifies a version of a file, to detect changes. The zero
+// value is an absent file.
 type fileSignature struct {
 	size  int64
 	mtime time.Time
 	inode uint64
 }
 
-// NewNodeAuth looks in the kubelet's root folder and in home, which may be
-// empty. Nothing is read yet.
+// NewNodeAuth returns a NodeAuth for the kubelet's root directory rootDir and
+// the home directory home, which may be empty. It reads nothing yet.
 func NewNodeAuth(rootDir, home string, log *slog.Logger) *NodeAuth {
 	a := &NodeAuth{log: log}
 	add := func(legacy bool, elements ...string) {
@@ -62,7 +62,7 @@ func NewNodeAuth(rootDir, home string, log *slog.Logger) *NodeAuth {
 	return a
 }
 
-// lookup finds the node's credentials for an image.
+// lookup returns the node's credentials for an image. A nil NodeAuth has none.
 func (a *NodeAuth) lookup(n Name) []credential {
 	if a == nil {
 		return nil
@@ -75,7 +75,8 @@ func (a *NodeAuth) lookup(n Name) []credential {
 	return a.ring.lookup(n)
 }
 
-// look says whether any of the files is not what it was.
+// look reports whether any of the files has changed since the last call. The
+// first call returns true.
 func (a *NodeAuth) look() (changed bool) {
 	changed = !a.valid
 	if a.seen == nil {
@@ -97,7 +98,7 @@ func (a *NodeAuth) look() (changed bool) {
 	return changed
 }
 
-// read takes the first file that makes sense.
+// read loads the first valid file. It logs and skips invalid ones.
 func (a *NodeAuth) read() {
 	a.ring = keyring{}
 	for _, f := range a.files {
@@ -106,7 +107,7 @@ func (a *NodeAuth) read() {
 			continue
 		}
 		if err != nil {
-			a.log.Warn("docker config of the node is not used", "path", f.path, "error", err)
+			a.log.Warn("cannot load node docker config", "path", f.path, "error", err)
 			continue
 		}
 		a.ring.add(c)
@@ -115,7 +116,7 @@ func (a *NodeAuth) read() {
 }
 
 func readDockerConfig(f nodeFile) (dockerConfig, error) {
-	// Not blocking: somebody may have put a pipe there.
+	// Non-blocking, in case the path is a FIFO.
 	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func readDockerConfig(f nodeFile) (dockerConfig, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is no file but %v", info.Mode().Type())
+		return nil, fmt.Errorf("not a regular file: %v", info.Mode().Type())
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxDockerConfig+1))
 	if err != nil {

@@ -42,7 +42,8 @@ func TestPullsArePaced(t *testing.T) {
 	}
 }
 
-// TestWaitForAPullEnds with its context, and gives its place back.
+// TestWaitForAPullEnds shows that the wait ends with its context and returns
+// its place in the rate limit.
 func TestWaitForAPullEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{QPS: 1, Burst: 1, Serialize: true})

@@ -8,14 +8,15 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// When a pull that takes long is told of. CRI says nothing of its bytes.
+// When the progress of a long pull is reported. CRI does not report bytes.
 const (
 	progressFirst = 30 * time.Second
 	progressEvery = time.Minute
 )
 
-// watch tells of a pull until stop is called. The event's text stays the
-// same, so that it is counted and not repeated.
+// watch periodically reports that a pull is in progress, as an event and in
+// the log, until stop is called. The event's message is constant, so that the
+// event is counted and not repeated.
 func (p *Puller) watch(ref pod.Ref, image string) (stop func()) {
 	begun := time.Now()
 	ended := make(chan struct{})

@@ -1,12 +1,12 @@
-// Package image owns that a container's image is present before the
-// container is created, and that images which nobody needs go when the disk
-// fills: names, pull policies, credentials, how many pulls run at a time, the
-// backoff between failed pulls, garbage collection, and the events and
-// reasons that tell of all that. The rules are the kubelet's
+// Package image manages container images. It ensures that a container's image
+// is present before the container is created, and it removes unused images
+// when the disk fills up. It covers image names, pull policies, credentials,
+// parallel pulls, the backoff after failed pulls, garbage collection, and the
+// events and waiting reasons that report them. The rules are the kubelet's
 // (pkg/kubelet/images/image_manager.go, image_gc_manager.go).
 //
-// Not built: imagePullCredentialsVerificationPolicy. An image that is present
-// may be used by every pod of the node, as before Kubernetes 1.35.
+// imagePullCredentialsVerificationPolicy is not implemented: every pod of the
+// node may use an image that is present, as before Kubernetes 1.35.
 package image
 
 import (
@@ -36,49 +36,50 @@ const (
 	eventNeverPull = "ErrImageNeverPull"
 )
 
-// Config is what a Puller works with.
+// Config configures a Puller.
 type Config struct {
 	Images interface {
 		ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 		PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error)
 	}
 	Events *event.Recorder
-	// Serialize lets one pull run at a time: the kubelet's
-	// serializeImagePulls. Without it every image has its own.
+	// Serialize allows one pull at a time: the kubelet's
+	// serializeImagePulls. Without it different images are pulled in parallel.
 	Serialize bool
-	// MaxParallel limits the pulls that run at a time where they are not
-	// serialized: the kubelet's maxParallelImagePulls; 0 is no limit.
+	// MaxParallel limits the number of parallel pulls if Serialize is not
+	// set: the kubelet's maxParallelImagePulls; 0 is no limit.
 	MaxParallel int
-	// QPS and Burst limit how many pulls begin in a second, and how many at
-	// once after a time without any: the kubelet's registryPullQPS and
-	// registryBurst. A pull waits where the kubelet fails it. QPS 0 is no limit.
+	// QPS and Burst limit how many pulls start per second, and how many at
+	// once after an idle time: the kubelet's registryPullQPS and
+	// registryBurst. A pull above the limit waits; the kubelet fails it. QPS 0
+	// is no limit.
 	QPS, Burst int
 	// Node is the node's docker config; nil is none.
 	Node *NodeAuth
-	// MirrorCredentials has the runtime show a registry's credentials to its
-	// mirrors too.
+	// MirrorCredentials allows the runtime to send a registry's credentials
+	// to its mirrors too.
 	MirrorCredentials bool
-	// Preloaded is asked for an image that is not present and need not be
-	// pulled: it blocks while an archive with this image waits or is
-	// imported, and says whether there was one. ref is the name in full. nil
-	// is no archives.
+	// Preloaded is called for an image that is not present and whose policy
+	// is not Always. It blocks while an archive with this image is queued or
+	// being imported, and reports whether there was one. ref is the full
+	// name. nil disables image preloading.
 	Preloaded func(ctx context.Context, ref string) (known bool)
 	Log       *slog.Logger
 }
 
-// Puller makes images present. It is safe for concurrent use and has no
-// goroutines of its own.
+// Puller ensures that images are present. It is safe for concurrent use and
+// has goroutines only during a pull.
 type Puller struct {
 	cfg  Config
-	turn chan struct{} // a slot for each pull; nil is no limit
-	rate *rate.Limiter // of the pulls that begin; nil is no limit
+	turn chan struct{} // one slot for each parallel pull; nil is no limit
+	rate *rate.Limiter // of the start of pulls; nil is no limit
 
 	mu      sync.Mutex
 	flights map[flightKey]*flight
 	waits   waits
 }
 
-// NewPuller makes a puller; nothing is started.
+// NewPuller returns a Puller. It starts nothing.
 func NewPuller(c Config) *Puller {
 	p := &Puller{cfg: c, flights: make(map[flightKey]*flight), waits: make(waits)}
 	switch {
@@ -93,32 +94,32 @@ func NewPuller(c Config) *Puller {
 	return p
 }
 
-// Options are what Ensure may use beside the pod.
+// Options are the optional parameters of Ensure.
 type Options struct {
 	// Sandbox is the config of the pod's sandbox, for the runtime.
 	Sandbox *runtimeapi.PodSandboxConfig
-	// Secrets are the pod's pull secrets, those that exist, in their order.
-	// They are not changed or kept.
+	// Secrets are the pod's existing pull secrets in their order. They are
+	// neither modified nor retained.
 	Secrets []*v1.Secret
-	// Slow is told before what may take long: a pull, or the wait for an
-	// archive. It must not block, and may be nil.
+	// Slow is called before an operation that may take long: a pull, or the
+	// wait for an archive. It must not block. It may be nil.
 	Slow func()
 }
 
-// Ensure makes the image of container c present by its pull policy and
-// answers the reference to create the container with. img is what the runtime
-// says of it, nil after a pull: the runtime was not asked since. It blocks
-// while a pull runs or waits for its turn, which only ctx limits. It fails
-// with *Error, or with ctx's end.
+// Ensure makes the image of container c present according to its pull policy
+// and returns the reference to create the container with. img is the runtime's
+// status of the image; it is nil after a pull, because the status was not
+// queried again. Ensure blocks while a pull runs or waits for a slot; only ctx
+// limits that. It returns an *Error, or an error because ctx ended.
 func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o Options) (imageRef string, img *runtimeapi.Image, err error) {
 	ref := pod.RefOf(owner)
 	name, err := ParseName(c.Image)
 	if err != nil {
-		message := fmt.Sprintf("image name %q of container %s is not valid: %v", c.Image, c.Name, err)
+		message := fmt.Sprintf("invalid image name %q of container %s: %v", c.Image, c.Name, err)
 		p.cfg.Events.Warning(ref, eventInspect, message)
 		return "", nil, &Error{Reason: ReasonInvalidName, Message: message, Err: err}
 	}
-	// The annotations are the runtime's to read, as from a kubelet.
+	// As in the kubelet, the pod's annotations are passed to the runtime.
 	spec := &runtimeapi.ImageSpec{Image: withTag(c.Image, name), Annotations: owner.Annotations}
 
 	if policy := policyOf(c, name); policy != v1.PullAlways {
@@ -127,7 +128,7 @@ func (p *Puller) Ensure(ctx context.Context, owner *v1.Pod, c *v1.Container, o O
 			return img.GetId(), img, err
 		}
 		if policy == v1.PullNever {
-			message := fmt.Sprintf("image %q is not on this node and the pull policy is Never", c.Image)
+			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
 			p.cfg.Events.Warning(ref, eventNeverPull, message)
 			return "", nil, &Error{Reason: ReasonNeverPull, Message: message}
 		}
@@ -145,8 +146,9 @@ func (o *Options) slow() {
 	}
 }
 
-// local finds the image on the node, if need be after an archive with it has
-// been imported. It answers nil if there is none.
+// local returns the image if it is present on the node, if necessary after
+// waiting for the import of an archive with it. It returns nil if there is
+// none.
 func (p *Puller) local(ctx context.Context, ref pod.Ref, c *v1.Container, name Name, spec *runtimeapi.ImageSpec, o Options) (*runtimeapi.Image, error) {
 	img, err := p.present(ctx, ref, c, spec)
 	if img != nil || err != nil || p.cfg.Preloaded == nil {
@@ -157,13 +159,13 @@ func (p *Puller) local(ctx context.Context, ref pod.Ref, c *v1.Container, name N
 		return nil, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("wait for the archive of image %q: %w", c.Image, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for import of image %q: %w", c.Image, context.Cause(ctx))
 	}
 	return p.present(ctx, ref, c, spec)
 }
 
-// policyOf is the container's pull policy, or the API's default for it
-// (pkg/apis/core/v1/defaults.go).
+// policyOf returns the container's pull policy, or the API's default if it has
+// none (pkg/apis/core/v1/defaults.go).
 func policyOf(c *v1.Container, n Name) v1.PullPolicy {
 	switch {
 	case c.ImagePullPolicy != "":
@@ -174,32 +176,32 @@ func policyOf(c *v1.Container, n Name) v1.PullPolicy {
 	return v1.PullIfNotPresent
 }
 
-// present answers the image, or nil if it is not there.
+// present returns the runtime's status of the image, or nil if it is absent.
 func (p *Puller) present(ctx context.Context, ref pod.Ref, c *v1.Container, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	found, err := p.cfg.Images.ImageStatus(ctx, spec)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		message := fmt.Sprintf("image %q cannot be inspected: %v", c.Image, err)
+		message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
 		p.cfg.Events.Warning(ref, eventInspect, message)
 		return nil, &Error{Reason: ReasonInspect, Message: message, Err: err}
 	}
 	if found == nil {
 		return nil, nil
 	}
-	p.cfg.Events.Normal(ref, eventPulled, fmt.Sprintf("Image %q is present already", c.Image))
+	p.cfg.Events.Normal(ref, eventPulled, fmt.Sprintf("Container image %q already present on machine", c.Image))
 	return found, nil
 }
 
-// fetch pulls unless the last failure was too recent.
+// fetch pulls the image unless it is in backoff.
 func (p *Puller) fetch(ctx context.Context, name Name, r *request, problems error) (string, error) {
 	key := waitKey{uid: r.pod.UID, image: name.String()}
 	p.mu.Lock()
 	left, why := p.waits.left(key, time.Now())
 	p.mu.Unlock()
 	if left > 0 {
-		message := fmt.Sprintf("Waiting before image %q is pulled again", r.image)
+		message := fmt.Sprintf("Back-off pulling image %q", r.image)
 		p.cfg.Events.Normal(r.pod, eventBackOff, message)
 		return "", &Error{Reason: ReasonBackOff, Message: message + ": " + why, RetryAfter: left}
 	}
@@ -211,7 +213,7 @@ func (p *Puller) fetch(ctx context.Context, name Name, r *request, problems erro
 		p.mu.Lock()
 		delete(p.waits, key)
 		p.mu.Unlock()
-		p.cfg.Events.Normal(r.pod, eventPulled, fmt.Sprintf("Pulled image %q in %v (%v with waiting)",
+		p.cfg.Events.Normal(r.pod, eventPulled, fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting)",
 			r.image, took.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond)))
 		return imageRef, nil
 	}
@@ -221,16 +223,16 @@ func (p *Puller) fetch(ctx context.Context, name Name, r *request, problems erro
 	return "", p.failed(key, r, withProblems(err, problems))
 }
 
-// failed tells of a pull that failed and has the next one wait.
+// failed reports a failed pull and starts or extends its backoff.
 func (p *Puller) failed(key waitKey, r *request, err error) *Error {
 	failure := &Error{Reason: pullReason(err), Message: err.Error(), Err: err}
-	// A runtime that went away says nothing about the image: its return is
-	// not to be waited for longer than the caller does anyway.
+	// An unavailable runtime is not a failure of the image: no backoff on top
+	// of the caller's own.
 	if !errors.Is(err, container.ErrUnavailable) {
 		p.mu.Lock()
 		failure.RetryAfter = p.waits.fail(key, time.Now(), failure.Error())
 		p.mu.Unlock()
 	}
-	p.cfg.Events.Warning(r.pod, eventFailed, fmt.Sprintf("Image %q could not be pulled: %v", r.image, err))
+	p.cfg.Events.Warning(r.pod, eventFailed, fmt.Sprintf("Failed to pull image %q: %v", r.image, err))
 	return failure
 }

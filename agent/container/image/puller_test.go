@@ -281,8 +281,8 @@ func TestSerialize(t *testing.T) {
 	}
 }
 
-// TestStoppedPod shows that a pod that is stopped neither waits on nor takes
-// the pull from those that still want the image.
+// TestStoppedPod shows that a stopped pod stops waiting, and does not cancel
+// the pull for the pods that still need the image.
 func TestStoppedPod(t *testing.T) {
 	run(t, true, func(b *bench) {
 		b.rt.SetPull("localhost/app:1", fake.Pull{Delay: time.Minute})
@@ -319,8 +319,8 @@ func TestStoppedPod(t *testing.T) {
 	})
 }
 
-// TestHungRuntime shows that a stop gets through, and that a pull that hung
-// blocks nobody afterwards.
+// TestHungRuntime shows that a stop ends a hung pull, and that the pull blocks
+// no other afterwards.
 func TestHungRuntime(t *testing.T) {
 	run(t, true, func(b *bench) {
 		b.rt.SetPull("localhost/app:1", fake.Pull{})

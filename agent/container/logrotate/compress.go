@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// level spares a board's processor more than its disk: lines of a log are
-// much alike at any level.
+// level favors CPU time over disk space: log lines are repetitive and compress
+// well at any level.
 const level = gzip.BestSpeed
 
-// compress replaces a piece by its compressed form. The plain file goes only
-// when the other is on the disk.
+// compress replaces a rotated log by its compressed form. It removes the plain
+// file only after the compressed one is synced to disk.
 func (f *folder) compress(ctx context.Context, name string) error {
 	tmp := name + tmpSuffix
 	err := f.write(ctx, name, tmp)
@@ -32,8 +32,8 @@ func (f *folder) compress(ctx context.Context, name string) error {
 	return f.remove(name)
 }
 
-// write writes the compressed form of a file to another, with the same owner
-// and mode, down to the disk.
+// write compresses a file to another one with the same owner and mode, and
+// syncs it to disk.
 func (f *folder) write(ctx context.Context, from, to string) error {
 	in, info, err := f.open(from)
 	if err != nil {
@@ -51,6 +51,7 @@ func (f *folder) write(ctx context.Context, from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
+// copyOwner sets the mode and, if it differs from the agent's, the owner.
 func copyOwner(out *os.File, info fs.FileInfo) error {
 	if err := out.Chmod(info.Mode().Perm()); err != nil {
 		return err
@@ -62,7 +63,7 @@ func copyOwner(out *os.File, info fs.FileInfo) error {
 	return out.Chown(int(s.Uid), int(s.Gid))
 }
 
-// stream compresses in to out in constant memory.
+// stream compresses in to out in constant memory. It stops when ctx ends.
 func stream(ctx context.Context, out io.Writer, in io.Reader) error {
 	w, err := gzip.NewWriterLevel(out, level)
 	if err != nil {
@@ -79,7 +80,7 @@ func stream(ctx context.Context, out io.Writer, in io.Reader) error {
 	return w.Close()
 }
 
-// readFunc is a Reader that is one function.
+// readFunc is a function as an io.Reader.
 type readFunc func(b []byte) (int, error)
 
 // Read calls f.

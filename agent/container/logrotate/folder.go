@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folder is the folder of one container's logs. Nothing in it is followed
-// out of it.
+// folder is the log directory of one container. Links that lead out of it are
+// not followed.
 type folder struct {
 	root *os.Root
 	dir  *os.File
@@ -19,23 +19,23 @@ type folder struct {
 func openFolder(path string) (*folder, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, fmt.Errorf("open log folder: %w", err)
+		return nil, fmt.Errorf("open log directory: %w", err)
 	}
 	dir, err := root.Open(".")
 	if err != nil {
-		_ = root.Close() // nothing was done with it
-		return nil, fmt.Errorf("open log folder: %w", err)
+		_ = root.Close() // unused
+		return nil, fmt.Errorf("open log directory: %w", err)
 	}
 	return &folder{root: root, dir: dir}, nil
 }
 
 func (f *folder) close() {
-	_ = f.dir.Close() // sync has told what is wrong
+	_ = f.dir.Close() // sync returned any write error
 	_ = f.root.Close()
 }
 
-// list lists the pieces of a log and what is to be tidied up. It may be
-// called once.
+// list lists the rotated files of a log, and the unused ones to remove. It may
+// be called once.
 func (f *folder) list(base string) (pieces []piece, unused []string, err error) {
 	entries, err := f.dir.ReadDir(-1)
 	if err != nil {
@@ -51,13 +51,13 @@ func (f *folder) list(base string) (pieces []piece, unused []string, err error) 
 	return pieces, unused, nil
 }
 
-// rename fails with fs.ErrExist where there is a file of the new name: it
-// may hold lines that the runtime writes at this moment.
+// rename renames a file. It returns fs.ErrExist if a file of the new name
+// exists, because the runtime may be writing lines to that.
 func (f *folder) rename(from, to string) error {
 	fd := int(f.dir.Fd())
 	err := unix.Renameat2(fd, from, fd, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		// The file system cannot promise it.
+		// The file system does not support RENAME_NOREPLACE.
 		if _, err := f.root.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 			return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
 		}
@@ -69,7 +69,7 @@ func (f *folder) rename(from, to string) error {
 	return nil
 }
 
-// size is that of a file, or 0 where it cannot be told.
+// size returns the size of a file in bytes, or 0 if it is unknown.
 func (f *folder) size(name string) int64 {
 	info, err := f.root.Lstat(name)
 	if err != nil {
@@ -87,12 +87,12 @@ func (f *folder) remove(name string) error {
 
 func (f *folder) sync() error {
 	if err := f.dir.Sync(); err != nil {
-		return fmt.Errorf("write log folder to disk: %w", err)
+		return fmt.Errorf("sync log directory: %w", err)
 	}
 	return nil
 }
 
-// open opens a regular file to read.
+// open opens a regular file for reading.
 func (f *folder) open(name string) (*os.File, fs.FileInfo, error) {
 	before, err := f.root.Lstat(name)
 	if err != nil {
@@ -110,7 +110,7 @@ func (f *folder) open(name string) (*os.File, fs.FileInfo, error) {
 		err = errNotRegular
 	}
 	if err != nil {
-		_ = in.Close() // nothing was read
+		_ = in.Close() // unused
 		return nil, nil, err
 	}
 	return in, info, nil

@@ -9,22 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// growth tells when a log that was at rest is written to again.
+// growth notifies when an idle log is written to again.
 type growth interface {
-	// watch has the next change of the file at path told, once. It answers
-	// false where that cannot be.
+	// watch requests one notification of the next change of the file at
+	// path. It returns false if that is not possible.
 	watch(path string) bool
-	// forget ends that.
+	// forget cancels watch.
 	forget(path string)
-	// grown has an item when take has paths.
+	// grown returns a channel that has an item when take has paths.
 	grown() <-chan struct{}
-	// take answers the paths of changed files; nil is that any may have.
+	// take returns the paths of changed files since the last call; nil means
+	// that any file may have changed.
 	take() []string
-	// close ends all and waits for it.
+	// close ends all watches and waits for the goroutine.
 	close()
 }
 
-// blind is for a kernel that tells of nothing.
+// blind is a growth without notifications, for when inotify is unavailable.
 type blind struct{}
 
 func (blind) watch(string) bool      { return false }
@@ -33,7 +34,7 @@ func (blind) grown() <-chan struct{} { return nil }
 func (blind) take() []string         { return nil }
 func (blind) close()                 {}
 
-// inotify asks the kernel for one event for each file (inotify(7)): however
+// inotify is a growth by one-shot watches (inotify(7), IN_ONESHOT): however
 // much a container writes, it wakes the agent once.
 type inotify struct {
 	fd     int
@@ -45,7 +46,7 @@ type inotify struct {
 	paths   map[int32]string // by watch descriptor
 	watches map[string]int32
 	changed []string // not nil
-	all     bool     // the kernel lost count
+	all     bool     // the kernel's event queue overflowed
 }
 
 func newInotify() (growth, error) {
@@ -85,7 +86,7 @@ func (n *inotify) forget(path string) {
 	}
 }
 
-// drop ends a watch. The kernel may have ended it already.
+// drop removes a watch. The kernel may have removed it already.
 func (n *inotify) drop(wd int32) {
 	delete(n.paths, wd)
 	_, _ = unix.InotifyRmWatch(n.fd, uint32(wd))
@@ -109,7 +110,7 @@ func (n *inotify) close() {
 	<-n.done
 }
 
-// read takes events in until the file is closed.
+// read handles events until the file is closed.
 func (n *inotify) read() {
 	defer close(n.done)
 	var buf [64 * unix.SizeofInotifyEvent]byte
@@ -121,14 +122,14 @@ func (n *inotify) read() {
 		if n.note(buf[:got]) {
 			select {
 			case n.nudges <- struct{}{}:
-			default: // one is there
+			default: // an item is pending
 			}
 		}
 	}
 }
 
-// note keeps what the kernel's events tell, and says whether that is
-// anything.
+// note records the files of the kernel's events, and reports whether there are
+// any.
 func (n *inotify) note(events []byte) (any bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -142,7 +143,7 @@ func (n *inotify) note(events []byte) (any bool) {
 		case mask&unix.IN_Q_OVERFLOW != 0:
 			n.all, any = true, true
 		case known:
-			// The file was changed, or it is gone; either ends the watch.
+			// The file was changed or removed; either ends the watch.
 			delete(n.paths, wd)
 			if n.watches[path] == wd {
 				delete(n.watches, path)

@@ -1,16 +1,16 @@
-// Package logrotate keeps the containers' logs from filling the disk: it
-// owns when a log is rotated, the rotated files beside it and their names,
-// which are the kubelet's (pkg/kubelet/logs/container_log_manager.go):
+// Package logrotate rotates container logs so that they do not fill the disk.
+// The names of the rotated files are the kubelet's
+// (pkg/kubelet/logs/container_log_manager.go):
 //
 //	0.log                       the runtime writes here
-//	0.log.20260102-150405       rotated last, plain, for readers that lag
+//	0.log.20260102-150405       rotated last, plain, for slow readers
 //	0.log.20260102-140000.gz    rotated before
 //
-// It may be killed and the power may fail at any step: no line that was on
-// the disk is lost by it, and the next rotation tidies up. Names that are
-// not of this form are left alone.
+// The agent may be killed and the power may fail at any step: no line that was
+// on disk is lost, and the next rotation removes the remains. Files with other
+// names are not touched.
 //
-// A log at rest costs nothing: the kernel tells when it is written to again.
+// An idle log costs nothing: inotify notifies when it is written to again.
 package logrotate
 
 import (
@@ -22,45 +22,47 @@ import (
 	"time"
 )
 
-// Reopener is the part of the container runtime that rotation needs. After
-// ReopenContainerLog the container writes to a new file of the old name.
+// Reopener is the part of the container runtime that rotation uses. After
+// ReopenContainerLog the container writes to a new file with the old name.
 type Reopener interface {
 	ReopenContainerLog(ctx context.Context, containerID string) error
 }
 
 // Log is the log of one running container.
 type Log struct {
-	// ID is the container's.
+	// ID is the container ID.
 	ID string
-	// Path is the file that the runtime writes to, absolute.
+	// Path is the absolute path of the file that the runtime writes to.
 	Path string
 }
 
-// Config is what a Rotator needs.
+// Config configures a Rotator.
 type Config struct {
 	Reopen Reopener
-	// Containers lists the logs of the containers that run. It is called from
-	// Run whenever a log is due and after Notify; it must not block for long.
+	// Containers lists the logs of the running containers. It is called from
+	// Run whenever a log is due and after Notify. It must not block for long.
 	Containers func() []Log
-	// Looked is called after each look at the logs that are due: for checks that
-	// are due whenever the agent is awake. It must not block. nil is none.
+	// Looked is called after each check of the logs that are due, for other
+	// checks that can run when the agent is awake anyway. It must not block.
+	// nil is none.
 	Looked func()
-	// Notify fills a slot after each change of what Containers lists, until
-	// cancel is called. nil never does: a container that has started is then
-	// found within five minutes.
+	// Notify sends to slot, without blocking, after each change of the result
+	// of Containers, until cancel is called. If Notify is nil, a started
+	// container is found within five minutes.
 	Notify func(slot chan<- struct{}) (cancel func())
-	// MaxSize in bytes is from when on a log is rotated; negative is never.
+	// MaxSize is the size in bytes from which a log is rotated; negative
+	// disables rotation.
 	MaxSize int64
-	// MaxFiles, 2 or more, is how many files of one container there may be.
-	// Fewer are kept where they have grown far larger than MaxSize before they
-	// could be rotated: all of them but the one that is written to take twice
-	// MaxSize*MaxFiles at most, or there is one.
+	// MaxFiles, 2 or more, is the maximum number of files of one container.
+	// Fewer are kept if they have grown far larger than MaxSize before they
+	// could be rotated: the rotated files take at most 2*MaxSize*MaxFiles
+	// bytes in total, unless there is only one.
 	MaxFiles int
-	// Workers is how many logs are rotated at once; 0 is one.
+	// Workers is how many logs are rotated at the same time; 0 is one.
 	Workers int
-	// Interval is the shortest time between two looks at one log; 0 is 10 s. A
-	// log that reaches MaxSize in less is looked at as soon as that, but once a
-	// second at most.
+	// Interval is the minimum time between two checks of one log; 0 is 10 s.
+	// A log that would reach MaxSize sooner is checked sooner, but at most
+	// once a second.
 	Interval time.Duration
 	Log      *slog.Logger
 }
@@ -68,13 +70,13 @@ type Config struct {
 // Limits of the schedule.
 const (
 	defaultInterval = 10 * time.Second
-	// longest is the longest time between two looks, which catches what no
-	// event told of.
+	// longest is the maximum time between two checks. It covers changes
+	// without a notification.
 	longest = 5 * time.Minute
-	// rate in bytes per second is how fast a log is expected to grow at most,
-	// until it was seen to grow faster.
+	// rate is the assumed maximum growth of a log in bytes per second, until
+	// a faster one was measured.
 	rate = 1 << 20
-	// shortest is the shortest time between two looks at a log that grows
+	// shortest is the minimum time between two checks of a log that grows
 	// faster.
 	shortest = time.Second
 )
@@ -86,19 +88,19 @@ type Rotator struct {
 	changed chan struct{}
 	growth  func() (growth, error) // replaced in tests
 
-	logs map[string]*state // by path; Run's own
+	logs map[string]*state // by path; only used by Run
 
 	mu   sync.Mutex
-	busy map[string]chan struct{} // by path; closed when done
+	busy map[string]chan struct{} // rotations in progress by path; closed when done
 }
 
 // New checks the configuration. It starts nothing.
 func New(c Config) (*Rotator, error) {
 	if c.Reopen == nil || c.Containers == nil || c.Log == nil {
-		return nil, errors.New("log rotation: Reopen, Containers and Log are required")
+		return nil, errors.New("logrotate: Reopen, Containers and Log are required")
 	}
 	if c.MaxFiles < 2 || c.MaxSize == 0 {
-		return nil, fmt.Errorf("log rotation: %d files of %d bytes: it must be 2 or more, and not of 0 bytes", c.MaxFiles, c.MaxSize)
+		return nil, fmt.Errorf("logrotate: MaxFiles %d must be at least 2 and MaxSize %d must not be 0", c.MaxFiles, c.MaxSize)
 	}
 	c.Workers = max(c.Workers, 1)
 	if c.Interval <= 0 {
@@ -110,9 +112,9 @@ func New(c Config) (*Rotator, error) {
 	}, nil
 }
 
-// Run rotates what grows too large until ctx ends, then returns nil when all
-// that it started is done. What goes wrong is logged and tried again, less
-// and less often.
+// Run rotates logs that grow too large until ctx ends. It then waits for the
+// rotations in progress and returns nil. It logs failures and retries with
+// increasing delays.
 func (r *Rotator) Run(ctx context.Context) error {
 	if r.cfg.MaxSize < 0 {
 		<-ctx.Done()
@@ -120,7 +122,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 	}
 	events, err := r.growth()
 	if err != nil {
-		r.cfg.Log.Warn("logs at rest are looked at again and again: the kernel does not tell of changes", "error", err)
+		r.cfg.Log.Warn("cannot watch container logs, poll them", "error", err)
 		events = blind{}
 	}
 	defer events.close()
@@ -145,10 +147,10 @@ func (r *Rotator) Run(ctx context.Context) error {
 	}
 }
 
-// Rotate rotates a log now, whatever its size, and waits for it. The
-// container must run. Where the log is gone the runtime is only asked to
-// write a new one. If the runtime does not, the log has its name again.
-// A file that could not be compressed stays as it is, and is in the error.
+// Rotate rotates a log now, whatever its size, and blocks until that is done.
+// The container must be running. If the log is missing, Rotate only makes the
+// runtime reopen it. If the runtime fails to, the log gets its name back. A
+// file that could not be compressed stays plain, and the error reports it.
 func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
 	done, err := r.claim(ctx, path)
 	if err != nil {
@@ -161,7 +163,8 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
 	return nil
 }
 
-// claim waits until nobody else rotates the log at path.
+// claim waits until no other caller rotates the log at path, and reserves it
+// until done is called.
 func (r *Rotator) claim(ctx context.Context, path string) (done func(), err error) {
 	mine := make(chan struct{})
 	for {

@@ -15,15 +15,15 @@ const (
 	tmpSuffix   = ".tmp"
 )
 
-// piece is a rotated log.
+// piece is a rotated file of a log.
 type piece struct {
-	name       string // in its folder
+	name       string // without the directory
 	stamp      string
 	compressed bool
 }
 
-// parse reads the name of a file beside the log base. temporary says that it
-// is what a rotation that was killed left of a piece.
+// parse parses the name of a file next to the log base. temporary means that
+// an interrupted rotation left the file.
 func parse(base, name string) (p piece, temporary, ok bool) {
 	rest, ok := strings.CutPrefix(name, base+".")
 	if !ok {
@@ -31,7 +31,7 @@ func parse(base, name string) (p piece, temporary, ok bool) {
 	}
 	rest, temporary = strings.CutSuffix(rest, tmpSuffix)
 	stamp, compressed := strings.CutSuffix(rest, gzSuffix)
-	// A stamp at the end of its range would leave none for the next log.
+	// A stamp at the end of the range would allow no later one.
 	at, err := time.Parse(stampFormat, stamp)
 	if err != nil || len(stamp) != len(stampFormat) || at.Year() >= 9999 {
 		return piece{}, false, false
@@ -39,9 +39,9 @@ func parse(base, name string) (p piece, temporary, ok bool) {
 	return piece{name: name, stamp: stamp, compressed: compressed}, temporary, true
 }
 
-// sortOut parts the pieces of a log, the oldest first, from what rotations
-// that were killed left: temporary files, and plain ones that are there
-// compressed too.
+// sortOut returns the rotated files of a log, the oldest first, and the unused
+// files that interrupted rotations left: temporary ones, and plain ones that
+// also exist compressed.
 func sortOut(base string, files []string) (pieces []piece, unused []string) {
 	for _, name := range files {
 		p, temporary, ok := parse(base, name)
@@ -57,8 +57,8 @@ func sortOut(base string, files []string) (pieces []piece, unused []string) {
 	return pieces, unused
 }
 
-// nextStamp is later than that of every piece, also where the clock was set
-// back: the oldest piece by its name is the first one to go.
+// nextStamp returns a stamp later than that of every piece, even if the clock
+// was set back, because the oldest piece by name is removed first.
 func nextStamp(now time.Time, pieces []piece) string {
 	stamp := now.Format(stampFormat)
 	if len(pieces) == 0 {
@@ -70,13 +70,13 @@ func nextStamp(now time.Time, pieces []piece) string {
 	}
 	at, err := time.Parse(stampFormat, newest)
 	if err != nil {
-		return stamp // parse let it pass
+		return stamp // not reached: parse has checked it
 	}
 	return at.Add(time.Second).Format(stampFormat)
 }
 
-// Files lists what there is of the log at path in order of age: the rotated
-// files, then path itself, whether or not it is there.
+// Files lists the files of the log at path, the oldest first: the rotated
+// files, then path itself, which need not exist.
 func Files(path string) ([]string, error) {
 	f, err := openFolder(filepath.Dir(path))
 	if err != nil {

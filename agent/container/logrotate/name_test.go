@@ -33,7 +33,7 @@ func TestSortOut(t *testing.T) {
 	}
 }
 
-// Whatever a folder holds, the next log is the newest and is found again.
+// For any content of a directory, the next log is the newest and is found again.
 func FuzzNextStamp(f *testing.F) {
 	f.Add("0.log.20260102-000000", int64(0))
 	f.Add("0.log.20991231-235959.gz", int64(1<<33))

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// rotate makes room, gives the log another name, has the runtime begin a new
-// one, and compresses the log that was rotated before. The old name comes
-// back if the runtime does not begin anew.
+// rotate removes excess files, renames the log, makes the runtime open a new
+// one, and compresses the log that was rotated before. If the runtime does not
+// open a new one, rotate undoes the renaming.
 func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 	f, err := openFolder(filepath.Dir(path))
 	if err != nil {
@@ -24,9 +24,9 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 	if err != nil {
 		return err
 	}
-	// The new log and the one that was rotated last are among MaxFiles. That
-	// one may be there already: an agent was killed before the reopening, and
-	// the container still writes to it.
+	// MaxFiles includes the new log and the one rotated last. The latter may
+	// exist already: if the agent was killed before the reopening, the
+	// container still writes to it.
 	keep, plain := r.cfg.MaxFiles-2, 0
 	if _, err := f.root.Lstat(base); errors.Is(err, fs.ErrNotExist) {
 		keep, plain = keep+1, 1
@@ -41,8 +41,8 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 	if err := r.swap(ctx, f, containerID, base, nextStamp(time.Now(), rotated)); err != nil {
 		return err
 	}
-	// Errors here leave plain files, which count as the others do: a full
-	// disk does not keep a log from being bounded.
+	// Errors here leave plain files, which count like the others: a full disk
+	// does not prevent the limit on a log.
 	var errs []error
 	for _, p := range rotated[:max(len(rotated)-plain, 0)] {
 		if !p.compressed {
@@ -52,11 +52,10 @@ func (r *Rotator) rotate(ctx context.Context, containerID, path string) error {
 	return errors.Join(errs...)
 }
 
-// excess is how many of the oldest pieces go: those beyond keep, and those for
-// which there is no room, since a container wrote far more than MaxSize before
-// it was looked at. Such pieces are never compressed, which would take longer
-// than the next one takes to be written. The last inUse pieces are not among
-// them.
+// excess returns how many of the oldest pieces to remove: those beyond keep,
+// and those that exceed room because a container wrote far more than MaxSize
+// between two checks. Such pieces are not compressed: that would take longer
+// than writing the next one. The last inUse pieces are never included.
 func (r *Rotator) excess(f *folder, base string, pieces []piece, keep, inUse int) int {
 	over := max(len(pieces)-keep, 0)
 	total, room := f.size(base), r.cfg.room()
@@ -68,7 +67,7 @@ func (r *Rotator) excess(f *folder, base string, pieces []piece, keep, inUse int
 	return over
 }
 
-// room is how much the rotated logs of one container may take on the disk.
+// room returns how many bytes the rotated logs of one container may take.
 func (c *Config) room() int64 {
 	pieces := 2 * int64(c.MaxFiles)
 	if c.MaxSize < 0 || c.MaxSize > math.MaxInt64/pieces {
@@ -77,7 +76,7 @@ func (c *Config) room() int64 {
 	return c.MaxSize * pieces
 }
 
-// swap renames the log and has the runtime begin a new one.
+// swap renames the log and makes the runtime open a new one.
 func (r *Rotator) swap(ctx context.Context, f *folder, containerID, base, stamp string) error {
 	rotated := base + "." + stamp
 	err := f.rename(base, rotated)
@@ -88,13 +87,13 @@ func (r *Rotator) swap(ctx context.Context, f *folder, containerID, base, stamp 
 	if err = r.cfg.Reopen.ReopenContainerLog(ctx, containerID); err == nil {
 		return f.sync()
 	}
-	err = fmt.Errorf("have the runtime reopen it: %w", err)
+	err = fmt.Errorf("reopen log: %w", err)
 	if missing {
 		return err
 	}
-	// If a new log is there after all, the rotation stands.
+	// If a new log exists nevertheless, the renaming is not undone.
 	if undo := f.rename(rotated, base); undo != nil && !errors.Is(undo, fs.ErrExist) {
-		err = errors.Join(err, fmt.Errorf("give it its name back: %w", undo))
+		err = errors.Join(err, fmt.Errorf("undo rename: %w", undo))
 	}
 	return err
 }

@@ -36,8 +36,8 @@ func TestNewChecks(t *testing.T) {
 	}
 }
 
-// The files must be as many as are allowed, the last two plain, and hold the
-// newest lines without a gap.
+// There must be as many files as allowed. The last two must be plain, and
+// together they must hold the newest lines without a gap.
 func TestRotations(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
@@ -89,8 +89,8 @@ func TestRotations(t *testing.T) {
 	}
 }
 
-// Pieces that have grown far larger than the limit leave room for fewer, and the
-// older ones are removed instead of being compressed.
+// If pieces have grown far larger than the limit, fewer are kept, and the older
+// ones are removed instead of compressed.
 func TestLargePieces(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -126,8 +126,8 @@ func TestLargePieces(t *testing.T) {
 	}
 }
 
-// The piece that the container still writes to, since an agent was killed
-// before the reopening, is kept however large it is.
+// If the agent was killed before the reopening, the container still writes to
+// a piece. That piece is kept however large it is.
 func TestLargePieceInUse(t *testing.T) {
 	c := newContainer(t)
 	if err := c.file.Truncate(1 << 20); err != nil {
@@ -220,7 +220,7 @@ func TestReopenFails(t *testing.T) {
 	}
 }
 
-// Whatever a rotation left that was killed, the next one goes on from it.
+// A rotation continues from any state that an interrupted one left.
 func TestAfterAKill(t *testing.T) {
 	const first, second = ".20260101-000000", ".20260101-000001"
 	for _, tc := range []struct {
@@ -280,7 +280,7 @@ func TestAfterAKill(t *testing.T) {
 	}
 }
 
-// What cannot be compressed must not keep the log from being rotated.
+// A file that cannot be compressed must not prevent the rotation of the log.
 func TestCompressionFails(t *testing.T) {
 	c := newContainer(t)
 	c.write(10)
@@ -301,7 +301,7 @@ func TestCompressionFails(t *testing.T) {
 	}
 }
 
-// On a full disk nothing is lost, and the plain files count as the others.
+// On a full disk nothing is lost, and plain files count like the others.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount a small disk")

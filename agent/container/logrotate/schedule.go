@@ -9,45 +9,45 @@ import (
 	"time"
 )
 
-// state is what is known of one log between two looks.
+// state is the state of one log between two checks.
 type state struct {
 	id       string
 	due      time.Time
-	size     int64 // when it was last looked at; -1 is never
-	failures int   // in a row
-	seen     bool  // in the listing under way
+	size     int64 // in bytes at the last check; -1 is none
+	failures int   // consecutive
+	seen     bool  // in the current listing
 
-	grows int64     // bytes in a second, as last measured
+	grows int64     // bytes per second, as last measured
 	since time.Time // when the log had start bytes; zero is never
 	start int64
 }
 
-// measure takes in the size of a log. A rate that was higher before counts half
-// as much each time: a container that pauses is not left alone at once.
+// measure updates the growth rate from the size of a log. A higher earlier
+// rate is only halved each time, so that a log is still checked often after a
+// pause.
 func (s *state) measure(size int64, now time.Time) {
 	elapsed := now.Sub(s.since)
 	if !s.since.IsZero() {
 		if elapsed < shortest/4 {
-			return // too short to tell
+			return // too short to measure
 		}
 		growth := size - s.start
 		if growth < 0 {
-			growth = size // somebody else rotated it
+			growth = size // it was rotated by another process
 		}
 		s.grows = max(int64(float64(growth)/elapsed.Seconds()), s.grows/2)
 	}
 	s.measureFrom(size, now)
 }
 
-// measureFrom begins to measure at a size.
+// measureFrom starts a measurement at a size.
 func (s *state) measureFrom(size int64, now time.Time) {
 	s.start, s.since = size, now
 }
 
-// wait is how long a log of a size may be left alone: until it could have
-// reached the limit. grows is how many bytes in a second it was last seen to
-// grow: one that would reach the limit in less than an interval is looked at
-// more often.
+// wait returns the time until the next check of a log: until it could reach
+// MaxSize. grows is its measured growth in bytes per second. A log that would
+// reach MaxSize in less than an interval is checked more often.
 func (c *Config) wait(size, grows int64) time.Duration {
 	left := max(c.MaxSize-max(size, 0), 0)
 	usual := c.bound(time.Duration(min(left/rate, int64(longest/time.Second))) * time.Second)
@@ -58,11 +58,12 @@ func (c *Config) wait(size, grows int64) time.Duration {
 	return min(max(reached, shortest), usual)
 }
 
-// retry is how long to wait after the nth failure in a row.
+// retry returns the delay after n+1 consecutive failures.
 func (c *Config) retry(n int) time.Duration {
 	return c.bound(c.Interval << min(n, 10))
 }
 
+// bound limits d to between Interval and longest.
 func (c *Config) bound(d time.Duration) time.Duration {
 	if d > longest || d < 0 {
 		d = longest
@@ -70,12 +71,12 @@ func (c *Config) bound(d time.Duration) time.Duration {
 	return max(d, c.Interval)
 }
 
-// wake makes logs that were at rest due again; nil is all.
+// wake makes idle logs due again; nil is all logs.
 func (r *Rotator) wake(paths []string, now time.Time) {
 	soon := func(s *state) {
 		if at := now.Add(r.cfg.wait(s.size, s.grows)); s.failures == 0 && at.Before(s.due) {
 			s.due = at
-			s.measureFrom(max(s.size, 0), now) // it rested until now
+			s.measureFrom(max(s.size, 0), now) // it was idle until now
 		}
 	}
 	if paths == nil {
@@ -91,15 +92,15 @@ func (r *Rotator) wake(paths []string, now time.Time) {
 	}
 }
 
-// look takes in which containers run, looks at the logs that are due, and
-// rotates those that are too large. It answers when to look again.
+// look updates the list of logs, checks those that are due, and rotates those
+// that are too large. It returns the time until the next check.
 func (r *Rotator) look(ctx context.Context, events growth, now time.Time) time.Duration {
 	r.list(events, now)
 	large := make(chan string)
 	var wg sync.WaitGroup
 	var workers int
 	for path, s := range r.logs {
-		// Those that are due soon are looked at too, to wake up less often.
+		// Logs that are due soon are checked too, to wake up less often.
 		if s.due.Sub(now) > r.cfg.Interval/4 {
 			continue
 		}
@@ -127,7 +128,7 @@ func (r *Rotator) look(ctx context.Context, events growth, now time.Time) time.D
 	return max(time.Until(next), 0)
 }
 
-// list takes in which containers run.
+// list updates the logs from the running containers.
 func (r *Rotator) list(events growth, now time.Time) {
 	for _, l := range r.cfg.Containers() {
 		s := r.logs[l.Path]
@@ -146,14 +147,14 @@ func (r *Rotator) list(events growth, now time.Time) {
 	}
 }
 
-// inspect looks at one log and says whether it is to be rotated. If not, it
-// is due again when it could have become too large; if it does not grow at
-// all, when the kernel tells of it.
+// inspect checks one log and reports whether it must be rotated. If not, the
+// log is due again when it could have become too large. If it does not grow at
+// all, the next check follows a notification of the kernel.
 func (r *Rotator) inspect(ctx context.Context, events growth, path string, s *state, now time.Time) (large bool) {
 	size, err := sizeOf(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// An agent was killed between renaming and reopening.
+		// The agent was killed between renaming and reopening.
 		return true
 	case err != nil:
 		r.failed(path, s, now, err)
@@ -169,14 +170,14 @@ func (r *Rotator) inspect(ctx context.Context, events growth, path string, s *st
 	if !rests || !events.watch(path) || ctx.Err() != nil {
 		return false
 	}
-	// What was written before the kernel watched is seen here.
+	// Checked again, because it may have grown before the watch started.
 	if again, err := sizeOf(path); err == nil && again == size {
 		s.due = now.Add(longest)
 	}
 	return false
 }
 
-// attempt rotates one log.
+// attempt rotates one log and schedules its next check.
 func (r *Rotator) attempt(ctx context.Context, path string, s *state, now time.Time) {
 	if err := r.Rotate(ctx, s.id, path); err != nil {
 		if ctx.Err() == nil {
@@ -189,11 +190,12 @@ func (r *Rotator) attempt(ctx context.Context, path string, s *state, now time.T
 	s.due = now.Add(r.cfg.wait(0, s.grows))
 }
 
+// failed logs an error and schedules a retry.
 func (r *Rotator) failed(path string, s *state, now time.Time, err error) {
 	s.failures++
 	wait := r.cfg.retry(s.failures - 1)
 	s.due = now.Add(wait)
-	r.cfg.Log.Warn("container log cannot be rotated, trying again", "container", s.id, "log", path, "error", err, "wait", wait)
+	r.cfg.Log.Warn("cannot rotate container log", "containerID", s.id, "log", path, "error", err, "retryIn", wait)
 }
 
 func sizeOf(path string) (int64, error) {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// kernel is a growth that tests tell what has grown.
+// kernel is a growth whose notifications are made by tests.
 type kernel struct {
 	mu      sync.Mutex
 	watched map[string]int
@@ -65,7 +65,7 @@ func (k *kernel) watches(path string) int {
 	return k.watched[path]
 }
 
-// running starts Run in a bubble; listings counts how often it looked.
+// running starts Run in a bubble; listings counts its checks.
 func running(t *testing.T, c *container, r *Rotator, g growth) (listings func() int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -105,7 +105,7 @@ func grow(t *testing.T, c *container, size int64) {
 	}
 }
 
-// TestLooked is called behind each look.
+// TestLooked shows that Looked is called after each check.
 func TestLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := newContainer(t), newKernel()
@@ -219,7 +219,7 @@ func TestFailuresAreSeldom(t *testing.T) {
 		running(t, c, r, newKernel())
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if c.reopened() < 12 || c.reopened() > 20 || strings.Count(out.String(), "cannot be rotated") != c.reopened() {
+		if c.reopened() < 12 || c.reopened() > 20 || strings.Count(out.String(), "cannot rotate container log") != c.reopened() {
 			t.Errorf("tried %d times in an hour, logged %d", c.reopened(), strings.Count(out.String(), "\n"))
 		}
 		c.fail(nil)
@@ -230,8 +230,8 @@ func TestFailuresAreSeldom(t *testing.T) {
 	})
 }
 
-// An agent that was killed between renaming and reopening leaves a container
-// without a log.
+// If the agent is killed between renaming and reopening, the container has no
+// log file of its name.
 func TestMissingLogIsReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newContainer(t)
@@ -296,7 +296,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// grow has a container write so many bytes.
+// grow appends bytes to the log.
 func (c *container) grow(bytes int64) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -310,7 +310,7 @@ func (c *container) grow(bytes int64) {
 	}
 }
 
-// disk is what all files of a container's log have, in bytes.
+// disk returns the total size in bytes of all files of a container's log.
 func (c *container) disk() (total int64) {
 	for _, name := range c.files() {
 		if info, err := os.Stat(filepath.Join(filepath.Dir(c.path), name)); err == nil {
@@ -320,8 +320,9 @@ func (c *container) disk() (total int64) {
 	return total
 }
 
-// A container that writes fast is looked at when it could have reached the
-// limit, and once it writes no more it costs as little as any other.
+// The log of a container that writes fast is checked when it could have reached
+// the limit. Once the container stops writing, it is checked as rarely as any
+// other.
 func TestFastLog(t *testing.T) {
 	const mega, limit, maxFiles = 1 << 20, 1 << 20, 5
 	for _, tc := range []struct {
@@ -379,7 +380,7 @@ func TestFastLog(t *testing.T) {
 	}
 }
 
-// A log that rested is measured from when the kernel told of its growth.
+// The growth of an idle log is measured from the kernel's notification.
 func TestFastLogAfterARest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := newContainer(t), newKernel()

@@ -1,16 +1,15 @@
-// Package pleg is the pod lifecycle event generator: it tells which pods to
-// look at again because the runtime changed something, and which pods the
-// runtime holds.
+// Package pleg is the pod lifecycle event generator. It reports which pods to
+// sync because their state in the runtime changed, and which pods the runtime
+// has.
 //
-// A change carries no state, only the pod's UID: who is told observes the pod
-// anew. So an event may be late, doubled or reordered without harm, and what
-// an event stream loses is found by a relist: at the start, whenever the
-// stream begins or breaks and a moment after it began, when an event does not
-// say whose it is, each minute until a stream has delivered its first event,
-// and rarely as a safety net. Runtimes without events are relisted each
-// second.
+// A change carries no state, only the pod's UID. The consumer observes the pod
+// again. So a late, duplicate or reordered event does no harm, and a relist
+// finds what the event stream loses. The PLEG relists at the start, whenever
+// the stream opens or breaks, a moment after it opened, when an event does not
+// name its pod, each minute until a stream has delivered its first event, and
+// rarely as a safety net. It relists runtimes without events each second.
 //
-// An idle minute with a working stream costs one call, the heartbeat: a
-// stream says nothing while nothing happens, so a runtime that hangs would
-// look like one that is idle.
+// An idle minute with a working stream costs one call, the heartbeat. A stream
+// is silent while nothing happens, so without it a hung runtime would look like
+// an idle one.
 package pleg

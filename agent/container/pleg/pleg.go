@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,38 +15,38 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Periods, all but poll lengthened or shortened at random by a tenth.
+// Periods. All but pollPeriod vary at random by up to a tenth.
 const (
 	relistPeriod    = 10 * time.Minute
 	pollPeriod      = time.Second
 	heartbeatPeriod = time.Minute
 	heartbeatLimit  = 10 * time.Second
-	// unprovenPeriod is short enough to stand in for the heartbeat.
+	// unprovenPeriod is short enough to replace the heartbeat.
 	unprovenPeriod = 48 * time.Second
-	// silenceLimit is how long a runtime may say nothing before it counts as
-	// gone: a heartbeat, its limit and two repetitions.
+	// silenceLimit is how long the runtime may be silent before it counts as
+	// unhealthy: a heartbeat, its limit and two retries.
 	silenceLimit = 2 * time.Minute
 	retryFirst   = 100 * time.Millisecond
 	retryMax     = 5 * time.Second
-	// relistGap keeps a burst of events without owner from listing each time.
+	// relistGap limits the rate of relists in a burst of events without a pod.
 	relistGap = time.Second
-	// settleGap is after how long a list that may have been too early is
+	// settleGap is the time after which a list that may have been too early is
 	// repeated.
 	settleGap = 2 * time.Second
 	listLimit = 30 * time.Second
 )
 
-// Pod is one pod that the runtime holds, running or not.
+// Pod is one pod in the runtime, running or not.
 type Pod struct {
 	Ref pod.Ref
 	// Grace is the termination grace period that its containers were created
-	// with, negative if they do not say.
+	// with; negative if they do not have it.
 	Grace time.Duration
-	// Running says that a sandbox is ready or a container runs.
+	// Running reports whether a sandbox is ready or a container runs.
 	Running bool
 }
 
-// Config is what a PLEG works with.
+// Config configures a PLEG. All fields but Connected are required.
 type Config struct {
 	Runtime interface {
 		ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
@@ -55,8 +54,8 @@ type Config struct {
 		Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 		container.Events
 	}
-	// Connected is told each time that the runtime's events begin: it may be
-	// another process than before. It must not block for long, and may be nil.
+	// Connected is called each time an event stream opens: the runtime may be
+	// another process than before. It must not block for long. It may be nil.
 	Connected func()
 	Log       *slog.Logger
 }
@@ -66,27 +65,27 @@ type PLEG struct {
 	cfg       Config
 	changes   chan types.UID
 	snapshots chan []Pod
-	news      chan struct{} // one slot: pending or snapshot changed
+	news      chan struct{} // one slot: pending or fresh changed
 	relistNow chan struct{} // one slot
-	// relistSoon is one slot: list once more, after settleGap.
+	// relistSoon has one slot: relist again after settleGap.
 	relistSoon chan struct{}
 
 	mu      sync.Mutex
 	pending []types.UID          // not delivered yet, each once
-	waiting map[types.UID]bool   // the same as a set
+	waiting map[types.UID]bool   // the set of pending
 	again   bool                 // the first of pending changed while it was offered
 	fresh   []Pod                // the newest snapshot, nil once delivered
 	owners  map[string]types.UID // container and sandbox ID -> pod
-	heard   time.Time            // when the runtime last said anything
-	lastErr error                // what the last call or the stream failed with
+	heard   time.Time            // when the runtime last responded or sent an event
+	lastErr error                // of the last call
 	failing bool                 // the last call failed
 	trust   trust                // in the event stream
 	started time.Time
 
-	took, apart metrics.Timing // relists, and the time between their beginnings
+	took, apart metrics.Timing // durations of relists, and times between their starts
 }
 
-// New makes a PLEG; nothing is started.
+// New returns a PLEG. It starts nothing.
 func New(cfg Config) *PLEG {
 	return &PLEG{
 		cfg:        cfg,
@@ -100,17 +99,18 @@ func New(cfg Config) *PLEG {
 	}
 }
 
-// Changes delivers the UIDs of pods to look at again. A UID that is not taken
-// yet is delivered once, or twice where the pod changed while it was offered: it
-// cannot be known then whether the consumer has taken it before the change.
+// Changes returns the channel of the UIDs of pods to sync. A UID that is not
+// received yet is delivered once. It is delivered twice if the pod changed
+// while the UID was offered, because it is unknown then whether the consumer
+// received it before the change.
 func (p *PLEG) Changes() <-chan types.UID { return p.changes }
 
-// Snapshots delivers what the runtime held at the last relist. A snapshot
-// that is not taken is replaced by the next.
+// Snapshots returns the channel of the pods that the runtime had at the last
+// relist. The next snapshot replaces one that is not received.
 func (p *PLEG) Snapshots() <-chan []Pod { return p.snapshots }
 
-// Run watches until ctx ends, and returns its error. Nothing that the runtime
-// does or fails to do ends it.
+// Run watches the runtime until ctx ends, and returns the cause. No failure of
+// the runtime ends it.
 func (p *PLEG) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.started = time.Now()
@@ -123,11 +123,12 @@ func (p *PLEG) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Heard says that the runtime has answered somebody else, which saves the next
-// heartbeat.
+// Heard records that the runtime answered a call of another component, which
+// saves the next heartbeat.
 func (p *PLEG) Heard() { p.note(nil) }
 
-// Healthy fails when the runtime has said nothing for long. It asks nobody.
+// Healthy returns an error if the runtime has been silent for longer than
+// silenceLimit. It makes no call.
 func (p *PLEG) Healthy(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,14 +138,15 @@ func (p *PLEG) Healthy(now time.Time) error {
 	}
 	if silent := now.Sub(since); silent > silenceLimit {
 		if p.lastErr != nil {
-			return fmt.Errorf("container runtime silent for %s: %w", silent.Round(time.Second), p.lastErr)
+			return fmt.Errorf("no response from the container runtime for %s: %w", silent.Round(time.Second), p.lastErr)
 		}
-		return fmt.Errorf("container runtime silent for %s", silent.Round(time.Second))
+		return fmt.Errorf("no response from the container runtime for %s", silent.Round(time.Second))
 	}
 	return nil
 }
 
-// deliver hands over changes and snapshots, and blocks on nothing else.
+// deliver sends changes and snapshots to the consumer, and blocks on nothing
+// else.
 func (p *PLEG) deliver(ctx context.Context) {
 	for {
 		p.mu.Lock()
@@ -153,7 +155,7 @@ func (p *PLEG) deliver(ctx context.Context) {
 		var uid types.UID
 		fresh := p.fresh
 		if fresh != nil {
-			snapshots = p.snapshots // before the changes, which may be of pods in it
+			snapshots = p.snapshots // before the changes, which may be those of its pods
 		} else if len(p.pending) > 0 {
 			changes, uid = p.changes, p.pending[0]
 		}
@@ -178,7 +180,7 @@ func (p *PLEG) deliver(ctx context.Context) {
 	}
 }
 
-// delivered drops the snapshot unless a newer one came meanwhile.
+// delivered clears the snapshot unless a newer one has replaced it meanwhile.
 func (p *PLEG) delivered(snapshot []Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +189,7 @@ func (p *PLEG) delivered(snapshot []Pod) {
 	}
 }
 
-// changed queues a UID. The PLEG is locked.
+// changed queues a UID. The caller holds p.mu.
 func (p *PLEG) changed(uid types.UID) {
 	if !p.waiting[uid] {
 		p.waiting[uid] = true
@@ -197,17 +199,17 @@ func (p *PLEG) changed(uid types.UID) {
 	}
 }
 
-// note records that the runtime answered, or how it failed, and logs when
-// the one turns into the other.
+// note records the result of a call to the runtime, and logs when success turns
+// into failure or the reverse.
 func (p *PLEG) note(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if failed := err != nil; failed != p.failing {
 		p.failing = failed
 		if failed {
-			p.cfg.Log.Warn("container runtime does not answer", "error", err)
+			p.cfg.Log.Warn("container runtime stopped responding", "error", err)
 		} else {
-			p.cfg.Log.Info("container runtime answers again")
+			p.cfg.Log.Info("container runtime responds again")
 		}
 	}
 	p.lastErr = err
@@ -216,28 +218,5 @@ func (p *PLEG) note(err error) {
 	}
 }
 
-// fill puts a token into a one-slot channel unless there is one.
-func fill(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
-}
-
-// pause waits for d or until ctx ends, and says whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// jitter moves d by up to a tenth either way.
-func jitter(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5) }
-
-// longer doubles a retry's wait up to retryMax.
+// longer doubles a retry's delay, up to retryMax.
 func longer(d time.Duration) time.Duration { return min(2*d, retryMax) }

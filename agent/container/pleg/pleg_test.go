@@ -21,7 +21,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// bench is a PLEG before a fake, with a consumer that notes what it is told.
+// bench is a PLEG on a fake, with a consumer that records what it receives.
 type bench struct {
 	*testing.T
 	rt   *fake.Runtime
@@ -73,7 +73,7 @@ func (b *bench) consume(ctx context.Context) {
 	}
 }
 
-// told lets d pass and answers which pods were reported since the last time.
+// told lets d pass and returns the pods that were reported since the last call.
 func (b *bench) told(d time.Duration) []types.UID {
 	time.Sleep(d)
 	synctest.Wait()
@@ -256,8 +256,9 @@ func TestLostEventsAreFound(t *testing.T) {
 	})
 }
 
-// What events told is told once more by the next relist, because an event may
-// come before the runtime shows what it says, and then never again.
+// TestRelistTellsChangesOnceMore checks that the next relist reports again what
+// events have reported, because an event may arrive before the runtime shows the
+// change.
 func TestRelistTellsChangesOnceMore(t *testing.T) {
 	run(t, nil, func(b *bench) {
 		time.Sleep(2 * settleGap)
@@ -419,7 +420,7 @@ func TestHungAtTheStart(t *testing.T) {
 	})
 }
 
-// TestSlowConsumer shows that nobody but the consumer waits for it.
+// TestSlowConsumer checks that a slow consumer blocks nothing else.
 func TestSlowConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Config{})
@@ -449,8 +450,9 @@ func TestSlowConsumer(t *testing.T) {
 	})
 }
 
-// A pod changes after its UID was taken and before that is noted: it is
-// delivered again. Another that changes while it waits is delivered once.
+// TestChangeAfterTheUIDWasTaken checks that a pod is delivered again if it changes
+// after its UID was received and before that is recorded. Another pod that changes
+// while it is queued is delivered once.
 func TestChangeAfterTheUIDWasTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Log: slog.New(slog.DiscardHandler)})

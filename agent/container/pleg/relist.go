@@ -13,20 +13,21 @@ import (
 
 	"github.com/tinylet/tinylet/agent/container"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// check relists when asked to and by the clock, and keeps the heartbeat. All
-// calls of the PLEG that may hang are made here.
+// check relists on request and by a timer, and makes the heartbeats. All calls
+// of the PLEG that may hang, but the event stream, are made here.
 func (p *PLEG) check(ctx context.Context) {
 	var last view
-	relist, heartbeat := time.NewTimer(0), time.NewTimer(jitter(heartbeatPeriod))
+	relist, heartbeat := time.NewTimer(0), time.NewTimer(wait.Around(heartbeatPeriod, 10))
 	defer relist.Stop()
 	defer heartbeat.Stop()
 	retry := retryFirst
 	due := time.Now()    // when the relist timer fires
-	var again time.Time  // list once more then; zero is never
-	var listed time.Time // when the last list was begun, if it succeeded
-	var good time.Time   // when the last list that succeeded was begun
+	var again time.Time  // when to list again; zero is never
+	var listed time.Time // start of the last list, zero if it failed
+	var good time.Time   // start of the last list that succeeded
 	for {
 		asked := false
 		select {
@@ -45,7 +46,7 @@ func (p *PLEG) check(ctx context.Context) {
 		case <-p.relistNow:
 			asked = true
 		case <-relist.C:
-			// The stream may have proven itself since the timer was set.
+			// The stream may have become proven since the timer was set.
 			if wait := p.period() - time.Since(listed); wait > unprovenPeriod*2 && !listed.Before(again) {
 				due = time.Now().Add(wait)
 				relist.Reset(wait)
@@ -64,7 +65,7 @@ func (p *PLEG) check(ctx context.Context) {
 		p.note(err)
 		next := p.period()
 		if err != nil {
-			next, retry, listed = jitter(retry), longer(retry), time.Time{}
+			next, retry, listed = wait.Around(retry, 10), longer(retry), time.Time{}
 		} else {
 			retry, listed, good = retryFirst, begun, begun
 			p.publish(last, now)
@@ -75,30 +76,30 @@ func (p *PLEG) check(ctx context.Context) {
 		}
 		due = time.Now().Add(next)
 		relist.Reset(next)
-		if err == nil && asked && !pause(ctx, relistGap) {
+		if err == nil && asked && !wait.Pause(ctx, relistGap) {
 			return
 		}
 	}
 }
 
-// period is the time to the next relist. A stream that has delivered nothing
-// may never do so: where a subscriber that is gone still has a claim on the
-// next events (containerd 1.7 has one queue for all), they are lost.
+// period returns the time to the next relist. A stream that has delivered
+// nothing may never do so: where a subscriber that is gone still takes the next
+// events (containerd 1.7 has one queue for all), they are lost.
 func (p *PLEG) period() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch p.trust {
 	case proven:
-		return jitter(relistPeriod)
+		return wait.Around(relistPeriod, 10)
 	case unproven:
-		return jitter(unprovenPeriod)
+		return wait.Around(unprovenPeriod, 10)
 	case closed:
 	}
 	return pollPeriod
 }
 
-// beat asks the runtime how it is unless it was heard of lately, and answers
-// when to beat again.
+// beat calls Status unless the runtime responded recently, and returns the time
+// to the next heartbeat.
 func (p *PLEG) beat(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	quiet := time.Since(p.heard)
@@ -114,20 +115,20 @@ func (p *PLEG) beat(ctx context.Context) time.Duration {
 	}
 	p.note(err)
 	if err != nil {
-		fill(p.relistNow) // and again until it answers
-		return jitter(retryMax)
+		wait.Notify(p.relistNow) // and again until it answers
+		return wait.Around(retryMax, 10)
 	}
-	return jitter(heartbeatPeriod)
+	return wait.Around(heartbeatPeriod, 10)
 }
 
-// view is what one relist saw.
+// view is the result of one relist.
 type view struct {
 	marks  map[types.UID]uint64 // changes whenever an object of the pod does
 	pods   []Pod
 	owners map[string]types.UID
 }
 
-// list asks the runtime for all pods with two calls.
+// list lists all pods of the runtime with two calls.
 func (p *PLEG) list(ctx context.Context) (view, error) {
 	v := view{marks: make(map[types.UID]uint64), owners: make(map[string]types.UID), pods: []Pod{}}
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
@@ -152,12 +153,11 @@ func (p *PLEG) list(ctx context.Context) (view, error) {
 // seed makes the marks of one process comparable with each other.
 var seed = maphash.MakeSeed()
 
-// add counts one object in. Marks are sums, so the order of a list does not
-// matter.
+// add adds one object. Marks are sums, so the order of a list does not matter.
 func (v *view) add(labels, annotations map[string]string, id string, state int32, running bool) {
 	who, ok := container.IdentityOf(labels)
 	if !ok {
-		return // not a pod's
+		return // it belongs to no pod
 	}
 	v.owners[id] = who.UID
 	if _, known := v.marks[who.UID]; !known {
@@ -169,9 +169,10 @@ func (v *view) add(labels, annotations map[string]string, id string, state int32
 	p.Running = p.Running || running
 }
 
-// publish queues the pods that changed between two views, and the snapshot. A
-// change that an event has told of is told again: the consumer may have looked
-// before the runtime showed what its event said.
+// publish queues the snapshot and the pods that changed between two views. It
+// queues a change even if an event has reported it already, because the
+// consumer may have observed the pod before the runtime showed the event's
+// state.
 func (p *PLEG) publish(last, now view) {
 	p.mu.Lock()
 	for uid, mark := range now.marks {
@@ -187,5 +188,5 @@ func (p *PLEG) publish(last, now view) {
 	p.owners = now.owners
 	p.fresh = now.pods
 	p.mu.Unlock()
-	fill(p.news)
+	wait.Notify(p.news)
 }

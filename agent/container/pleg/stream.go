@@ -9,20 +9,22 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/tinylet/tinylet/agent/container"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// trust is how far the event stream is relied on.
+// trust is how far the event stream can be relied on.
 type trust uint8
 
 const (
 	closed   trust = iota // no stream: the runtime is polled
-	unproven              // open, and nothing has come over it yet
+	unproven              // open, and no event has arrived yet
 	proven                // it has delivered an event
 )
 
-// stream reads the runtime's events and begins again whenever they break off.
+// stream subscribes to the runtime's events, and again whenever the stream
+// breaks.
 func (p *PLEG) stream(ctx context.Context) {
-	wait, quiet := retryFirst, false
+	retry, quiet := retryFirst, false
 	for {
 		begun := time.Now()
 		err := p.cfg.Runtime.ContainerEvents(ctx, p.opened, p.handle)
@@ -32,57 +34,57 @@ func (p *PLEG) stream(ctx context.Context) {
 		}
 		if errors.Is(err, container.ErrUnsupported) {
 			if !quiet {
-				p.cfg.Log.Warn("container runtime has no events, its pods are listed each second", "error", err)
+				p.cfg.Log.Warn("container events unsupported, polling runtime", "period", pollPeriod, "error", err)
 			}
-			// It may be replaced by one that has.
-			if quiet = true; !pause(ctx, jitter(relistPeriod)) {
+			// It may be replaced by a runtime that has events.
+			if quiet = true; !wait.Pause(ctx, wait.Around(relistPeriod, 10)) {
 				return
 			}
 			continue
 		}
 		if was == proven || time.Since(begun) > heartbeatPeriod {
-			wait, quiet = retryFirst, false
+			retry, quiet = retryFirst, false
 		}
 		if !quiet {
-			p.cfg.Log.Warn("container runtime's events broke off", "error", err)
-			quiet = true // until a stream has been of use
+			p.cfg.Log.Warn("container event stream broke", "error", err)
+			quiet = true // until a stream has worked
 		}
-		if !pause(ctx, jitter(wait)) {
+		if !wait.Pause(ctx, wait.Around(retry, 10)) {
 			return
 		}
-		wait = longer(wait)
+		retry = longer(retry)
 	}
 }
 
-// opened notes that events come from here on. What was before must be listed,
-// and once more a moment later: no runtime says when exactly a subscription
-// has taken effect.
+// opened records that the event stream is open. A relist must find the changes
+// before it, and another one a moment later, because no runtime reports when
+// exactly a subscription takes effect.
 func (p *PLEG) opened() {
 	p.mu.Lock()
 	p.trust = unproven
 	p.mu.Unlock()
-	p.cfg.Log.Info("container runtime sends events")
-	fill(p.relistNow)
-	fill(p.relistSoon)
+	p.cfg.Log.Info("container event stream opened")
+	wait.Notify(p.relistNow)
+	wait.Notify(p.relistSoon)
 	if p.cfg.Connected != nil {
 		p.cfg.Connected()
 	}
 }
 
-// closed notes that no events come any more, and says how far they were
-// relied on.
+// closed records that the event stream has ended, and returns its trust until
+// then.
 func (p *PLEG) closed() trust {
 	p.mu.Lock()
 	was := p.trust
 	p.trust = closed
 	p.mu.Unlock()
 	if was != closed {
-		fill(p.relistNow)
+		wait.Notify(p.relistNow)
 	}
 	return was
 }
 
-// handle queues the pod that an event is about.
+// handle queues the pod that an event belongs to.
 func (p *PLEG) handle(e *runtimeapi.ContainerEventResponse) {
 	sandbox := e.GetPodSandboxStatus()
 	uid := types.UID(sandbox.GetMetadata().GetUid())
@@ -105,12 +107,13 @@ func (p *PLEG) handle(e *runtimeapi.ContainerEventResponse) {
 	}
 	p.mu.Unlock()
 	if uid == "" {
-		fill(p.relistNow)
+		wait.Notify(p.relistNow)
 		return
 	}
-	fill(p.news)
+	wait.Notify(p.news)
 	if deleted && (sandbox == nil || sandbox.GetId() == e.GetContainerId()) {
-		// containerd says so shortly before a sandbox leaves its lists.
-		fill(p.relistSoon)
+		// containerd sends this event shortly before the sandbox leaves its
+		// lists.
+		wait.Notify(p.relistSoon)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is where the kubelet keeps the logs of pods.
+// Root is the kubelet's directory of pod logs.
 const Root = "/var/log/pods"
 
-// ErrNoPrevious says that there is no log of an earlier container.
-var ErrNoPrevious = errors.New("no log of an earlier container")
+// ErrNoPrevious means that there is no log of a previous container.
+var ErrNoPrevious = errors.New("no log of a previous container")
 
 // Log is the newest log file of one container.
 type Log struct {
@@ -26,17 +26,17 @@ type Log struct {
 	UID       string
 	Container string
 	Path      string
-	// Modified is when the file was last written, by the clock of then.
+	// Modified is the file's modification time, by the node's clock then.
 	Modified time.Time
 }
 
-// List finds the logs under root, which is Root or a tree like it. Folders
-// and files that do not follow the layout are passed over. It serves when no
-// agent can be asked; pods of the past may be among those found.
+// List lists the logs under root, which is Root or a tree of the same layout.
+// It skips directories and files that do not follow the layout. It is for use
+// without a running agent; the result may include removed pods.
 func List(root string) ([]Log, error) {
 	pods, err := os.ReadDir(root)
 	if err != nil {
-		return nil, fmt.Errorf("list the logs of pods: %w", err)
+		return nil, fmt.Errorf("list pod logs: %w", err)
 	}
 	var out []Log
 	for _, pod := range pods {
@@ -63,19 +63,19 @@ func List(root string) ([]Log, error) {
 	return out, nil
 }
 
-// First is the log of a pod's first container of that name, whether or not it
-// is there. UIDs and names of the API hold no slashes; others give a path
-// that is not there.
+// First returns the path of the first log of a pod's container. The file need
+// not exist. UIDs and names of the API have no slashes; others result in a
+// path that does not exist.
 func First(root, namespace, pod, uid, container string) string {
 	return numbered(filepath.Join(root, namespace+"_"+pod+"_"+uid, container), 0)
 }
 
-// Previous is the log of the container before the one that writes to path.
-// It fails with ErrNoPrevious where that is gone or never was.
+// Previous returns the path of the log of the container before the one that
+// writes to path. It returns ErrNoPrevious if there is none.
 func Previous(path string) (string, error) {
 	number, ok := numberOf(filepath.Base(path))
 	if !ok {
-		return "", fmt.Errorf("log %q has no number of restarts: %w", path, ErrNoPrevious)
+		return "", fmt.Errorf("log %q has no restart count in its name: %w", path, ErrNoPrevious)
 	}
 	best := -1
 	for n := range numbers(filepath.Dir(path)) {
@@ -89,7 +89,7 @@ func Previous(path string) (string, error) {
 	return numbered(filepath.Dir(path), best), nil
 }
 
-// newest is the log with the highest number of restarts in a folder, or "".
+// newest returns the log with the highest restart count in a directory, or "".
 func newest(dir string) (string, fs.FileInfo) {
 	best := -1
 	for n := range numbers(dir) {
@@ -106,8 +106,7 @@ func newest(dir string) (string, fs.FileInfo) {
 	return path, info
 }
 
-// following is the log of the next container after the one with number, or
-// "".
+// following returns the log with the next restart count after number, or "".
 func following(dir string, number int) string {
 	best := -1
 	for n := range numbers(dir) {
@@ -121,7 +120,7 @@ func following(dir string, number int) string {
 	return numbered(dir, best)
 }
 
-// numbers yields the numbers of restarts for which there is a log in dir.
+// numbers yields the restart counts for which there is a log in dir.
 func numbers(dir string) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		entries, err := os.ReadDir(dir)
@@ -140,7 +139,7 @@ func numbered(dir string, n int) string {
 	return filepath.Join(dir, strconv.Itoa(n)+".log")
 }
 
-// numberOf reads the number of restarts from a file's name; rotated files
+// numberOf returns the restart count in a file's name. Rotated files
 // (0.log.20260102-030405) have none.
 func numberOf(name string) (int, bool) {
 	digits, ok := strings.CutSuffix(name, ".log")
@@ -151,9 +150,9 @@ func numberOf(name string) (int, bool) {
 	return int(n), err == nil
 }
 
-// open opens a log. It must be a regular file: a pod that can write to the
-// log folder must not have another file read by a link, nor stop the reader
-// with a pipe.
+// open opens a log, which must be a regular file. A pod that can write to the
+// log directory must not be able to expose another file by a link, or to block
+// the reader with a FIFO.
 func open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -164,7 +163,7 @@ func open(path string) (*os.File, error) {
 		err = errors.New("not a regular file")
 	}
 	if err != nil {
-		_ = f.Close() // the first error is told
+		_ = f.Close() // the first error is returned
 		return nil, fmt.Errorf("open log %q: %w", path, err)
 	}
 	return f, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// follow prints the log and what is added to it. Between two additions it
-// sleeps; nothing is asked on a schedule.
+// follow prints the log and everything that is appended to it. It waits for
+// file system events and does not poll.
 func (r *reader) follow(ctx context.Context) error {
 	dir := filepath.Dir(r.src.Path)
 	w, err := fsnotify.NewWatcher()
@@ -21,7 +21,7 @@ func (r *reader) follow(ctx context.Context) error {
 		return fmt.Errorf("watch for changes: %w", err)
 	}
 	defer w.Close()
-	// Watched before the first look, so that no change falls between.
+	// The watch starts before the first read, so that no change is missed.
 	if r.src.Wait {
 		err = r.await(ctx, w, dir)
 	} else {
@@ -54,8 +54,8 @@ func (r *reader) follow(ctx context.Context) error {
 	}
 }
 
-// await watches dir as soon as it is there, and the next folder above it
-// until then.
+// await watches dir as soon as it exists. Until then it watches the nearest
+// existing directory above.
 func (r *reader) await(ctx context.Context, w *fsnotify.Watcher, dir string) error {
 	above := ""
 	for {
@@ -63,17 +63,17 @@ func (r *reader) await(ctx context.Context, w *fsnotify.Watcher, dir string) err
 		found := dir
 		if errors.Is(err, fs.ErrNotExist) {
 			if found = existing(dir); found == dir {
-				continue // it came in between
+				continue // it was created in between
 			}
 		}
 		if above != "" && above != found {
-			_ = w.Remove(above) // it may be gone
+			_ = w.Remove(above) // it may be removed already
 		}
 		if found == dir {
 			return err
 		}
 		above = found
-		// Anew each time, in case that it was replaced.
+		// Added again each time, in case it was replaced.
 		if err := w.Add(above); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -86,7 +86,7 @@ func (r *reader) await(ctx context.Context, w *fsnotify.Watcher, dir string) err
 	}
 }
 
-// existing is the nearest folder, from dir upwards, that is there.
+// existing returns the nearest existing directory, from dir upwards.
 func existing(dir string) string {
 	for dir != filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -97,8 +97,8 @@ func existing(dir string) string {
 	return dir
 }
 
-// catchUp prints to the end of the log as it is now; names says that files
-// may have come or gone.
+// catchUp prints up to the current end of the log. names means that files may
+// have been created or removed.
 func (r *reader) catchUp(ctx context.Context, names bool) error {
 	for {
 		if r.file != nil {
@@ -128,9 +128,8 @@ func (r *reader) catchUp(ctx context.Context, names bool) error {
 	}
 }
 
-// leave prints what was written to the file before the writer went over to
-// another one. A line may go on after a rotation, but not in the next
-// container.
+// leave prints the rest of the file after the writer switched to another one.
+// A line may continue after a rotation, but not in the next container.
 func (r *reader) leave(ctx context.Context, nextContainer bool) error {
 	if r.file == nil {
 		return nil
@@ -144,16 +143,16 @@ func (r *reader) leave(ctx context.Context, nextContainer bool) error {
 	return r.print.forget()
 }
 
-// release lets go of a file that was deleted. An open file keeps its folder
-// in the kernel, and with that keeps the removal of the folder from being
-// told.
+// release closes a file that was deleted. An open file keeps its directory
+// alive in the kernel, which would suppress the event of the directory's
+// removal.
 func (r *reader) release(ctx context.Context) error {
 	if r.file == nil {
 		return nil
 	}
 	info, err := r.file.Stat()
 	if err != nil {
-		return fmt.Errorf("links: %w", err)
+		return fmt.Errorf("stat: %w", err)
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Nlink > 0 {
 		return nil
@@ -163,6 +162,8 @@ func (r *reader) release(ctx context.Context) error {
 	return err
 }
 
+// ended reports whether the container has ended and its log is not continued
+// in another file.
 func (r *reader) ended() bool {
 	if r.src.Next {
 		return false
@@ -175,6 +176,7 @@ func (r *reader) ended() bool {
 	}
 }
 
+// nextPath returns the log of the next container, or "".
 func (r *reader) nextPath() string {
 	number, ok := numberOf(filepath.Base(r.src.Path))
 	if !ok {
@@ -183,13 +185,13 @@ func (r *reader) nextPath() string {
 	return following(filepath.Dir(r.src.Path), number)
 }
 
-// wakeup says what to look at again.
+// wakeup is what must be checked after a change.
 type wakeup struct {
-	names bool // files came or went
-	gone  bool // the folder itself went
+	names bool // files were created or removed
+	gone  bool // the directory was removed
 }
 
-// wait blocks until something changed, and takes in all that changed.
+// wait blocks until a change, and merges all pending changes.
 func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wakeup, error) {
 	var out wakeup
 	ended := r.src.Ended
@@ -231,6 +233,7 @@ func (r *reader) wait(ctx context.Context, w *fsnotify.Watcher, dir string) (wak
 	}
 }
 
+// note merges an event into k.
 func (k *wakeup) note(e fsnotify.Event, dir string) {
 	if e.Has(fsnotify.Create) || e.Has(fsnotify.Rename) || e.Has(fsnotify.Remove) {
 		k.names = true
@@ -240,4 +243,4 @@ func (k *wakeup) note(e fsnotify.Event, dir string) {
 	}
 }
 
-var errWatchClosed = errors.New("the watch for changes was closed")
+var errWatchClosed = errors.New("file watcher closed")

@@ -77,8 +77,8 @@ func TestFollowWaitsForTheFile(t *testing.T) {
 	f.want(t, "one")
 }
 
-// The folders of a pod that has never started come one by one, with others
-// beside them, and may be replaced.
+// The directories of a pod that has never started are created one by one, with
+// others next to them, and may be replaced.
 func TestFollowWaitsForTheFolder(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "pods", "default_web_1", "nginx")
@@ -103,7 +103,7 @@ func TestFollowWaitsForTheFolder(t *testing.T) {
 	f.want(t, "two")
 }
 
-// A folder that comes just while it is looked for is watched all the same.
+// A directory that is created during the search for it is watched too.
 func TestFollowFolderComesMeanwhile(t *testing.T) {
 	for range 200 {
 		dir := filepath.Join(t.TempDir(), "default_web_1", "nginx")
@@ -127,7 +127,7 @@ func TestWaitingIsCancelled(t *testing.T) {
 	}
 }
 
-// A rotation that the runtime did not take part in is undone.
+// A rotation for which the runtime did not reopen the log is undone.
 func TestFollowUndoneRotation(t *testing.T) {
 	path := file(t, t1+" stdout F one\n")
 	f := startFollowing(t, Source{Path: path, Next: true}, Options{})
@@ -144,7 +144,7 @@ func TestFollowUndoneRotation(t *testing.T) {
 	f.want(t, "two", "three")
 }
 
-// Compressing what was rotated away, and removing it, disturbs nobody.
+// Compressing and removing rotated files does not disturb a reader.
 func TestFollowManyRotations(t *testing.T) {
 	path := file(t, "")
 	f := startFollowing(t, Source{Path: path}, Options{})

@@ -6,35 +6,35 @@ import (
 	"io"
 )
 
-// bufferSize bounds what is held of one file at a time, in bytes. The CRI
-// runtimes cut lines at 16 KiB, so that a whole line nearly always fits.
+// bufferSize is the size in bytes of the buffer for one file. CRI runtimes
+// split lines at 16 KiB, so that a whole line nearly always fits.
 const bufferSize = 32 << 10
 
-// fragment is a whole line of the file without its newline, or, where the
-// line is longer than the buffer, a part of it.
+// fragment is a whole line of the file without its newline, or a part of a
+// line that is longer than the buffer.
 type fragment struct {
 	data   []byte // valid until the next call
 	offset int64  // of the line's first byte in the file
-	first  bool   // the line begins here
-	last   bool   // the line ends here
+	first  bool   // it has the beginning of the line
+	last   bool   // it has the end of the line
 }
 
-// fragments cuts what it reads into lines in constant memory. After io.EOF
-// it may be asked again, for a file that grows.
+// fragments splits its input into lines in constant memory. After io.EOF it
+// may be called again, for a file that grows.
 type fragments struct {
 	r          io.Reader
 	buf        []byte
 	start, end int
 	line       int64 // offset of the line that begins at or before start
 	pos        int64 // offset of start
-	mid        bool  // a part of the line was handed out already
+	mid        bool  // a part of the line was returned already
 }
 
 func newFragments(r io.Reader, offset int64) *fragments {
 	return &fragments{r: r, buf: make([]byte, bufferSize), line: offset, pos: offset}
 }
 
-// next hands out the next fragment, or io.EOF when no whole one is there.
+// next returns the next fragment, or io.EOF if there is no complete one.
 func (f *fragments) next() (fragment, error) {
 	scanned := 0
 	for {
@@ -61,7 +61,7 @@ func (f *fragments) next() (fragment, error) {
 	}
 }
 
-// rest hands out the unfinished line at the end of the file, if there is one.
+// rest returns the unfinished line at the end of the file, if there is one.
 func (f *fragments) rest() (fragment, bool) {
 	n := f.end - f.start
 	if n == 0 {
@@ -70,7 +70,7 @@ func (f *fragments) rest() (fragment, bool) {
 	return f.take(n, 0), true
 }
 
-// take hands out n bytes and passes over the newline after them, if any.
+// take returns n bytes and skips the newline after them, if any.
 func (f *fragments) take(n, newline int) fragment {
 	out := fragment{data: f.buf[f.start : f.start+n], offset: f.line, first: !f.mid, last: newline > 0}
 	f.start += n + newline
@@ -82,7 +82,7 @@ func (f *fragments) take(n, newline int) fragment {
 	return out
 }
 
-// unread is the file offset up to which everything was read.
+// unread returns the file offset of the first byte that was not read.
 func (f *fragments) unread() int64 { return f.pos + int64(f.end-f.start) }
 
-var errNoProgress = errors.New("the file gave neither data nor an end")
+var errNoProgress = errors.New("read returned neither data nor an error")

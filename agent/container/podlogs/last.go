@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// lastWindow is how many bytes at the end of a file Last reads. It holds three
-// pieces of the longest line that a CRI runtime writes as one.
+// lastWindow is how many bytes at the end of a file Last reads. That is room
+// for three pieces of the maximum size that CRI runtimes write.
 const lastWindow = 64 << 10
 
 // Last returns the end of a log: at most the given number of lines and bytes,
-// of both streams. It reads the last 64 KiB of the file at most, whatever a
-// container wrote: where these hold fewer lines, fewer are returned, and where
-// they lie within one line, the end of that line. What is no valid UTF-8 is
-// replaced by U+FFFD. It fails with ctx's cause when ctx ends.
+// of both streams. It reads at most the last 64 KiB of the file. If these hold
+// fewer lines, it returns fewer; if they lie within one line, it returns the
+// end of that line. Invalid UTF-8 is replaced by U+FFFD. If ctx ends, Last
+// returns its cause.
 func Last(ctx context.Context, path string, lines int64, limit int) (string, error) {
 	text, err := last(ctx, path, lines, limit)
 	if err != nil {
-		return "", fmt.Errorf("read the end of log %q: %w", path, err)
+		return "", fmt.Errorf("read end of log %q: %w", path, err)
 	}
 	return strings.ToValidUTF8(string(text), "\uFFFD"), nil
 }
@@ -34,7 +34,7 @@ func last(ctx context.Context, path string, lines int64, limit int) ([]byte, err
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("size: %w", err)
+		return nil, fmt.Errorf("stat: %w", err)
 	}
 	size := min(info.Size(), lastWindow)
 	window := io.NewSectionReader(f, info.Size()-size, size)
@@ -60,7 +60,7 @@ func last(ctx context.Context, path string, lines int64, limit int) ([]byte, err
 }
 
 // withinLine returns the last bytes of a window that holds no start of a line.
-// Zero bytes, as a power cut leaves them, are left out.
+// It omits leading zero bytes, which a power cut leaves.
 func withinLine(window io.ReaderAt, size int64, limit int) ([]byte, error) {
 	n := min(size, int64(limit))
 	end := make([]byte, n)

@@ -42,8 +42,8 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// The search for the last lines of a file ends with its reader: the lines can
-// be of any length and number.
+// The search for the last lines of a file ends with its context. There can be
+// any number of lines of any length.
 func TestTailIsBrokenOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	if err := os.WriteFile(path, []byte(strings.Repeat("x\n", 10)), 0o600); err != nil {

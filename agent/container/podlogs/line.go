@@ -5,35 +5,34 @@ import (
 	"time"
 )
 
-// stream is which output of the container a line comes from.
+// stream is the output of the container that a line comes from.
 type stream uint8
 
 const (
 	stdout stream = iota
 	stderr
-	streams // how many there are
+	streams // the number of streams
 )
 
-// header is what stands before the content of one line of the file:
+// header is the part of a line of the file before its content:
 //
 //	2026-01-02T03:04:05.123456789Z stdout F content
 //
-// The third word is a list of tags with colons between, of which the first
-// is P (the line goes on in the next one of the same stream) or F (it ends
-// here); see pkg/kubelet/kuberuntime/logs and the design of the CRI log
-// format.
+// The third word is a colon-separated list of tags. The first is P (partial:
+// the line continues in the next one of the same stream) or F (full: it ends
+// here). See pkg/kubelet/kuberuntime/logs and the design of the CRI log format.
 type header struct {
 	at      time.Time
 	stream  stream
 	partial bool
 }
 
-// maxHeader is more bytes than any valid header takes.
+// maxHeader is an upper bound of the size in bytes of a valid header.
 const maxHeader = 128
 
-// parseHeader splits the beginning of a line into its header and the
-// content. A power cut leaves zero bytes where a line was to be, followed on
-// the same line by the next record, so zero bytes in front are passed over.
+// parseHeader splits the beginning of a line into its header and the content.
+// It skips leading zero bytes: a power cut leaves them in place of a lost line,
+// and the next record follows on the same line.
 func parseHeader(line []byte) (h header, content []byte, ok bool) {
 	line = bytes.TrimLeft(line, "\x00")
 	stamp, rest, ok1 := bytes.Cut(line, space)

@@ -7,32 +7,33 @@ import (
 	"time"
 )
 
-// Output is where the content of a log goes.
+// Output is the destination of the content of a log.
 type Output struct {
-	// Stdout gets what the container wrote to its standard output.
+	// Stdout receives the container's standard output.
 	Stdout io.Writer
-	// Stderr gets what it wrote to its standard error; nil sends that to
+	// Stderr receives the container's standard error. With nil that goes to
 	// Stdout too, line by line in the order of the file.
 	Stderr io.Writer
 }
 
-// stampFormat has nine digits always, so that columns line up; it is what
-// the kubelet writes.
+// stampFormat is the kubelet's. It always has nine digits, so that columns are
+// aligned.
 const stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// maxHeld bounds, in bytes, what is kept of one stream's line while the
-// other stream's unfinished line has the output.
+// maxHeld limits the bytes that are buffered of one stream's line while the
+// other stream's unfinished line occupies the output.
 const maxHeld = 64 << 10
 
-// none is no stream at all.
+// none is the value of open if no line is unfinished.
 const none = streams
 
-// errLimit ends the reading when the limit of bytes is reached.
-var errLimit = errors.New("limit of bytes reached")
+// errLimit stops the reading when the byte limit is reached.
+var errLimit = errors.New("byte limit reached")
 
-// printer joins the pieces of lines and writes them. On a shared output a
-// line in the middle is never interrupted by the other stream: that waits in
-// held until the line ends, or held is full, or the log is quiet.
+// printer joins the pieces of lines and writes them. On a shared output, the
+// lines of the two streams are not mixed: while one stream's line is
+// unfinished, the other stream's data is held. It is written when the line
+// ends, when held is full, or when nothing more can be read for now.
 type printer struct {
 	since      time.Time
 	timestamps bool
@@ -40,10 +41,10 @@ type printer struct {
 	shared     bool
 
 	line [streams]struct {
-		mid  bool // pieces of the line were seen
+		mid  bool // a piece of the line was handled
 		drop bool // the line is older than since
 	}
-	open  stream // whose unfinished line stands on the shared output
+	open  stream // whose unfinished line is on the shared output
 	held  [streams][]byte
 	stamp [maxHeader]byte
 }
@@ -63,7 +64,7 @@ func newPrinter(o *Options, out Output) *printer {
 	return p
 }
 
-// piece writes a piece of a line; ends says that the line ends with it.
+// piece writes a piece of a line. ends means that the line ends with it.
 func (p *printer) piece(s stream, at time.Time, content []byte, ends bool) error {
 	line := &p.line[s]
 	begins := !line.mid
@@ -89,7 +90,7 @@ func (p *printer) piece(s stream, at time.Time, content []byte, ends bool) error
 	return p.end(s)
 }
 
-// write puts out a part of s's line, or holds it back.
+// write writes a part of s's line, or holds it.
 func (p *printer) write(s stream, data []byte) error {
 	if !p.shared || p.open == s || p.open == none {
 		p.open = s
@@ -108,7 +109,7 @@ func (p *printer) write(s stream, data []byte) error {
 	return nil
 }
 
-// end ends s's line. What the other stream had to hold back comes next.
+// end ends s's line and writes the held data of the other stream.
 func (p *printer) end(s stream) error {
 	if err := p.write(s, newline); err != nil {
 		return err
@@ -119,8 +120,8 @@ func (p *printer) end(s stream) error {
 	return p.release()
 }
 
-// release gives the shared output, at the start of a line, to the stream
-// that waits for it.
+// release writes held data to the shared output, which must be at the start of
+// a line.
 func (p *printer) release() error {
 	p.open = none
 	for s := range p.held {
@@ -138,8 +139,8 @@ func (p *printer) release() error {
 	return nil
 }
 
-// interrupt breaks the unfinished line off so that the other stream's can be
-// seen.
+// interrupt ends the unfinished line early, so that the other stream's data can
+// be written.
 func (p *printer) interrupt() error {
 	if _, err := p.out[p.open].Write(newline); err != nil {
 		return err
@@ -147,8 +148,8 @@ func (p *printer) interrupt() error {
 	return p.release()
 }
 
-// flush hands everything over to the outputs. It is called when the log is
-// quiet and at its end.
+// flush writes all held and buffered data. It is called at the end of the log,
+// and when following before each wait.
 func (p *printer) flush() error {
 	if p.shared && len(p.held[stdout])+len(p.held[stderr]) > 0 {
 		if err := p.interrupt(); err != nil {
@@ -161,8 +162,8 @@ func (p *printer) flush() error {
 	return p.out[stderr].Flush()
 }
 
-// forget ends the lines in the middle without a newline of their own: the
-// file that they were in is done, and the next one begins on a new line.
+// forget ends unfinished lines with a newline. Their file is complete, and the
+// next one begins on a new line.
 func (p *printer) forget() error {
 	for s := range p.line {
 		mid := p.line[s].mid && !p.line[s].drop

@@ -13,27 +13,27 @@ import (
 type Source struct {
 	// Path is the container's log file.
 	Path string
-	// Next goes on with the next container's file when following, so that a
-	// restart does not end it.
+	// Next makes following continue with the next container's file, so that
+	// a restart does not end it.
 	Next bool
 	// Ended, if not nil, is closed when the container has ended and all its
-	// output is in the file: following ends there, unless Next is set.
+	// output is in the file. Following then ends, unless Next is set.
 	Ended <-chan struct{}
-	// Wait lets following wait for the log's folder too, where it is not
-	// there yet: for the first start of a container.
+	// Wait makes following wait for the log's directory if it does not exist
+	// yet: before the first start of a container.
 	Wait bool
 }
 
-// Read writes a log to out. It blocks until the end of the file or, when
-// following, until ctx ends (with the cause), the container has ended, the
-// pod's log folder is removed, or an output fails. A file that is not there
-// yet is waited for when following, if its folder is there or Wait is set;
-// else the error is fs.ErrNotExist. Following goes on in the new file when
-// the log is rotated; files that were rotated away before are not read, as
-// the kubelet does not.
+// Read writes a log to out. It blocks until the end of the file. When
+// following, it blocks until ctx ends (then it returns the cause), the
+// container has ended, the pod's log directory is removed, or an output fails.
+// Following waits for a missing file if its directory exists or Wait is set;
+// otherwise the error is fs.ErrNotExist. Following continues in the new file
+// when the log is rotated. As in the kubelet, files that were rotated earlier
+// are not read.
 //
-// Lines that do not have the format, as a power cut leaves them, are left
-// out; damaged is how many.
+// Lines in an invalid format, as left by a power cut, are skipped; damaged is
+// their number.
 func Read(ctx context.Context, src Source, o Options, out Output) (damaged int64, err error) {
 	if err := o.validate(); err != nil {
 		return 0, err
@@ -62,9 +62,9 @@ type reader struct {
 
 	file    *os.File
 	lines   *fragments
-	from    [streams]int64 // lines that start before it are left out
-	line    header         // of the line that fragments are read of
-	skip    bool           // that line is left out
+	from    [streams]int64 // lines that start before it are skipped
+	line    header         // of the current line
+	skip    bool           // the current line is skipped
 	damaged int64
 }
 
@@ -88,7 +88,7 @@ func (r *reader) run(ctx context.Context) error {
 	return r.finish()
 }
 
-// begin opens the first file, at its last lines if only those are wanted.
+// begin opens the first file, at its last lines if Tail is set.
 func (r *reader) begin(ctx context.Context) error {
 	f, err := open(r.src.Path)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *reader) begin(ctx context.Context) error {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("size: %w", err)
+		return fmt.Errorf("stat: %w", err)
 	}
 	b, err := tail(ctx, f, info.Size(), *r.o.Tail, r.wanted)
 	if err != nil {
@@ -113,13 +113,13 @@ func (r *reader) begin(ctx context.Context) error {
 	return nil
 }
 
-// use reads from f from now on.
+// use closes the current file and continues with f, from its start.
 func (r *reader) use(f *os.File) {
 	r.close()
 	r.file, r.lines, r.from = f, newFragments(f, 0), [streams]int64{}
 }
 
-// drain prints all whole lines up to the end of the file.
+// drain prints all complete lines up to the end of the file.
 func (r *reader) drain(ctx context.Context) error {
 	for n := 0; ; n++ {
 		if n%lookEvery == 0 && ctx.Err() != nil {
@@ -138,7 +138,7 @@ func (r *reader) drain(ctx context.Context) error {
 	}
 }
 
-// finish prints the unfinished line at the end of a file that is done.
+// finish prints the unfinished line at the end of a complete file.
 func (r *reader) finish() error {
 	if f, ok := r.lines.rest(); ok {
 		return r.handle(f)
@@ -146,6 +146,7 @@ func (r *reader) finish() error {
 	return nil
 }
 
+// handle prints a fragment unless its line is skipped.
 func (r *reader) handle(f fragment) error {
 	content := f.data
 	if f.first {
@@ -162,8 +163,8 @@ func (r *reader) handle(f fragment) error {
 	return r.print.piece(r.line.stream, r.line.at, content, f.last && !r.line.partial)
 }
 
-// replaced opens what the log goes on in when the file was rotated away or
-// the next container has started; nil if neither.
+// replaced opens the file in which the log continues after a rotation or the
+// start of the next container. It returns nil if neither happened.
 func (r *reader) replaced() (*os.File, error) {
 	f, err := open(r.src.Path)
 	switch {
@@ -184,7 +185,7 @@ func (r *reader) replaced() (*os.File, error) {
 	}
 	f, err = open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // gone again
+		return nil, nil // removed again
 	}
 	if err == nil {
 		r.src.Path = path
@@ -192,6 +193,8 @@ func (r *reader) replaced() (*os.File, error) {
 	return f, err
 }
 
+// sameFile reports whether a and b are the same file. If that is unknown, it
+// returns true.
 func sameFile(a, b *os.File) bool {
 	if b == nil {
 		return false
@@ -204,11 +207,11 @@ func sameFile(a, b *os.File) bool {
 	return err != nil || os.SameFile(x, y)
 }
 
-// truncated begins anew in a file that was cut and written again.
+// truncated restarts at the beginning of the file if it was truncated.
 func (r *reader) truncated() error {
 	info, err := r.file.Stat()
 	if err != nil {
-		return fmt.Errorf("size: %w", err)
+		return fmt.Errorf("stat: %w", err)
 	}
 	if info.Size() >= r.lines.unread() {
 		return nil

@@ -190,8 +190,8 @@ func TestReadIsCancelled(t *testing.T) {
 	}
 }
 
-// TestTailAgainstWhole compares the walk from the end with a plain reading
-// of everything, on random mixtures of lines and pieces.
+// TestTailAgainstWhole compares the backward search with a plain reading of
+// the whole file, on random mixtures of lines and pieces.
 func TestTailAgainstWhole(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

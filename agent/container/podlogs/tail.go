@@ -8,27 +8,25 @@ import (
 	"io"
 )
 
-// beginning says where to begin in a file so that only its last lines are
-// shown: at offset, leaving out each stream's lines that start before
-// from[stream]. The streams differ because the pieces of a long line may lie
-// between lines of the other stream.
+// beginning is where to start in a file to read only its last lines: at
+// offset, skipping each stream's lines that start before from[stream]. The
+// streams differ because the pieces of a long line may lie between lines of
+// the other stream.
 type beginning struct {
 	offset int64
 	from   [streams]int64
 }
 
-// extraWalk bounds, in bytes, how far the first pieces of long lines are
-// searched for once enough lines were seen; a longer line is shown from the
-// middle.
+// extraWalk limits, in bytes, the search for the first pieces of long lines
+// after enough lines were found. A longer line is shown from its middle.
 const extraWalk = 1 << 20
 
-// lookEvery is how many lines are read between two looks at the context.
+// lookEvery is how many lines are read between two checks of the context.
 const lookEvery = 1024
 
-// tail finds where the last n lines begin, walking from the end in constant
-// memory. Pieces of one line count as one; only counts the streams in only.
-// It fails with ctx's cause when ctx ends: the lines can be any number of
-// bytes.
+// tail finds the start of the last n lines of the streams in only. It reads
+// backwards in constant memory and counts the pieces of a line as one line.
+// The lines can be arbitrarily long, so it returns ctx's cause when ctx ends.
 func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool) (beginning, error) {
 	b := beginning{offset: size}
 	var inLine, settled [streams]bool
@@ -51,14 +49,14 @@ func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool)
 		}
 		at, head, err := w.previous()
 		if err != nil {
-			return b, fmt.Errorf("search for the last lines: %w", err)
+			return b, fmt.Errorf("search for last lines: %w", err)
 		}
 		h, _, ok := parseHeader(head)
 		if !ok || settled[h.stream] {
 			continue
 		}
 		if !h.partial || !inLine[h.stream] {
-			// The end of a line, or the pieces of one that has not ended yet.
+			// The end of a line, or the last piece of an unfinished one.
 			if count == n {
 				settled[h.stream] = true
 				continue
@@ -71,7 +69,7 @@ func tail(ctx context.Context, f io.ReaderAt, size, n int64, only [streams]bool)
 	return b, nil
 }
 
-// resolved says whether the first piece of every counted line is known.
+// resolved reports whether the first piece of every counted line was found.
 func resolved(inLine, settled [streams]bool) bool {
 	for s := range inLine {
 		if inLine[s] && !settled[s] {
@@ -81,19 +79,19 @@ func resolved(inLine, settled [streams]bool) bool {
 	return true
 }
 
-// backward walks the lines of a file from its end to its start.
+// backward iterates over the lines of a file from its end to its start.
 type backward struct {
 	f    io.ReaderAt
-	end  int64 // everything from here on was walked
+	end  int64 // start of the part that was visited
 	buf  []byte
 	base int64 // offset of the block in buf
 	head [maxHeader]byte
 }
 
-// previous answers the offset and the first bytes of the line before end.
-// The bytes are valid until the next call.
+// previous returns the offset and the first bytes of the line before end. The
+// bytes are valid until the next call.
 func (w *backward) previous() (int64, []byte, error) {
-	start := w.end - 1 // passes over the line's own newline
+	start := w.end - 1 // skips the line's own newline
 	for start > 0 {
 		if start <= w.base || start > w.base+int64(len(w.buf)) {
 			if err := w.load(start); err != nil {
@@ -128,7 +126,7 @@ func (w *backward) load(end int64) error {
 	w.buf = w.buf[:end-w.base]
 	n, err := w.f.ReadAt(w.buf, w.base)
 	if n < len(w.buf) {
-		clear(w.buf[n:]) // the file was cut meanwhile
+		clear(w.buf[n:]) // the file was truncated meanwhile
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}

@@ -14,28 +14,29 @@ import (
 	"strings"
 )
 
-// Limits of what an archive may be: above those of any real image, and low
-// enough for a board.
+// Limits of an archive, in bytes except maxEntries. They are above the needs
+// of any real image, and low enough for a small board.
 const (
 	maxEntries  = 20_000
-	maxName     = 4096     // bytes of an entry's name
+	maxName     = 4096     // of an entry's name
 	maxJSON     = 4 << 20  // of one manifest, index or config
 	maxAllJSON  = 8 << 20  // of all of them
-	maxNames    = 4 << 20  // bytes of all names
-	smallJSON   = 64 << 10 // of what is kept on sight
-	maxUnpacked = 32 << 30 // of a compressed archive
+	maxNames    = 4 << 20  // of all names
+	smallJSON   = 64 << 10 // of a JSON file that the first pass keeps in memory
+	maxUnpacked = 32 << 30 // of a compressed archive, uncompressed
 )
 
-// errBad is an archive that cannot be imported, whoever tries: it may only
-// be replaced.
-var errBad = errors.New("bad archive")
+// errBad means that the archive itself is invalid. A retry is of no use until
+// the file is replaced.
+var errBad = errors.New("invalid archive")
 
+// bad returns an error that wraps errBad and the formatted error.
 func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", errBad, fmt.Errorf(format, args...))
 }
 
-// archive is a tar file, plain or compressed with gzip. It is read in
-// passes, since what it is about may stand at its end.
+// archive is a tar file, plain or compressed with gzip. It is read in several
+// passes, because the index may be at its end.
 type archive struct {
 	file   io.ReaderAt
 	size   int64
@@ -43,18 +44,19 @@ type archive struct {
 	layout contents
 }
 
-// entry is a file in the archive. Its name is only ever compared.
+// entry is a file in the archive. Its name is only compared, never used as a
+// path.
 type entry struct {
-	serial int // counts the entries of the archive
+	serial int // the entry's position in the archive
 	name   string
 	size   int64
 	offset int64 // of its content, in a plain archive
 	head   [4]byte
-	link   string // another entry's name: the content is there
+	link   string // the name of the entry that has the content
 }
 
-// contents are the entries of an archive, and the JSON files among them that
-// were read.
+// contents holds the entries of an archive, and the content of the JSON files
+// that were read.
 type contents struct {
 	entries map[string]*entry
 	json    map[string][]byte
@@ -66,27 +68,27 @@ var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
-// open looks at the beginning of an archive.
+// open detects the compression of an archive from its first bytes.
 func open(file io.ReaderAt, size int64) (*archive, error) {
 	a := &archive{file: file, size: size}
 	var head [4]byte
 	n, err := file.ReadAt(head[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read the archive: %w", err)
+		return nil, fmt.Errorf("read archive: %w", err)
 	}
 	switch {
 	case n == 0:
-		return nil, bad("it is empty")
+		return nil, bad("file is empty")
 	case bytes.Equal(head[:], zstdMagic):
-		return nil, bad("it is compressed with zstd, which is not supported: use gzip or none")
+		return nil, bad("zstd compression is not supported: use gzip or none")
 	case bytes.HasPrefix(head[:], gzipMagic):
 		a.gzip = true
 	}
 	return a, nil
 }
 
-// walk visits the regular files and links, in order. The reader is good until
-// visit returns; in a plain archive it can seek.
+// walk visits the regular files and links in order. The reader is valid until
+// visit returns; in a plain archive it is an io.Seeker.
 func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error) error {
 	section := io.NewSectionReader(a.file, 0, a.size)
 	var from io.Reader = &interruptible{ended: ctx.Err, section: section}
@@ -108,7 +110,7 @@ func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error)
 			return a.trouble(ctx, err)
 		}
 		if serial == maxEntries {
-			return bad("it has more than %d entries", maxEntries)
+			return bad("more than %d entries", maxEntries)
 		}
 		e, ok := entryOf(header)
 		if !ok {
@@ -118,7 +120,7 @@ func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error)
 		var content io.Reader = files
 		if !a.gzip && e.link == "" {
 			if e.offset, err = section.Seek(0, io.SeekCurrent); err != nil {
-				return fmt.Errorf("read the archive: %w", err)
+				return fmt.Errorf("read archive: %w", err)
 			}
 			content = a.section(ctx, e)
 		}
@@ -128,26 +130,28 @@ func (a *archive) walk(ctx context.Context, visit func(*entry, io.Reader) error)
 	}
 }
 
-// section reads an entry of a plain archive.
+// section returns a reader of an entry of a plain archive.
 func (a *archive) section(ctx context.Context, e *entry) io.ReadSeeker {
 	return &interruptible{ended: ctx.Err, section: io.NewSectionReader(a.file, e.offset, e.size)}
 }
 
-// trouble tells what the archive is to blame for from the end of ctx.
+// trouble classifies a read error: the error of ctx if it ended, a plain error
+// if the disk failed, and else errBad.
 func (a *archive) trouble(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if disk := new(fs.PathError); errors.As(err, &disk) {
-		return fmt.Errorf("read the archive: %w", err)
+		return fmt.Errorf("read archive: %w", err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return bad("it is truncated: %w", io.ErrUnexpectedEOF)
+		return bad("truncated: %w", io.ErrUnexpectedEOF)
 	}
-	return bad("it cannot be read as tar: %w", err)
+	return bad("read as tar: %w", err)
 }
 
-// entryOf takes what may be content: a file, or a link to one.
+// entryOf returns the entry of a header if it is a regular file or a link
+// whose path stays inside the archive.
 func entryOf(h *tar.Header) (*entry, bool) {
 	if len(h.Name) > maxName || len(h.Linkname) > maxName || h.Size < 0 {
 		return nil, false
@@ -157,7 +161,7 @@ func entryOf(h *tar.Header) (*entry, bool) {
 	case tar.TypeReg:
 	case tar.TypeLink:
 		e.link = path.Clean(h.Linkname)
-	case tar.TypeSymlink: // so repeats docker save a layer
+	case tar.TypeSymlink: // docker save writes repeated layers so
 		e.link = path.Join(path.Dir(e.name), h.Linkname)
 	default:
 		return nil, false
@@ -165,13 +169,14 @@ func entryOf(h *tar.Header) (*entry, bool) {
 	return e, !strings.HasPrefix(e.name, "/") && !strings.HasPrefix(e.name, "../")
 }
 
-// scan is the first pass: what there is, and the small JSON files.
+// scan is the first pass. It collects the entries and reads the small JSON
+// files.
 func (a *archive) scan(ctx context.Context) error {
 	a.layout = contents{entries: make(map[string]*entry), json: make(map[string][]byte)}
 	names := 0
 	return a.walk(ctx, func(e *entry, r io.Reader) error {
 		if names += len(e.name) + len(e.link); names > maxNames {
-			return bad("its names have more than %d bytes", maxNames)
+			return bad("entry names take more than %d bytes", maxNames)
 		}
 		a.layout.entries[e.name] = e
 		if e.link != "" {
@@ -199,7 +204,8 @@ func (a *archive) keep(ctx context.Context, e *entry, r io.Reader) error {
 	return nil
 }
 
-// find follows links to an entry, or answers nil.
+// find returns the entry with the given name, after following up to three
+// links, or nil.
 func (a *archive) find(name string) *entry {
 	e := a.layout.entries[path.Clean(name)]
 	for range 4 {
@@ -211,7 +217,8 @@ func (a *archive) find(name string) *entry {
 	return nil
 }
 
-// readJSON reads an entry that was too large to be kept on sight.
+// readJSON returns the content of a JSON entry. It reads the entry now if it
+// was too large for the first pass.
 func (a *archive) readJSON(ctx context.Context, name string) ([]byte, error) {
 	e := a.find(name)
 	if e == nil {
@@ -232,7 +239,7 @@ func (a *archive) readJSON(ctx context.Context, name string) ([]byte, error) {
 	return a.layout.json[e.name], err
 }
 
-// errEnough ends a walk early.
+// errEnough stops a walk early.
 var errEnough = errors.New("enough")
 
 // each visits the entries with these serials.
@@ -259,7 +266,8 @@ func (a *archive) each(ctx context.Context, serials map[int]bool, visit func(*en
 	return err
 }
 
-// interruptible is a reader that ends with ctx.
+// interruptible is a reader that fails once ended returns an error, the one of
+// a context.
 type interruptible struct {
 	ended   func() error
 	section *io.SectionReader
@@ -276,13 +284,13 @@ func (i *interruptible) Seek(offset int64, whence int) (int64, error) {
 	return i.section.Seek(offset, whence)
 }
 
-// plainReader hides that a reader can seek.
+// plainReader hides the Seek method of a reader.
 type plainReader struct{ r io.Reader }
 
 func (p plainReader) Read(b []byte) (int, error) { return p.r.Read(b) }
 
-// limited fails when more comes out of a compressed archive than any image
-// has.
+// limited is a reader that fails when a compressed archive expands to more
+// than maxUnpacked bytes.
 type limited struct {
 	r    io.Reader
 	left int64
@@ -291,7 +299,7 @@ type limited struct {
 func (l *limited) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	if l.left -= int64(n); l.left < 0 {
-		return 0, fmt.Errorf("it unpacks to more than %d bytes", int64(maxUnpacked))
+		return 0, fmt.Errorf("uncompressed size exceeds %d bytes", int64(maxUnpacked))
 	}
 	return n, err
 }

@@ -22,8 +22,8 @@ type dockerImage struct {
 	Layers   []string
 }
 
-// docker reads an archive of docker save. It has no manifest of the image as
-// registries do: one is made, so that the image is complete.
+// docker plans an archive in the format of docker save. The format has no
+// image manifest such as registries serve, so one is generated.
 func (p *planner) docker(ctx context.Context) error {
 	data, err := p.archive.readJSON(ctx, "manifest.json")
 	if err != nil {
@@ -31,10 +31,10 @@ func (p *planner) docker(ctx context.Context) error {
 	}
 	var list []dockerImage
 	if err := json.Unmarshal(data, &list); err != nil {
-		return bad("manifest.json: %w", err)
+		return bad("parse manifest.json: %w", err)
 	}
 	if len(list) > maxImages {
-		return bad("it has more than %d images", maxImages)
+		return bad("more than %d images", maxImages)
 	}
 	sums, err := p.sums(ctx, list)
 	if err != nil {
@@ -59,6 +59,9 @@ func (p *planner) docker(ctx context.Context) error {
 	return nil
 }
 
+// dockerImage plans one image and its generated manifest, and returns the
+// blob of the manifest. sums are the digests of the compressed layers by
+// serial.
 func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int]string) (container.Blob, error) {
 	config, err := p.archive.readJSON(ctx, img.Config)
 	if err != nil {
@@ -69,7 +72,7 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 		return container.Blob{}, err
 	}
 	if len(img.Layers) > maxLayers || len(diffs) != len(img.Layers) {
-		return container.Blob{}, bad("it has %d layers, its config %d", len(img.Layers), len(diffs))
+		return container.Blob{}, bad("image has %d layers, its config %d", len(img.Layers), len(diffs))
 	}
 	doc := document{SchemaVersion: 2, MediaType: typeManifest, Config: descriptor{MediaType: typeConfig, Digest: digestOf(config), Size: int64(len(config))}}
 	refs := map[string]string{"config": doc.Config.Digest}
@@ -79,7 +82,7 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 		if e == nil {
 			return container.Blob{}, bad("layer %q is missing", name)
 		}
-		// A layer that is not compressed is what the config has the digest of.
+		// The config has the digests of the uncompressed layers.
 		l := descriptor{MediaType: layerType(e), Digest: cmp.Or(sums[e.serial], diffs[i]), Size: e.size}
 		doc.Layers = append(doc.Layers, l)
 		refs[fmt.Sprintf("l.%d", i)] = l.Digest
@@ -87,14 +90,14 @@ func (p *planner) dockerImage(ctx context.Context, img dockerImage, sums map[int
 	}
 	data, err := json.Marshal(doc)
 	if err != nil {
-		return container.Blob{}, fmt.Errorf("make a manifest: %w", err)
+		return container.Blob{}, fmt.Errorf("encode image manifest: %w", err)
 	}
 	b := container.Blob{MediaType: typeManifest, Digest: digestOf(data), Size: int64(len(data)), Refs: refs}
 	p.plan.add(&source{Blob: b, data: data})
 	return b, nil
 }
 
-// layerType tells how a layer is compressed.
+// layerType returns the media type of a layer, by its compression.
 func layerType(e *entry) string {
 	switch {
 	case bytes.HasPrefix(e.head[:], gzipMagic):
@@ -105,8 +108,8 @@ func layerType(e *entry) string {
 	return typeLayer
 }
 
-// sums are the digests of the compressed layers by serial: nothing in the
-// archive says them but, in newer ones, their names.
+// sums returns the digests of the compressed layers by serial. Newer archives
+// have them in the names of the layers. In others they are computed.
 func (p *planner) sums(ctx context.Context, list []dockerImage) (map[int]string, error) {
 	sums, unknown := make(map[int]string), make(map[int]bool)
 	for _, img := range list {

@@ -12,29 +12,31 @@ import (
 	"time"
 )
 
-// journalVersion is of the file's form; another one is not read.
+// journalVersion is the version of the file format. A file of another version
+// is ignored.
 const journalVersion = 1
 
-// maxJournal is more than a folder full of archives makes.
+// maxJournal limits the size of the journal in bytes. It is above the needs of
+// a full folder of archives.
 const maxJournal = 8 << 20
 
-// journal is what outlives the agent: which archives have been imported.
+// journal is the persistent list of imported archives.
 type journal struct {
 	Version int `json:"version"`
-	// Leased says that a lease may be held in the runtime.
+	// Leased means that the runtime may hold a lease for an import.
 	Leased   bool       `json:"leased,omitempty"`
 	Archives []imported `json:"archives,omitempty"`
 }
 
-// imported is an archive that has been imported, as it was then.
+// imported is an imported archive, with its signature at the import.
 type imported struct {
 	Name string `json:"name"`
 	signature
-	// Images are the digests of what was imported, by name in full.
+	// Images maps the full names of the imported images to their digests.
 	Images map[string]string `json:"images"`
 }
 
-// signature tells whether a file has changed.
+// signature identifies a version of a file, to detect changes.
 type signature struct {
 	Size     int64     `json:"size"`
 	Modified time.Time `json:"modified"`
@@ -44,7 +46,8 @@ func signatureOf(info fs.FileInfo) signature {
 	return signature{Size: info.Size(), Modified: info.ModTime().UTC()}
 }
 
-// loadJournal reads the journal; one that is missing is empty.
+// loadJournal reads the journal. A missing file is an empty journal. With an
+// error it also returns an empty journal.
 func loadJournal(path string) (*journal, error) {
 	empty := &journal{Version: journalVersion}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -52,35 +55,38 @@ func loadJournal(path string) (*journal, error) {
 		return empty, nil
 	}
 	if err != nil {
-		return empty, fmt.Errorf("open the journal of imported archives: %w", err)
+		return empty, fmt.Errorf("open image archive journal: %w", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxJournal))
 	if err != nil {
-		return empty, fmt.Errorf("read the journal of imported archives: %w", err)
+		return empty, fmt.Errorf("read image archive journal: %w", err)
 	}
 	var j journal
 	if err := json.Unmarshal(data, &j); err != nil {
-		return empty, fmt.Errorf("read the journal of imported archives %q: %w", path, err)
+		return empty, fmt.Errorf("parse image archive journal %q: %w", path, err)
 	}
 	if j.Version != journalVersion {
-		return empty, fmt.Errorf("read the journal of imported archives %q: its version is %d, not %d", path, j.Version, journalVersion)
+		return empty, fmt.Errorf("parse image archive journal %q: unsupported version %d, want %d", path, j.Version, journalVersion)
 	}
 	return &j, nil
 }
 
-// save writes the journal so that a power cut leaves the old one or the new.
+// save writes the journal atomically: a power cut leaves the old one or the
+// new one.
 func (j *journal) save(path string) error {
 	data, err := json.Marshal(j)
 	if err != nil {
-		return fmt.Errorf("write the journal of imported archives: %w", err)
+		return fmt.Errorf("encode image archive journal: %w", err)
 	}
 	if err := replace(path, data); err != nil {
-		return fmt.Errorf("write the journal of imported archives %q: %w", path, err)
+		return fmt.Errorf("write image archive journal %q: %w", path, err)
 	}
 	return nil
 }
 
+// replace atomically replaces the file at path, and syncs it and its
+// directory. It creates the directory.
 func replace(path string, data []byte) (err error) {
 	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, 0o755); err != nil {

@@ -23,8 +23,8 @@ const (
 	typeDockerList = "application/vnd.docker.distribution.manifest.list.v2+json"
 )
 
-// Annotations that name an image in an index: containerd's has the name in
-// full, the spec's may be only a tag.
+// Annotations that name an image in an index. containerd's has the full name;
+// the one of the OCI spec may have only a tag.
 const (
 	annotationName = "io.containerd.image.name"
 	annotationRef  = "org.opencontainers.image.ref.name"
@@ -34,24 +34,24 @@ const (
 const (
 	maxImages = 256
 	maxLayers = 512
-	maxDepth  = 3 // of an index in an index
+	maxDepth  = 3 // of nested indexes
 )
 
-// plan is what an archive is to become.
+// plan lists the images and blobs to import from an archive.
 type plan struct {
 	images []planned
-	blobs  []*source // each once
+	blobs  []*source // without duplicates
 	bytes  int64     // of all blobs
 }
 
-// planned is one image.
+// planned is one image of a plan.
 type planned struct {
-	names  []string // in full, with a tag
+	names  []string // full names with a tag
 	target container.Blob
 }
 
-// source is a blob and where it comes from: an entry of the archive, or
-// data, which is there already.
+// source is a blob and the source of its content: an entry of the archive, or
+// data if that is not nil.
 type source struct {
 	container.Blob
 	serial int
@@ -69,7 +69,8 @@ func (p *plan) add(s *source) {
 	p.bytes += s.Size
 }
 
-// names are all names that the images of an archive have.
+// names returns the digests of the images, keyed by all their names: with the
+// tag and with the digest.
 func (p *plan) names() map[string]string {
 	out := make(map[string]string)
 	for _, img := range p.images {
@@ -81,7 +82,7 @@ func (p *plan) names() map[string]string {
 	return out
 }
 
-// withDigest is a name in full with a digest in the tag's place.
+// withDigest returns a full name with its tag, if any, replaced by a digest.
 func withDigest(name, digest string) string {
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
 		name = name[:i]
@@ -97,7 +98,7 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// document is an index or a manifest: which one, its fields tell.
+// document is an index or a manifest, depending on which fields are set.
 type document struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType,omitempty"`
@@ -106,7 +107,7 @@ type document struct {
 	Layers        []descriptor `json:"layers,omitempty"`
 }
 
-// planner reads an archive's own account of itself.
+// planner makes a plan from the index and manifests in an archive.
 type planner struct {
 	archive  *archive
 	host     Platform
@@ -114,7 +115,8 @@ type planner struct {
 	plan     plan
 }
 
-// read makes the plan. Its errors are errBad, or of the disk, or ctx's end.
+// read returns the plan. Its errors are errBad, a read error of the disk, or
+// the error of ctx.
 func (p *planner) read(ctx context.Context) (*plan, error) {
 	if err := p.archive.scan(ctx); err != nil {
 		return nil, err
@@ -124,7 +126,8 @@ func (p *planner) read(ctx context.Context) (*plan, error) {
 	if index != nil {
 		err = p.oci(ctx)
 	}
-	// Older tools wrote an index without names beside Docker's manifest.
+	// Older tools wrote an index without names in addition to Docker's
+	// manifest.
 	if err == nil && len(p.plan.images) == 0 && manifest != nil {
 		err = p.docker(ctx)
 	}
@@ -132,14 +135,14 @@ func (p *planner) read(ctx context.Context) (*plan, error) {
 	case err != nil:
 		return nil, err
 	case index == nil && manifest == nil:
-		return nil, bad("it has neither index.json nor manifest.json")
+		return nil, bad("neither index.json nor manifest.json found")
 	case len(p.plan.images) == 0:
-		return nil, bad("its images have no names: give them a tag when saving")
+		return nil, bad("images have no names: save them with a tag")
 	}
 	return &p.plan, nil
 }
 
-// oci reads an OCI image layout.
+// oci plans an archive in the format of an OCI image layout.
 func (p *planner) oci(ctx context.Context) error {
 	data, err := p.archive.readJSON(ctx, "index.json")
 	if err != nil {
@@ -147,7 +150,7 @@ func (p *planner) oci(ctx context.Context) error {
 	}
 	var index document
 	if err := json.Unmarshal(data, &index); err != nil {
-		return bad("index.json: %w", err)
+		return bad("parse index.json: %w", err)
 	}
 	byName := make(map[string][]descriptor)
 	var names []string
@@ -162,7 +165,7 @@ func (p *planner) oci(ctx context.Context) error {
 		byName[name] = append(byName[name], d)
 	}
 	if len(names) > maxImages {
-		return bad("it has more than %d images", maxImages)
+		return bad("more than %d images", maxImages)
 	}
 	for _, name := range names {
 		list := byName[name]
@@ -180,7 +183,7 @@ func (p *planner) oci(ctx context.Context) error {
 	return nil
 }
 
-// nameOf is an image's name in full, or "" for what has none.
+// nameOf returns the full name of an image, or "" if it has none.
 func (p *planner) nameOf(d descriptor) string {
 	name := d.Annotations[annotationName]
 	if name == "" {
@@ -195,7 +198,8 @@ func (p *planner) nameOf(d descriptor) string {
 	return full
 }
 
-// resolve adds what a descriptor leads to, and answers its blob.
+// resolve adds the index or manifest of a descriptor and everything that it
+// refers to, and returns the resulting blob.
 func (p *planner) resolve(ctx context.Context, d descriptor, depth int) (container.Blob, error) {
 	data, err := p.blob(ctx, d)
 	if err != nil {
@@ -203,7 +207,7 @@ func (p *planner) resolve(ctx context.Context, d descriptor, depth int) (contain
 	}
 	var doc document
 	if err := json.Unmarshal(data, &doc); err != nil {
-		return container.Blob{}, bad("%s: %w", d.Digest, err)
+		return container.Blob{}, bad("parse content %s: %w", d.Digest, err)
 	}
 	if d.MediaType == typeIndex || d.MediaType == typeDockerList || d.MediaType == "" && len(doc.Manifests) > 0 {
 		return p.index(ctx, d, &doc, data, depth)
@@ -211,12 +215,12 @@ func (p *planner) resolve(ctx context.Context, d descriptor, depth int) (contain
 	return p.manifest(ctx, d, &doc, data)
 }
 
-// index adds the best manifest of an index. The index itself becomes the
-// image, so that its digest is the registry's, if containerd would choose the
-// same manifest.
+// index adds the best manifest of an index. If that is the manifest that
+// containerd would choose, the image's target is the index itself, so that its
+// digest equals the registry's.
 func (p *planner) index(ctx context.Context, d descriptor, doc *document, data []byte, depth int) (container.Blob, error) {
 	if depth == maxDepth {
-		return container.Blob{}, bad("%s is an index in too many others", d.Digest)
+		return container.Blob{}, bad("index %s: too many nested indexes", d.Digest)
 	}
 	chosen, best, err := p.choose(ctx, doc.Manifests, depth+1)
 	if err != nil || !best {
@@ -230,8 +234,9 @@ func (p *planner) index(ctx context.Context, d descriptor, doc *document, data [
 	return b, nil
 }
 
-// choose takes the best of several that the archive has. best says that none
-// would have been better.
+// choose resolves the descriptor that fits the host best among those whose
+// content is in the archive. best is true if no descriptor in list, present or
+// not, fits better.
 func (p *planner) choose(ctx context.Context, list []descriptor, depth int) (b container.Blob, best bool, err error) {
 	type choice struct {
 		descriptor
@@ -240,7 +245,7 @@ func (p *planner) choose(ctx context.Context, list []descriptor, depth int) (b c
 	var fit []choice
 	var others []string
 	for _, d := range list {
-		c := choice{descriptor: d, rank: len(p.host.runnable())} // the last, if it does not say
+		c := choice{descriptor: d, rank: len(p.host.runnable())} // last, if it has no platform
 		if d.Platform != nil {
 			if c.rank = p.host.rank(*d.Platform); c.rank < 0 {
 				others = append(others, d.Platform.String())
@@ -250,17 +255,17 @@ func (p *planner) choose(ctx context.Context, list []descriptor, depth int) (b c
 		fit = append(fit, c)
 	}
 	if len(fit) == 0 {
-		return b, false, bad("it is for %s, and this board is %s", strings.Join(others, ", "), p.host)
+		return b, false, bad("image platform %s does not match node platform %s", strings.Join(others, ", "), p.host)
 	}
 	slices.SortStableFunc(fit, func(a, b choice) int { return cmp.Compare(a.rank, b.rank) })
 	for i, c := range fit {
 		if p.archive.find(blobPath(c.Digest)) == nil && i < len(fit)-1 {
-			continue // saved for another platform
+			continue // saved without this platform
 		}
 		b, err := p.resolve(ctx, c.descriptor, depth)
 		return b, i == 0, err
 	}
-	return b, false, nil // not reached: the last one is not left out
+	return b, false, nil // not reached: the last one is never skipped
 }
 
 // manifest adds a manifest, its config and its layers.
@@ -291,8 +296,8 @@ func (p *planner) manifest(ctx context.Context, d descriptor, doc *document, dat
 	return b, nil
 }
 
-// checkConfig wants a config for this platform and answers the digests of
-// its unpacked layers.
+// checkConfig checks that an image config is for a platform that the host can
+// run, and returns the digests of the uncompressed layers.
 func (p *planner) checkConfig(data []byte) (diffs []string, err error) {
 	var config struct {
 		Platform
@@ -301,17 +306,17 @@ func (p *planner) checkConfig(data []byte) (diffs []string, err error) {
 		} `json:"rootfs"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
-		return nil, bad("config of the image: %w", err)
+		return nil, bad("parse image config: %w", err)
 	}
 	if config.Architecture == "" || len(config.RootFS.DiffIDs) == 0 {
-		return nil, bad("the config is not of a container image")
+		return nil, bad("not the config of a container image")
 	}
 	if p.host.rank(config.Platform) < 0 {
-		return nil, bad("it is for %s, and this board is %s", config.Platform.normal(), p.host)
+		return nil, bad("image platform %s does not match node platform %s", config.Platform.normal(), p.host)
 	}
 	for _, d := range config.RootFS.DiffIDs {
 		if !validDigest(d) {
-			return nil, bad("%q is no digest", d)
+			return nil, bad("invalid digest %q", d)
 		}
 	}
 	return config.RootFS.DiffIDs, nil
@@ -319,10 +324,10 @@ func (p *planner) checkConfig(data []byte) (diffs []string, err error) {
 
 func blobPath(digest string) string { return path.Join("blobs", strings.Replace(digest, ":", "/", 1)) }
 
-// entry finds a descriptor's blob in the archive.
+// entry returns the archive entry of a descriptor's blob.
 func (p *planner) entry(d descriptor) (*entry, error) {
 	if !validDigest(d.Digest) {
-		return nil, bad("%q is no digest", d.Digest)
+		return nil, bad("invalid digest %q", d.Digest)
 	}
 	e := p.archive.find(blobPath(d.Digest))
 	switch {
@@ -334,7 +339,7 @@ func (p *planner) entry(d descriptor) (*entry, error) {
 	return e, nil
 }
 
-// blob reads a descriptor's JSON and checks that it is what the digest says.
+// blob returns the JSON of a descriptor after checking it against the digest.
 func (p *planner) blob(ctx context.Context, d descriptor) ([]byte, error) {
 	if _, err := p.entry(d); err != nil {
 		return nil, err

@@ -41,7 +41,8 @@ func planOf(ctx context.Context, data []byte) (*plan, *archive, error) {
 	return plan, a, err
 }
 
-// extracted reads a plan's blobs as an import does, and checks their digests.
+// extracted returns a plan's blobs, read as in an import, and checks their
+// digests.
 func extracted(t *testing.T, plan *plan, a *archive) map[string]int {
 	t.Helper()
 	out := make(map[string]int)
@@ -70,7 +71,7 @@ func extracted(t *testing.T, plan *plan, a *archive) map[string]int {
 	return out
 }
 
-// sound checks that what blobs refer to is in the plan.
+// sound checks that every blob that another refers to is in the plan.
 func sound(t *testing.T, plan *plan, a *archive) {
 	t.Helper()
 	have := extracted(t, plan, a)
@@ -334,7 +335,7 @@ func FuzzArchive(f *testing.F) {
 	})
 }
 
-// FuzzIndex puts any index and manifest into an archive that is sound.
+// FuzzIndex puts any index and manifest into a valid archive.
 func FuzzIndex(f *testing.F) {
 	a := makeImage(f, board, "a")
 	f.Add(asJSON(f, document{Manifests: []descriptor{named(a.descriptor(), "a:1")}}), asJSON(f, []dockerImage{{Config: "x", RepoTags: []string{"a:1"}, Layers: []string{"y"}}}))

@@ -139,7 +139,7 @@ func ociArchive(t testing.TB, m made, name string) []byte {
 	return pack(t, append(items, indexItem(t, named(m.descriptor(), name))))
 }
 
-// dockerArchive is an archive as docker save wrote it before it knew OCI.
+// dockerArchive is an archive as docker save wrote it before it supported OCI.
 func dockerArchive(t testing.TB, m made, tags ...string) []byte {
 	t.Helper()
 	img := dockerImage{Config: strings.TrimPrefix(digestOf(m.config), "sha256:") + ".json", RepoTags: tags}

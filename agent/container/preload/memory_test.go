@@ -14,7 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// drain is a store that keeps nothing.
+// drain is a store that discards everything.
 type drain struct{ bytes int64 }
 
 func (*drain) Protect(context.Context) error { return nil }
@@ -39,8 +39,8 @@ func (*drain) ImageStatus(context.Context, *runtimeapi.ImageSpec) (*runtimeapi.I
 	return &runtimeapi.Image{Id: "x"}, nil
 }
 
-// TestMemory imports layers that are much larger than what is allocated for
-// that in all.
+// TestMemory shows that an import allocates much less than the size of the
+// layers.
 func TestMemory(t *testing.T) {
 	const size, limit = 32 << 20, 4 << 20
 	m := made{layers: [][]byte{bytes.Repeat([]byte("0123456789abcdef"), size/16)}}.again(t, board)

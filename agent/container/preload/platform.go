@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// Platform is what an image runs on, as OCI's image spec spells it.
+// Platform is an operating system and architecture, spelled as in the OCI
+// image spec.
 type Platform struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
 	Variant      string `json:"variant,omitempty"`
 }
 
-// HostPlatform is the platform of this binary.
+// HostPlatform returns the platform of this binary. For 32-bit ARM it is v7.
 func HostPlatform() Platform {
 	p := Platform{OS: "linux", Architecture: runtime.GOARCH}
 	if p.Architecture == "arm" {
@@ -29,7 +30,8 @@ func (p Platform) String() string {
 	return s
 }
 
-// normal spells out what is usually left away.
+// normal returns p with aliases and omitted fields replaced by their canonical
+// values.
 func (p Platform) normal() Platform {
 	p.OS, p.Architecture = strings.ToLower(p.OS), strings.ToLower(p.Architecture)
 	switch p.Architecture {
@@ -58,9 +60,9 @@ func (p Platform) normal() Platform {
 	return p
 }
 
-// runnable lists what a host can run, the best first. It is the order of
-// containerd (github.com/containerd/platforms, compare.go), which picks among
-// the same manifests again.
+// runnable lists the platforms that a host can run, the best first. The order
+// is containerd's (github.com/containerd/platforms, compare.go), because
+// containerd chooses among the same manifests again.
 func (p Platform) runnable() []Platform {
 	p = p.normal()
 	out := []Platform{p}
@@ -84,7 +86,8 @@ func (p Platform) runnable() []Platform {
 	return out
 }
 
-// rank is how well an image fits the host: 0 is best, -1 not at all.
+// rank returns how well an image fits the host: 0 is best, -1 means that the
+// host cannot run it.
 func (p Platform) rank(image Platform) int {
 	image = image.normal()
 	for i, fits := range p.runnable() {

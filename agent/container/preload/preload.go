@@ -1,9 +1,10 @@
-// Package preload owns the folder of image archives: files that docker save
-// writes, and OCI image layouts, as tar, plain or with gzip. Each is brought
-// into the runtime's store once, beside the start of pods, and again when a
-// pod wants its image and the image has gone. It is resumed after a power
-// cut. Whether an image is present only the runtime knows; the journal says
-// which archives need not be looked at again.
+// Package preload imports image archives from a folder into the runtime's
+// store. An archive is a file of docker save or an OCI image layout, as tar,
+// plain or compressed with gzip. Each is imported once, in parallel to the
+// start of pods, and again when a pod needs its image and the image was
+// removed. An import is resumed after a power cut. The runtime is the source
+// of truth for which images are present; the journal records only which
+// archives need not be read again.
 package preload
 
 import (
@@ -23,89 +24,90 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// Importer is a runtime's store of content and images. It is called by one
-// goroutine. Errors in content are container.ErrCorrupt, a runtime that has
-// no such store container.ErrUnsupported.
+// Importer is the content and image store of a runtime. It is called from one
+// goroutine. Its errors wrap container.ErrCorrupt for invalid content, and
+// container.ErrUnsupported if the runtime has no such store.
 type Importer interface {
-	// Protect keeps what is put until Release from being removed, across
-	// restarts of everything.
+	// Protect keeps everything that is put until Release from being removed,
+	// also across restarts of the agent, the runtime and the node.
 	Protect(ctx context.Context) error
-	// Release ends that. It is no error if there was no protection.
+	// Release ends the protection. It is not an error if there was none.
 	Release(ctx context.Context) error
-	// Put stores a blob that r has from its beginning, and goes on where an
-	// earlier Put was broken off.
+	// Put stores a blob. r provides it from its beginning. Put resumes where
+	// an earlier, interrupted Put ended.
 	Put(ctx context.Context, b container.Blob, r io.Reader) error
-	// Tag makes an image of blobs that were put, or moves its name there.
+	// Tag creates an image from blobs that were put, or moves its name there.
 	Tag(ctx context.Context, name string, b container.Blob) error
 }
 
-// Config is what a Preloader works with. All fields are required but those
-// that say otherwise.
+// Config configures a Preloader. Fields are required unless their comment says
+// otherwise.
 type Config struct {
 	// Dir is the folder of archives: files that end in .tar, .tar.gz or .tgz.
-	// It is made if it does not exist.
+	// It is created if it does not exist.
 	Dir string
-	// StateFile is the journal's path; its folder is made.
+	// StateFile is the journal's path. Its directory is created.
 	StateFile string
 	Importer  Importer
-	// Images tells whether the runtime shows an image.
+	// Images checks whether the runtime's CRI service shows an image.
 	Images interface {
 		ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	}
-	// FullName spells an image's name in full, as the runtime does.
+	// FullName returns the full name of an image, spelled as by the runtime.
 	FullName func(string) (string, error)
-	// Platform is what images are chosen for; zero is this binary's.
+	// Platform is the platform to select images for; zero is that of this
+	// binary.
 	Platform Platform
 	Events   *event.Recorder
 	Log      *slog.Logger
 }
 
-// Preloader imports archives. Wait may be called by anybody at any time.
+// Preloader imports archives. Wait is safe for concurrent use at any time.
 type Preloader struct {
 	cfg  Config
-	wake chan struct{} // one slot: somebody waits for an archive
+	wake chan struct{} // one slot: a caller of Wait needs an archive
 
-	// Of Run's goroutine alone.
+	// journal is used only by Run's goroutine.
 	journal *journal
 
 	mu       sync.Mutex
 	archives map[string]*file // by name
 	ready    bool             // the folder has been read
 	ended    bool             // Run has returned
-	changed  chan struct{}    // closed at every change of state; then replaced
+	changed  chan struct{}    // closed and replaced at every change of state
 }
 
-// state is what has become of an archive.
+// state is the state of an archive.
 type state uint8
 
 const (
-	unread  state = iota // what it has is not known
-	waiting              // to be imported
+	unread  state = iota // its images are not known yet
+	waiting              // queued for import
 	running              // being imported
 	done                 // imported
-	failed               // cannot be imported, now or ever
+	failed               // failed; retried unless the archive is broken
 )
 
-// file is an archive in the folder. The signature and what was learned from
-// it belong together: a changed file is a new one.
+// file is an archive in the folder. Its data belongs to its signature: a
+// changed file gets a new value.
 type file struct {
 	name   string
 	sig    signature
 	state  state
 	images map[string]string // digests by name; nil while unread
-	plan   *plan             // nil unless it is about to be imported
-	broken bool              // failed for as long as it does not change
+	plan   *plan             // set only between reading and importing
+	broken bool              // fails until the file changes
 	wanted bool              // a pod waits for it
 
 	failures int
-	again    time.Time // no attempt before
-	ended    time.Time // of the last attempt
+	again    time.Time // earliest time of the next attempt
+	ended    time.Time // end of the last attempt
 }
 
-// New makes a Preloader; nothing is read or started.
+// New returns a Preloader. It reads and starts nothing.
 func New(c Config) (*Preloader, error) {
 	if c.Dir == "" || c.StateFile == "" || c.Importer == nil || c.Images == nil || c.FullName == nil || c.Events == nil || c.Log == nil {
-		return nil, errors.New("preloader: a field of the config is missing")
+		return nil, errors.New("preload: Dir, StateFile, Importer, Images, FullName, Events and Log are required")
 	}
 	if c.Platform == (Platform{}) {
 		c.Platform = HostPlatform()
@@ -119,15 +121,16 @@ func New(c Config) (*Preloader, error) {
 	}, nil
 }
 
-// retryWanted is how long an archive that was tried is left alone, though a
-// pod misses its image.
+// retryWanted is the minimum time between two attempts on an archive whose
+// image a pod needs.
 const retryWanted = time.Minute
 
-// Wait is for an image that is not present. It blocks while an archive that
-// names it is waiting or being imported, or while it is not known what the
-// archives have, and says whether one names it: then the caller looks for
-// the image again. An image that was imported and has gone is imported anew.
-// It ends with ctx, or with Run; it does block before Run.
+// Wait waits for the import of an image that is not present. It blocks while
+// an archive that names the image is queued or being imported, and while there
+// are unread archives. It reports whether an archive names the image; the
+// caller then checks again whether the image is present. An image that was
+// imported and removed since is imported again. Wait returns when ctx or Run
+// ends. Before Run has started it blocks.
 func (p *Preloader) Wait(ctx context.Context, ref string) (known bool) {
 	name, err := p.cfg.FullName(ref)
 	if err != nil {
@@ -147,8 +150,9 @@ func (p *Preloader) Wait(ctx context.Context, ref string) (known bool) {
 	}
 }
 
-// look answers what to wait for, or nil. waited says that the caller has
-// waited for an import.
+// look returns the channel to wait on, or nil if there is nothing to wait for.
+// known reports whether an archive names the image. waited is set once the
+// caller waits for an import, which limits it to one.
 func (p *Preloader) look(name string, waited *bool) (known bool, wait <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +168,8 @@ func (p *Preloader) look(name string, waited *bool) (known bool, wait <-chan str
 	case *waited, f.broken, time.Since(f.ended) < retryWanted:
 		return true, nil
 	default:
-		// It was imported, or failed for a reason that may have gone.
+		// It was imported and the image is missing, or it failed for a reason
+		// that may no longer exist.
 		f.state, f.failures, f.again = waiting, 0, time.Time{}
 		p.announce()
 	}
@@ -176,8 +181,9 @@ func (p *Preloader) look(name string, waited *bool) (known bool, wait <-chan str
 	return true, p.changed
 }
 
-// find looks for an archive that names the image: one that is at hand before
-// one that is not. unsure says that there are archives nobody has read.
+// find returns an archive that names the image: a pending one before an
+// imported one before a failed one. unsure means that there are unread
+// archives.
 func (p *Preloader) find(name string) (found *file, unsure bool) {
 	unsure = !p.ready
 	for _, f := range p.sorted() {
@@ -191,6 +197,7 @@ func (p *Preloader) find(name string) (found *file, unsure bool) {
 	return found, unsure
 }
 
+// rankOf orders archives with the same image, the preferred one first.
 func rankOf(f *file) int {
 	switch {
 	case f.state == done:
@@ -201,7 +208,7 @@ func rankOf(f *file) int {
 	return 0
 }
 
-// withoutTag leaves the tag of a name with a digest away, as runtimes do.
+// withoutTag removes the tag of a name that has a digest, as runtimes do.
 func withoutTag(name string) string {
 	for i := range len(name) {
 		if name[i] == '@' {
@@ -220,13 +227,14 @@ func (p *Preloader) sorted() []*file {
 	return list
 }
 
-// announce wakes all that wait; the caller holds the lock.
+// announce wakes all callers of Wait. The caller holds mu.
 func (p *Preloader) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// set changes an archive's state.
+// set runs change, which modifies f, with mu held, and wakes all callers of
+// Wait.
 func (p *Preloader) set(f *file, change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

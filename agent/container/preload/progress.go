@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// progressEvery is how often a long import says how far it is.
+// progressEvery is the period of progress messages during a long import.
 const progressEvery = 15 * time.Second
 
 // progress counts the bytes of an import.
@@ -15,23 +15,25 @@ type progress struct {
 	log     *slog.Logger
 	archive string
 	total   int64
-	before  int64 // of the blobs that are finished
-	now     int64 // of the current one
+	before  int64 // bytes of the finished blobs
+	now     int64 // bytes of the current one
 	said    time.Time
 }
 
-// finish counts a blob in, read or not.
+// finish counts a whole blob, whether it was read or not.
 func (p *progress) finish(size int64) { p.before, p.now = p.before+size, 0 }
 
+// at sets the position in the current blob, and logs the progress if due.
 func (p *progress) at(offset int64) {
 	p.now = offset
 	if now := time.Now(); now.Sub(p.said) >= progressEvery {
 		p.said = now
-		p.log.Info("image archive is being imported", "archive", p.archive, "bytes", p.before+p.now, "of", p.total)
+		p.log.Info("importing image archive", "archive", p.archive, "bytes", p.before+p.now, "totalBytes", p.total)
 	}
 }
 
-// follow watches what is read of a blob. What can seek still can.
+// follow returns a reader that counts what is read of a blob. It is an
+// io.Seeker if r is one.
 func (p *progress) follow(r io.Reader) io.Reader {
 	t := &tracked{r: r, progress: p}
 	if s, ok := r.(io.Seeker); ok {
@@ -40,7 +42,7 @@ func (p *progress) follow(r io.Reader) io.Reader {
 	return t
 }
 
-// tracked is a reader that remembers how it failed.
+// tracked is a reader that records its position and its error.
 type tracked struct {
 	r        io.Reader
 	progress *progress
@@ -58,6 +60,7 @@ func (t *tracked) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// seekable is a tracked reader that can seek.
 type seekable struct {
 	*tracked
 	s io.Seeker
@@ -69,7 +72,8 @@ func (s *seekable) Seek(offset int64, whence int) (int64, error) {
 	return at, err
 }
 
-// failureOf is how a reader failed, or nil: then the other side did.
+// failureOf returns the error of a reader made by follow, or nil if a failed
+// import was not the reader's fault.
 func failureOf(r io.Reader) error {
 	switch r := r.(type) {
 	case *tracked:

@@ -8,8 +8,9 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// protect has the runtime keep what is put. That is written down first: what
-// is protected for ever, and by nobody known, would fill the disk.
+// protect makes the runtime protect imported content from its garbage
+// collection. The journal records that first, because a protection that is
+// never released would fill the disk.
 func (p *Preloader) protect(ctx context.Context) error {
 	if !p.journal.Leased {
 		p.journal.Leased = true
@@ -18,8 +19,9 @@ func (p *Preloader) protect(ctx context.Context) error {
 	return p.cfg.Importer.Protect(ctx)
 }
 
-// tidy ends the protection when nothing is left that needs it, and forgets
-// archives that have gone. A runtime that is away is asked another time.
+// tidy releases the protection once no archive is pending, and removes deleted
+// archives from the journal. If the runtime is unavailable, a later call tries
+// again. It returns an error only if ctx ended.
 func (p *Preloader) tidy(ctx context.Context) error {
 	busy := false
 	p.mu.Lock()
@@ -39,7 +41,7 @@ func (p *Preloader) tidy(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil && !errors.Is(err, container.ErrUnsupported) {
-			p.cfg.Log.Warn("content of image archives stays protected for now", "error", err)
+			p.cfg.Log.Warn("cannot release lease of image archives", "error", err)
 		} else {
 			p.journal.Leased, forget = false, true
 		}
@@ -50,17 +52,17 @@ func (p *Preloader) tidy(ctx context.Context) error {
 	return nil
 }
 
-// record writes down that an archive has been imported.
+// record adds an imported archive to the journal.
 func (p *Preloader) record(f *file) {
 	p.journal.Archives = slices.DeleteFunc(p.journal.Archives, func(i imported) bool { return i.Name == f.name })
 	p.journal.Archives = append(p.journal.Archives, imported{Name: f.name, signature: f.sig, Images: f.images})
 	p.save()
 }
 
-// save writes the journal. Without one, archives are looked at again at the
-// next start, and nothing else is lost.
+// save writes the journal. If that fails, the only loss is that archives are
+// read again at the next start.
 func (p *Preloader) save() {
 	if err := p.journal.save(p.cfg.StateFile); err != nil {
-		p.cfg.Log.Warn("journal of image archives is out of date", "error", err)
+		p.cfg.Log.Warn("cannot write image archive journal", "error", err)
 	}
 }

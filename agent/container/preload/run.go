@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// settled is how long a file must not have been written to: one that is still
-// being copied in is no archive yet.
+// settled is the minimum time since the last write to a file before it is
+// read, because it may still be being copied.
 const settled = 2 * time.Second
 
-// retryFolder is when a folder is tried again that cannot be watched.
+// retryFolder is the time after which a folder that could not be watched is
+// tried again.
 const retryFolder = time.Minute
 
-// Run reads the folder, imports what is new in it and follows its changes,
-// until ctx ends, with its error. It blocks on the runtime, never on pods.
+// Run lists the folder, imports new archives and watches for changes until ctx
+// ends, and returns its error. It blocks on the runtime, never on pods.
 func (p *Preloader) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.ended = false
@@ -30,8 +31,8 @@ func (p *Preloader) Run(ctx context.Context) error {
 	}()
 	j, err := loadJournal(p.cfg.StateFile)
 	if err != nil {
-		j.Leased = true // perhaps
-		p.cfg.Log.Warn("all image archives are looked at again", "error", err)
+		j.Leased = true // unknown: release it to be safe
+		p.cfg.Log.Warn("cannot load image archive journal", "error", err)
 	}
 	p.journal = j
 	for {
@@ -40,8 +41,8 @@ func (p *Preloader) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			p.cfg.Log.Warn("image archives are not looked for", "folder", p.cfg.Dir, "error", err)
-			// Pods need not wait for what may never come.
+			p.cfg.Log.Warn("cannot watch image archive folder", "folder", p.cfg.Dir, "error", err)
+			// Pods do not wait for a folder that may never become readable.
 			p.mu.Lock()
 			p.ready = true
 			p.announce()
@@ -53,7 +54,7 @@ func (p *Preloader) Run(ctx context.Context) error {
 	}
 }
 
-// pause answers false when ctx ended first.
+// pause waits for d. It returns false if ctx ended first.
 func (p *Preloader) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -65,17 +66,18 @@ func (p *Preloader) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// errMoved says that the folder is not the one that is watched.
-var errMoved = errors.New("the folder was moved or removed")
+// errMoved means that the folder is not the one that is watched.
+var errMoved = errors.New("folder was moved or removed")
 
-// follow works on one folder until ctx ends or the folder has gone.
+// follow imports archives from the folder until ctx ends, the folder is moved
+// or removed (nil), or it cannot be read or watched.
 func (p *Preloader) follow(ctx context.Context) error {
 	if err := os.MkdirAll(p.cfg.Dir, 0o755); err != nil {
-		return fmt.Errorf("make the folder of image archives: %w", err)
+		return fmt.Errorf("create image archive folder: %w", err)
 	}
 	root, err := os.OpenRoot(p.cfg.Dir)
 	if err != nil {
-		return fmt.Errorf("open the folder of image archives: %w", err)
+		return fmt.Errorf("open image archive folder: %w", err)
 	}
 	defer root.Close()
 	w, err := watch(p.cfg.Dir)
@@ -94,13 +96,13 @@ func (p *Preloader) follow(ctx context.Context) error {
 			return err
 		}
 		if moved(root, p.cfg.Dir) {
-			p.cfg.Log.Info("folder of image archives has moved, the new one is taken", "folder", p.cfg.Dir)
+			p.cfg.Log.Info("reopen replaced image archive folder", "folder", p.cfg.Dir)
 			return nil
 		}
 	}
 }
 
-// moved says whether dir is another folder than root.
+// moved reports whether dir is no longer the folder that root was opened on.
 func moved(root *os.Root, dir string) bool {
 	was, err := root.Stat(".")
 	if err != nil {
@@ -110,7 +112,7 @@ func moved(root *os.Root, dir string) bool {
 	return err != nil || !os.SameFile(was, is)
 }
 
-// workAll works until the folder changes.
+// workAll reads and imports archives until the folder changes.
 func (p *Preloader) workAll(ctx context.Context, root *os.Root, changed <-chan struct{}) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -135,7 +137,8 @@ func (p *Preloader) workAll(ctx context.Context, root *os.Root, changed <-chan s
 	}
 }
 
-// idle waits for something to do; again says that the folder is to be read.
+// idle waits until there is something to do. again means that the folder must
+// be listed again. A wait of 0 is no timeout.
 func (p *Preloader) idle(ctx context.Context, changed <-chan struct{}, wait time.Duration) (again bool, err error) {
 	var due <-chan time.Time
 	if wait > 0 {
@@ -154,8 +157,9 @@ func (p *Preloader) idle(ctx context.Context, changed <-chan struct{}, wait time
 	return true, nil
 }
 
-// next is what to work on: what is not known first, so that pods know, then
-// what pods wait for. Without any it is when to look again; 0 is never.
+// next returns the archive to work on: unread ones first, since pods wait
+// until all are read, then those that pods wait for. If there is none, wait is
+// the time until the next attempt; 0 is none.
 func (p *Preloader) next(now time.Time) (best *file, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,13 +189,13 @@ func (p *Preloader) next(now time.Time) (best *file, wait time.Duration) {
 	return best, wait
 }
 
-// isArchive says whether a file is one by its name. Names that begin with a
-// dot are of files on their way.
+// isArchive reports whether a file is an archive by its name. Files whose names
+// begin with a dot are not: they may be incomplete.
 func isArchive(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false
 	}
-	for _, end := range []string{".tar", ".tar.gz", ".tgz", ".tar.zst"} { // the last to refuse it aloud
+	for _, end := range []string{".tar", ".tar.gz", ".tgz", ".tar.zst"} { // the last is rejected with an event
 		if strings.HasSuffix(name, end) {
 			return true
 		}
@@ -199,17 +203,17 @@ func isArchive(name string) bool {
 	return false
 }
 
-// list reads the folder. An archive that the journal knows is done; one that
-// has changed is a new one.
+// list reads the folder. An archive that is in the journal is done. A changed
+// archive counts as a new one.
 func (p *Preloader) list(root *os.Root) error {
 	dir, err := root.Open(".")
 	if err != nil {
-		return fmt.Errorf("list the folder of image archives: %w", err)
+		return fmt.Errorf("list image archive folder: %w", err)
 	}
 	defer dir.Close()
 	entries, err := dir.ReadDir(-1)
 	if err != nil {
-		return fmt.Errorf("list the folder of image archives: %w", err)
+		return fmt.Errorf("list image archive folder: %w", err)
 	}
 	known := make(map[string]imported, len(p.journal.Archives))
 	for _, i := range p.journal.Archives {
@@ -219,7 +223,7 @@ func (p *Preloader) list(root *os.Root) error {
 	defer p.mu.Unlock()
 	there := make(map[string]bool)
 	for _, e := range entries {
-		info, err := root.Stat(e.Name()) // a link is followed, but not out of the folder
+		info, err := root.Stat(e.Name()) // follows links, but not out of the folder
 		if err != nil || !info.Mode().IsRegular() || !isArchive(e.Name()) {
 			continue
 		}

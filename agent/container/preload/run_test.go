@@ -21,7 +21,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// shelf is a board's folder of archives and its runtime.
+// shelf is a node's folder of archives and its runtime.
 type shelf struct {
 	*testing.T
 	dir, state string
@@ -40,7 +40,7 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-// put makes a file that was written long ago.
+// put creates a file with an old modification time.
 func (s *shelf) put(name string, data []byte) {
 	s.Helper()
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
@@ -89,7 +89,7 @@ func (s *shelf) run(p *Preloader) (stop func()) {
 	return stop
 }
 
-// wait asks for an image and gives up after some seconds.
+// wait calls Wait for an image with a timeout of some seconds.
 func (s *shelf) wait(p *Preloader, ref string) bool {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
@@ -178,8 +178,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportAgain shows that an image which was removed comes back when it is
-// wanted, also after a restart, and not before.
+// TestImportAgain shows that a removed image is imported again when a pod needs
+// it, also after a restart, and not before.
 func TestImportAgain(t *testing.T) {
 	s := newShelf(t)
 	s.put("a.tar", ociArchive(t, makeImage(t, board, "app"), "app:1"))
@@ -275,7 +275,7 @@ func TestBrokenArchive(t *testing.T) {
 	}
 }
 
-// dying breaks off a Put after some bytes, as a power cut does.
+// dying interrupts a Put after some bytes, as a power cut does.
 type dying struct {
 	*fake.Runtime
 	left int64

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher says when files of a folder have come, gone, or been written to the
-// end: unlike with fsnotify, a file that is still being copied in is left
-// alone.
+// watcher notifies when files of a folder appear, disappear or are closed
+// after writing. fsnotify is not used: it would also notify of every write to
+// a file that is still being copied.
 type watcher struct {
 	file    *os.File
-	changed chan struct{} // one slot: look again
+	changed chan struct{} // one slot: the folder changed
 	wg      sync.WaitGroup
 }
 
 const watched = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
-// watch begins to watch a folder, which must exist. The caller must close the
+// watch starts watching a folder, which must exist. The caller must close the
 // watcher.
 func watch(dir string) (*watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -36,7 +36,7 @@ func watch(dir string) (*watcher, error) {
 	return w, nil
 }
 
-// read drops what happened: that something did is enough.
+// read notifies of every batch of inotify events and ignores their content.
 func (w *watcher) read() {
 	buf := make([]byte, 4096)
 	for {

@@ -18,24 +18,24 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reasons of the node's events: the kubelet has none for this.
+// Reasons of the node's events. The kubelet has no equivalents.
 const (
 	eventPreloaded = "ImageArchiveImported"
 	eventFailed    = "ImageArchiveFailed"
 )
 
-// What follows a failure that is not the archive's fault.
+// Retries after a failure that is not the archive's fault.
 const (
 	retryFirst  = time.Second
 	retryMax    = 30 * time.Second
-	maxFailures = 6 // in a row; then pods no longer wait for it
+	maxFailures = 6 // consecutive; then pods no longer wait for the archive
 	retryFailed = 10 * time.Minute
 )
 
-// errChanged says that a file is not what the folder's list said.
-var errChanged = errors.New("the archive has changed meanwhile")
+// errChanged means that a file has changed since the folder was listed.
+var errChanged = errors.New("archive changed since it was listed")
 
-// work reads an archive, or imports it if it is known what it has.
+// work reads an archive, or imports it if its images are already known.
 func (p *Preloader) work(ctx context.Context, root *os.Root, f *file) {
 	err := p.attempt(ctx, root, f)
 	if err != nil {
@@ -43,6 +43,7 @@ func (p *Preloader) work(ctx context.Context, root *os.Root, f *file) {
 	}
 }
 
+// attempt is work without the handling of its error.
 func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *file) error {
 	file, err := openFile(root, f)
 	if err != nil {
@@ -61,7 +62,7 @@ func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *file) error {
 		}
 	}
 	if len(f.images) == 0 {
-		// The others are read before this one is imported.
+		// All archives are read before one is imported.
 		p.set(f, func() { f.state, f.images, f.plan = waiting, plan.names(), plan.small() })
 		return nil
 	}
@@ -76,10 +77,12 @@ func (p *Preloader) attempt(ctx context.Context, root *os.Root, f *file) error {
 	return nil
 }
 
-// keptPlan is how much of a plan is kept between reading and importing.
+// keptPlan limits the bytes of a plan that is kept between reading and
+// importing.
 const keptPlan = 256 << 10
 
-// small is the plan, or nil if it is better made again.
+// small returns the plan, or nil if it is larger than keptPlan and must be
+// made again for the import.
 func (p *plan) small() *plan {
 	held := 0
 	for _, s := range p.blobs {
@@ -91,15 +94,16 @@ func (p *plan) small() *plan {
 	return p
 }
 
-// fail decides whether the archive is tried again.
+// fail handles the error of an attempt: it schedules a retry, or marks the
+// archive as failed and records an event.
 func (p *Preloader) fail(ctx context.Context, f *file, err error) {
 	if ctx.Err() != nil {
 		p.set(f, func() { f.state = waiting })
-		return // the next start goes on
+		return // the import is resumed at the next start
 	}
 	now := time.Now()
 	if errors.Is(err, errChanged) {
-		// The folder is read again, and what comes of it is a new file.
+		// The folder is listed again, which makes a new file value.
 		p.set(f, func() { f.state, f.again = waiting, now.Add(retryFirst) })
 		return
 	}
@@ -108,27 +112,28 @@ func (p *Preloader) fail(ctx context.Context, f *file, err error) {
 	away := errors.Is(err, container.ErrUnavailable) || errors.Is(err, container.ErrTimeout)
 	if !broken && (away || f.failures < maxFailures) {
 		wait := min(retryFirst<<min(f.failures-1, 5), retryMax)
-		p.cfg.Log.Warn("image archive is tried again", "archive", f.name, "error", err, "after", wait)
+		p.cfg.Log.Warn("retry image archive", "archive", f.name, "error", err, "retryIn", wait)
 		p.set(f, func() { f.state, f.again = waiting, now.Add(wait) })
 		return
 	}
-	p.cfg.Events.Warning(pod.Ref{}, eventFailed, fmt.Sprintf("Image archive %q cannot be imported: %v", f.name, err))
+	p.cfg.Events.Warning(pod.Ref{}, eventFailed, fmt.Sprintf("Failed to import image archive %q: %v", f.name, err))
 	p.set(f, func() {
 		f.state, f.broken, f.plan, f.wanted, f.ended, f.again = failed, broken, nil, false, now, now.Add(retryFailed)
 		if f.images == nil {
-			f.images = map[string]string{} // nobody has to wait to know
+			f.images = map[string]string{} // no longer unread: pods do not wait for it
 		}
 	})
 }
 
-// openFile opens an archive that must still be what the list said.
+// openFile opens an archive. It returns errChanged if the file is not the one
+// that was listed.
 func openFile(root *os.Root, f *file) (*os.File, error) {
 	file, err := root.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, errChanged
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the archive: %w", err)
+		return nil, fmt.Errorf("open archive: %w", err)
 	}
 	info, err := file.Stat()
 	if err == nil && (!info.Mode().IsRegular() || signatureOf(info) != f.sig) {
@@ -140,13 +145,13 @@ func openFile(root *os.Root, f *file) (*os.File, error) {
 	return file, nil
 }
 
-// bring imports what is planned.
+// bring imports the images of a plan.
 func (p *Preloader) bring(ctx context.Context, a *archive, f *file, plan *plan) error {
 	if err := p.protect(ctx); err != nil {
 		return err
 	}
 	begun := time.Now()
-	p.cfg.Log.Info("image archive is imported", "archive", f.name, "images", len(plan.images), "bytes", plan.bytes)
+	p.cfg.Log.Info("import image archive", "archive", f.name, "images", len(plan.images), "bytes", plan.bytes)
 	progress := &progress{log: p.cfg.Log, archive: f.name, total: plan.bytes, said: begun}
 	if err := p.putAll(ctx, a, plan, progress); err != nil {
 		return err
@@ -154,8 +159,8 @@ func (p *Preloader) bring(ctx context.Context, a *archive, f *file, plan *plan) 
 	if err := p.tagAll(ctx, plan); err != nil {
 		return err
 	}
-	p.cfg.Events.Normal(pod.Ref{}, eventPreloaded, fmt.Sprintf("Image archive %q is imported: %s", f.name, strings.Join(plan.tags(), ", ")))
-	p.cfg.Log.Info("image archive has been imported", "archive", f.name, "bytes", plan.bytes, "seconds", int64(time.Since(begun)/time.Second))
+	p.cfg.Events.Normal(pod.Ref{}, eventPreloaded, fmt.Sprintf("Imported image archive %q: %s", f.name, strings.Join(plan.tags(), ", ")))
+	p.cfg.Log.Info("imported image archive", "archive", f.name, "bytes", plan.bytes, "seconds", int64(time.Since(begun)/time.Second))
 	return nil
 }
 
@@ -167,8 +172,8 @@ func (p *plan) tags() []string {
 	return out
 }
 
-// putAll stores the blobs: those of the archive in its order, then the small
-// ones that refer to them.
+// putAll stores the blobs: those of the archive in their order there, then
+// those held in memory, which refer to them.
 func (p *Preloader) putAll(ctx context.Context, a *archive, plan *plan, progress *progress) error {
 	bySerial := make(map[int]*source)
 	serials := make(map[int]bool)
@@ -196,12 +201,14 @@ func (p *Preloader) putAll(ctx context.Context, a *archive, plan *plan, progress
 			continue
 		}
 		if err := p.cfg.Importer.Put(ctx, s.Blob, strings.NewReader(string(s.data))); err != nil {
-			return fmt.Errorf("import: %w", err)
+			return fmt.Errorf("store blob %s: %w", s.Digest, err)
 		}
 	}
 	return nil
 }
 
+// put stores one blob of the archive. It distinguishes errors of the archive
+// from errors of the store.
 func (p *Preloader) put(ctx context.Context, a *archive, s *source, r io.Reader, progress *progress) error {
 	from := progress.follow(r)
 	err := p.cfg.Importer.Put(ctx, s.Blob, from)
@@ -210,19 +217,19 @@ func (p *Preloader) put(ctx context.Context, a *archive, s *source, r io.Reader,
 		return a.trouble(ctx, broken)
 	}
 	if err != nil {
-		return fmt.Errorf("import: %w", err)
+		return fmt.Errorf("store blob %s: %w", s.Digest, err)
 	}
 	return nil
 }
 
-// tagAll names the images, by tag and by digest as after a pull, and waits
-// until CRI shows them.
+// tagAll creates the images, with a tag and with a digest as after a pull, and
+// waits until the runtime's CRI service shows them.
 func (p *Preloader) tagAll(ctx context.Context, plan *plan) error {
 	for _, img := range plan.images {
 		for _, name := range img.names {
 			for _, n := range []string{withDigest(name, img.target.Digest), name} {
 				if err := p.cfg.Importer.Tag(ctx, n, img.target); err != nil {
-					return fmt.Errorf("import: %w", err)
+					return fmt.Errorf("tag image %q: %w", n, err)
 				}
 			}
 			if err := p.shown(ctx, name); err != nil {
@@ -233,24 +240,26 @@ func (p *Preloader) tagAll(ctx context.Context, plan *plan) error {
 	return nil
 }
 
-// How long the runtime's CRI side is given to hear of a new image.
+// The first poll interval and the timeout until the runtime's CRI service
+// shows a new image.
 const (
 	shownFirst = 20 * time.Millisecond
 	shownLimit = 15 * time.Second
 )
 
+// shown waits until the runtime's CRI service shows an image.
 func (p *Preloader) shown(ctx context.Context, name string) error {
 	limit := time.Now().Add(shownLimit)
 	for wait := shownFirst; ; wait = min(2*wait, time.Second) {
 		img, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
 		if err != nil {
-			return fmt.Errorf("look for the imported image %q: %w", name, err)
+			return fmt.Errorf("get status of imported image %q: %w", name, err)
 		}
 		if img != nil {
 			return nil
 		}
 		if time.Now().After(limit) {
-			return fmt.Errorf("the runtime does not show the imported image %q after %v", name, shownLimit)
+			return fmt.Errorf("wait for imported image %q: not shown by the runtime within %v", name, shownLimit)
 		}
 		if !p.pause(ctx, wait) {
 			return ctx.Err()

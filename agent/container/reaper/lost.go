@@ -1,25 +1,25 @@
-// Package reaper finds containers that have ended although the runtime holds
-// them for running, and has the runtime find out.
+// Package reaper finds containers that have exited although the runtime reports
+// them as running, and stops their shims so that the runtime updates its state.
 //
-// containerd gives itself 10 s to take down what is left of a container that
-// has ended (handleEventTimeout in its CRI server). Where a busy board or a
-// slow disk takes longer, the OCI runtime may be killed when it has removed its
-// own record of the container and nothing else; crun then fails each repetition
-// for the missing record, with words that containerd's shim does not take for
-// an end. The container runs for ever in the eyes of CRI: it is never started
-// again, and to kill it fails. After a restart of containerd its state is
-// unknown, and to stop it still fails. Ending the pod's shim helps, and then
-// the pod starts anew.
+// containerd allows itself 10 s to clean up after a container that has exited
+// (handleEventTimeout in its CRI server). If a busy node or a slow disk takes
+// longer, the OCI runtime may be killed when it has removed its own record of
+// the container and nothing else. crun then fails each retry for the missing
+// record, with an error that containerd's shim does not take for an exit. CRI
+// reports the container as running for ever: it is never restarted, and killing
+// it fails. After a restart of containerd its state is unknown, and stopping it
+// still fails. Stopping the pod's shim helps, and then the pod is restarted.
 //
-// What has no process shows in the kernel's files, which cost nothing to read;
-// the runtime is asked only of containers for which that holds at two looks.
+// The reaper finds a container without a process in the kernel's cgroup files,
+// which are cheap to read. It calls the runtime only for containers that had no
+// process at two checks.
 //
-// They are read once a minute and not watched. To watch them (WatchState of
-// package cgroups) would take an open file for each container, with which the
-// kernel keeps a buffer of 4 KiB (seq_file), and wake the agent at each
-// container's end, of which the runtime tells anyway. To read them all takes
-// about 10 µs each, so 30 pods cost less than a millisecond in a minute, and a
-// lost container can wait for a minute.
+// It reads the files once a minute and does not watch them. A watch (WatchState
+// of package cgroups) would take an open file for each container, for which the
+// kernel keeps a buffer of 4 KiB (seq_file), and would wake the agent at each
+// container's exit, which the runtime reports anyway. A read takes about 10 µs
+// for each container, so 30 pods cost less than a millisecond in a minute, and
+// a lost container can wait for a minute.
 package reaper
 
 import (
@@ -36,47 +36,47 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// look is how often the containers are looked at. One that has ended is
-// otherwise known within a second.
+// look is the interval between checks. The exit of any other container is known
+// within a second.
 const look = time.Minute
 
-// reason is that of the event.
+// reason is the reason of the event.
 const reason = "ContainerLost"
 
-// Container is one that runs by its pod's status, or by the runtime's word where
-// the pod has none.
+// Container is a container that runs by its pod's status, or by the runtime's
+// report if the pod has no status.
 type Container struct {
 	Ref      pod.Ref
 	Name, ID string
-	// Cgroup is the path of its group below the hierarchy's root.
+	// Cgroup is the path of its cgroup below the root of the hierarchy.
 	Cgroup string
 }
 
-// Config is what a Finder works with. All fields but Looked are required.
+// Config configures a Finder. All fields but Looked are required.
 type Config struct {
-	// Running lists the containers.
+	// Running lists the running containers.
 	Running func(context.Context) []Container
-	// Looked is called after each look, once a minute: for checks that are due
-	// whenever the agent is awake. It must not block. nil is none.
+	// Looked is called after each check, once a minute: for checks that are due
+	// whenever the agent is awake. It must not block. It may be nil.
 	Looked func()
-	// Populated says whether a group or one below it has processes; one that
-	// does not exist has none.
+	// Populated reports whether a cgroup or one below it has processes. It is
+	// false for a cgroup that does not exist.
 	Populated func(cgroup string) (bool, error)
-	// Containers is the runtime, by CRI.
+	// Containers is the runtime's CRI service.
 	Containers interface {
 		ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	}
-	// Tasks is the runtime below CRI.
+	// Tasks is containerd's native API.
 	Tasks interface {
-		// Ended says whether a container has no process by the runtime's own
-		// record of it. It fails with container.ErrUnsupported where the
-		// runtime has none.
+		// Ended reports whether a container has no process by the runtime's own
+		// record of it. It fails with container.ErrUnsupported if the runtime
+		// has no such record.
 		Ended(ctx context.Context, containerID string) (bool, error)
-		// EndShim ends what stands between the runtime and the processes of a
-		// sandbox, and says whether there was such a thing.
+		// EndShim stops the shim between the runtime and the processes of a
+		// sandbox, and reports whether there was one.
 		EndShim(sandboxID string) (bool, error)
 	}
-	// Wake has the pod's worker look again; it must not block.
+	// Wake triggers a sync of the pod; it must not block.
 	Wake   func(types.UID)
 	Events interface {
 		Warning(ref pod.Ref, reason, message string)
@@ -84,25 +84,25 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Finder looks for lost containers.
+// Finder finds lost containers.
 type Finder struct {
 	cfg Config
-	// empty are the containers without a process at the last look.
+	// empty are the containers that had no process at the last check.
 	empty map[string]verdict
 }
 
-// verdict is what is known of a container without a process.
+// verdict is the state of a container without a process.
 type verdict int
 
 const (
-	suspected verdict = iota // seen once, or the runtime could not be asked
+	suspected verdict = iota // seen once, or the runtime could not be queried
 	settled                  // nothing more can be done
 )
 
-// New makes a Finder; nothing is started.
+// New returns a Finder. It starts nothing.
 func New(cfg Config) *Finder { return &Finder{cfg: cfg} }
 
-// Run looks once a minute until ctx ends, and returns its cause.
+// Run checks once a minute until ctx ends, and returns the cause.
 func (f *Finder) Run(ctx context.Context) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
@@ -124,7 +124,7 @@ func (f *Finder) look(ctx context.Context) {
 	for _, c := range f.cfg.Running(ctx) {
 		populated, err := f.cfg.Populated(c.Cgroup)
 		if err != nil {
-			f.cfg.Log.Debug("it is not known whether a container has processes", "pod", c.Ref.String(), "container", c.Name, "error", err)
+			f.cfg.Log.Debug("cannot read processes of container", "pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID, "error", err)
 		}
 		if populated || err != nil {
 			continue
@@ -141,16 +141,17 @@ func (f *Finder) look(ctx context.Context) {
 	f.empty = empty
 }
 
-// settle asks the runtime, and ends the shim of what it has lost.
+// settle queries the runtime, and stops the shim of a container that it has
+// lost.
 func (f *Finder) settle(ctx context.Context, c *Container) verdict {
-	log := f.cfg.Log.With("pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "id", c.ID)
+	log := f.cfg.Log.With("pod", c.Ref.String(), "podUID", c.Ref.UID, "container", c.Name, "containerID", c.ID)
 	held, err := f.cfg.Containers.ListContainers(ctx, &runtimeapi.ContainerFilter{Id: c.ID})
 	if err != nil {
-		log.Debug("a container without a process is asked for again", "error", err)
+		log.Debug("cannot list container without process", "error", err)
 		return suspected
 	}
 	if len(held) == 0 || held[0].GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		f.cfg.Wake(c.Ref.UID) // its end was not heard of
+		f.cfg.Wake(c.Ref.UID) // its exit event was missed
 		return settled
 	}
 	ended, err := f.cfg.Tasks.Ended(ctx, c.ID)
@@ -158,21 +159,21 @@ func (f *Finder) settle(ctx context.Context, c *Container) verdict {
 	case errors.Is(err, container.ErrUnsupported):
 		return settled
 	case err != nil:
-		log.Warn("a container has no process, and the runtime does not say whether it has ended", "error", err)
+		log.Warn("cannot query task of container without process", "error", err)
 		return suspected
 	case !ended:
-		return settled // its processes are elsewhere
+		return settled // its processes are in another cgroup
 	}
 	found, err := f.cfg.Tasks.EndShim(held[0].GetPodSandboxId())
 	switch {
 	case err != nil:
-		log.Error("the runtime holds a container for running that has ended, and its shim could not be ended: restart the board", "error", err)
+		log.Error("cannot stop shim of dead container", "error", err, "remedy", "reboot the node")
 		return suspected
 	case !found:
-		log.Error("the runtime holds a container for running that has ended, and has no shim that could be ended: restart the board")
+		log.Error("dead container has no shim", "remedy", "reboot the node")
 		return settled
 	}
-	log.Warn("the runtime held a container for running that has ended: the pod's shim was ended, and a pod that is wanted starts anew")
-	f.cfg.Events.Warning(c.Ref, reason, fmt.Sprintf("The container runtime held container %s for running although it has ended; a pod that is wanted starts anew", c.Name))
+	log.Warn("stopped shim of dead container")
+	f.cfg.Events.Warning(c.Ref, reason, fmt.Sprintf("The container runtime reported container %s as running after it had exited; the pod is restarted if it is still desired", c.Name))
 	return settled
 }

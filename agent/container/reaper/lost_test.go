@@ -76,7 +76,8 @@ const (
 	exited = runtimeapi.ContainerState_CONTAINER_EXITED
 )
 
-// TestLooked is called behind each look, also where no container runs.
+// TestLooked checks that Looked is called after each check, also if no container
+// runs.
 func TestLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, looked := finder(&node{}), 0

@@ -1,7 +1,7 @@
-// Package sdnotify reports the agent's state to systemd (sd_notify(3)): that
-// it is ready, one line of status when that changes, that it stops, and, where
-// the unit has WatchdogSec, that it is healthy. It does nothing where systemd
-// did not start the agent, or does not want to be notified.
+// Package sdnotify reports the agent's state to systemd (sd_notify(3)):
+// readiness, one line of status when it changes, stopping, and, if the unit has
+// WatchdogSec, that the agent is healthy. It does nothing if NOTIFY_SOCKET is
+// unset: systemd did not start the agent, or the unit is not Type=notify.
 package sdnotify
 
 import (
@@ -17,60 +17,62 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// Config is what a Notifier needs.
+// Config holds the dependencies of a Notifier. All fields are required.
 type Config struct {
-	// Ready returns nil once the agent is ready.
+	// Ready blocks until the agent is ready, and returns nil then.
 	Ready func(ctx context.Context) error
-	// Status is the agent's state in one line. Notify has a slot filled
-	// whenever Status may answer something else, until cancel is called.
+	// Status returns the agent's state in one line. Notify registers a slot
+	// that is filled whenever the result of Status may have changed, until
+	// cancel is called.
 	Status func() string
 	Notify func(slot chan<- struct{}) (cancel func())
-	// Stopping is closed when the agent begins to end.
+	// Stopping is closed when the agent begins to stop.
 	Stopping <-chan struct{}
-	// Checks are what the watchdog goes by.
+	// Checks must pass before WATCHDOG=1 is sent.
 	Checks []health.Check
 	Log    *slog.Logger
 }
 
-// Notifier notifies systemd.
+// Notifier sends the agent's state to systemd.
 type Notifier struct {
 	Config
-	// sending has one item while a message is being sent.
+	// sending holds one item while a message is being sent.
 	sending chan struct{}
 	limit   time.Duration // sendLimit, shorter in tests
 	failing bool          // the last message could not be sent
-	status  string        // that systemd has
+	status  string        // sent last
 }
 
 const (
-	// sendLimit is how long systemd may take to accept a message. It accepts
-	// none while its queue is full.
+	// sendLimit is the timeout for one message. systemd accepts none while its
+	// queue is full.
 	sendLimit = 5 * time.Second
-	// checkLimit is how long the checks may take. All attempts together take
-	// less than half of a WatchdogSec of a minute.
+	// checkLimit is the timeout for one run of the checks. All attempts
+	// together take less than half of a WatchdogSec of one minute.
 	checkLimit = 5 * time.Second
-	// settle is how long changes of the status are gathered.
+	// settle is how long changes of the status are coalesced.
 	settle = time.Second
-	// firstRetry and lastRetry are the waits before READY=1 is sent again.
-	// systemd gives a unit 90 s to start by default.
+	// firstRetry and lastRetry bound the backoff before READY=1 is sent again.
+	// By default systemd gives a unit 90 s to start.
 	firstRetry = time.Second
 	lastRetry  = 32 * time.Second
 )
 
-// Enabled reports whether systemd wants to be notified.
+// Enabled reports whether NOTIFY_SOCKET is set, so that systemd expects
+// notifications.
 func Enabled() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
 
-// New makes a Notifier; nothing is sent.
+// New returns a Notifier. It sends nothing.
 func New(c Config) *Notifier {
 	return &Notifier{Config: c, sending: make(chan struct{}, 1), limit: sendLimit}
 }
 
-// Run notifies systemd until ctx ends, and returns its cause. Without a
-// watchdog it sleeps while the status does not change.
+// Run notifies systemd until ctx ends, and returns the cause of ctx, or the
+// error of Ready. Without a watchdog it sleeps while the status does not change.
 func (n *Notifier) Run(ctx context.Context) error {
 	period, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		n.Log.Warn("ignoring systemd's watchdog", "error", err, "remedy", "do not set WATCHDOG_USEC and WATCHDOG_PID by hand")
+		n.Log.Warn("ignore systemd watchdog", "error", err, "remedy", "do not set WATCHDOG_USEC and WATCHDOG_PID by hand")
 	}
 	var watchdog <-chan time.Time
 	if period > 0 {
@@ -126,7 +128,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	}
 }
 
-// ready sends that the agent is ready, and reports whether that succeeded.
+// ready sends READY=1 and the status, and reports whether that succeeded.
 func (n *Notifier) ready(ctx context.Context) bool {
 	text := n.line()
 	if !n.send(ctx, daemon.SdNotifyReady+"\nSTATUS="+text) {
@@ -136,12 +138,12 @@ func (n *Notifier) ready(ctx context.Context) bool {
 	return true
 }
 
-// line is the status on one line: a second one would be an assignment.
+// line returns the status without line breaks: systemd would read a second line
+// as another assignment.
 func (n *Notifier) line() string { return strings.Join(strings.Fields(n.Status()), " ") }
 
-// healthy reports whether the checks hold, at the third attempt at the latest:
-// a process that was stopped for a while, or gets no CPU, may miss its time
-// once.
+// healthy reports whether the checks pass in one of three attempts. A process
+// that was stopped for a while, or that gets no CPU time, may miss one deadline.
 func (n *Notifier) healthy(ctx context.Context, period time.Duration) bool {
 	limit := min(period/12, checkLimit)
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 0} {
@@ -150,7 +152,7 @@ func (n *Notifier) healthy(ctx context.Context, period time.Duration) bool {
 			return err == nil
 		}
 		if wait == 0 {
-			n.Log.Error("the agent is stuck, systemd will restart it", "error", err, "watchdog", period)
+			n.Log.Error("withhold systemd watchdog notification", "error", err, "watchdog", period)
 			return false
 		}
 		timer := time.NewTimer(wait)
@@ -164,17 +166,17 @@ func (n *Notifier) healthy(ctx context.Context, period time.Duration) bool {
 	return false
 }
 
-// errFull says that systemd does not read.
+// errFull is the cause of a send that timed out: systemd does not read.
 var errFull = errors.New("systemd accepts no message: its queue is full")
 
-// send sends a message, and reports whether systemd has it. Whoever sends
-// waits for a bounded time: a message that systemd does not accept yet stays
-// with its own goroutine, of which there is at most one.
+// send sends a message and reports whether systemd accepted it. It blocks for a
+// bounded time: a message that systemd does not accept in time stays in its own
+// goroutine, and there is at most one such goroutine.
 func (n *Notifier) send(ctx context.Context, state string) bool {
 	err := n.try(ctx, state)
 	switch {
 	case err == nil && n.failing:
-		n.Log.Info("systemd is notified again")
+		n.Log.Info("resumed systemd notifications")
 	case err != nil && !n.failing && ctx.Err() == nil:
 		n.Log.Warn("cannot notify systemd", "error", err, "socket", os.Getenv("NOTIFY_SOCKET"),
 			"remedy", "set Type=notify and NotifyAccess=main in the unit, or unset NOTIFY_SOCKET")

@@ -21,14 +21,14 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// manager is systemd's end: a datagram socket.
+// manager is the receiving socket of systemd, a datagram socket.
 type manager struct {
 	t    *testing.T
 	path string
 	fd   int
 }
 
-// listen makes the socket; one whose name begins with @ is abstract.
+// listen creates the socket. A name that begins with @ is an abstract one.
 func listen(t *testing.T, path string) *manager {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -42,7 +42,7 @@ func listen(t *testing.T, path string) *manager {
 	return &manager{t, path, fd}
 }
 
-// received is what was sent since the last call.
+// received returns the messages since the last call.
 func (m *manager) received() (all []string) {
 	m.t.Helper()
 	buf := make([]byte, 4096)
@@ -65,7 +65,7 @@ func (m *manager) wants(want ...string) {
 	}
 }
 
-// agent is what is notified of.
+// agent is a fake of the agent that a Notifier reports.
 type agent struct {
 	ready, stopping chan struct{}
 	check           func(context.Context) error
@@ -80,7 +80,7 @@ func newAgent() *agent {
 	return &agent{ready: make(chan struct{}), stopping: make(chan struct{}), status: "No pods", check: func(context.Context) error { return nil }}
 }
 
-// start runs a Notifier; stop ends it.
+// start runs a Notifier. stop ends it.
 func (a *agent) start(ctx context.Context, limit time.Duration) (stop func() error) {
 	n := New(Config{
 		Ready: func(ctx context.Context) error {
@@ -158,7 +158,8 @@ func TestLifeOfAnAgent(t *testing.T) {
 	}
 }
 
-// TestWatchdog has checks that fail for a while, and then for good.
+// TestWatchdog has checks that fail for a while and recover, and then fail for
+// good.
 func TestWatchdog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	environment(t, path, "60000000", fmt.Sprint(os.Getpid()))
@@ -209,14 +210,14 @@ func TestWatchdog(t *testing.T) {
 	})
 }
 
-// TestNoWatchdog has no watchdog, or that of another process.
+// TestNoWatchdog runs without a watchdog, or with that of another process.
 func TestNoWatchdog(t *testing.T) {
 	for name, row := range map[string]struct{ usec, pid, logged string }{
 		"none":                   {"", "", ""},
 		"another process'":       {"1000000", "1", ""},
-		"not a number":           {"often", "", "ignoring systemd's watchdog"},
-		"no time":                {"0", "", "ignoring systemd's watchdog"},
-		"of no process' number":  {"1000000", "x", "ignoring systemd's watchdog"},
+		"not a number":           {"often", "", "ignore systemd watchdog"},
+		"no time":                {"0", "", "ignore systemd watchdog"},
+		"of no process' number":  {"1000000", "x", "ignore systemd watchdog"},
 		"a PID without interval": {"", fmt.Sprint(os.Getpid()), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,8 +239,8 @@ func TestNoWatchdog(t *testing.T) {
 	}
 }
 
-// TestSocketComesLate has no socket at first: the agent runs on, says so once,
-// and is ready as soon as it can say so.
+// TestSocketComesLate starts without a socket: the agent runs on, logs the failure
+// once, and sends READY=1 as soon as the socket exists.
 func TestSocketComesLate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	environment(t, path, "", "")
@@ -252,13 +253,13 @@ func TestSocketComesLate(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		m.wants("READY=1\nSTATUS=No pods")
 		_ = stop()
-		if got := a.log.String(); strings.Count(got, "cannot notify systemd") != 1 || !strings.Contains(got, "systemd is notified again") {
+		if got := a.log.String(); strings.Count(got, "cannot notify systemd") != 1 || !strings.Contains(got, "resumed systemd notifications") {
 			t.Errorf("logged %s", got)
 		}
 	})
 }
 
-// TestSocketThatCannotBe is given up in the end.
+// TestSocketThatCannotBe never has a socket: the retries end.
 func TestSocketThatCannotBe(t *testing.T) {
 	for name, path := range map[string]string{"missing": filepath.Join(t.TempDir(), "none"), "too long": "/" + strings.Repeat("x", 200)} {
 		t.Run(name, func(t *testing.T) {
@@ -276,8 +277,8 @@ func TestSocketThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestFullSocket has a systemd that reads nothing. The agent does not wait for
-// it, and its word arrives when there is room again.
+// TestFullSocket has a systemd that does not read. The agent does not block, and
+// the message arrives once the queue has room.
 func TestFullSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	environment(t, path, "", "")
@@ -308,7 +309,7 @@ func TestFullSocket(t *testing.T) {
 	}
 }
 
-// TestNotUnderSystemd is most boards.
+// TestNotUnderSystemd runs without NOTIFY_SOCKET: nothing is sent.
 func TestNotUnderSystemd(t *testing.T) {
 	environment(t, "", "60000000", "")
 	if Enabled() {
@@ -316,7 +317,7 @@ func TestNotUnderSystemd(t *testing.T) {
 	}
 }
 
-// logBuffer is a log that is read while it is written.
+// logBuffer is a log that may be read while it is written.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

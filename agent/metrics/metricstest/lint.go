@@ -1,6 +1,5 @@
-// Package metricstest holds the text of metrics against the rules that `promtool
-// check metrics` has, and against a parser's. It is for tests; no binary links
-// it.
+// Package metricstest checks the text of metrics by the rules of `promtool check
+// metrics` and by a parser. It is for tests only.
 package metricstest
 
 import (
@@ -15,16 +14,16 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Problems are what is wrong with text, each as "name: what". Those of known
-// are left out; one of known that is not there is told too, so that no list of
-// exceptions outlives them.
+// Problems returns the problems of text, each as "name: what". It omits the known
+// ones. It also reports each known problem that text does not have, so that lists
+// of exceptions stay current.
 func Problems(text []byte, known ...string) []string {
 	l := &linter{}
 	l.lines(text)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
-		l.add("text", "a parser refuses it: %v", err)
+		l.add("text", "the parser rejects it: %v", err)
 	}
 	for name, f := range families {
 		l.family(name, f)
@@ -37,7 +36,7 @@ func Problems(text []byte, known ...string) []string {
 	}
 	for _, problem := range known {
 		if !slices.Contains(l.problems, problem) {
-			out = append(out, problem+" (which is not so any more)")
+			out = append(out, problem+" (no longer a problem)")
 		}
 	}
 	slices.Sort(out)
@@ -52,19 +51,19 @@ func (l *linter) add(name, format string, args ...any) {
 	l.problems = append(l.problems, name+": "+fmt.Sprintf(format, args...))
 }
 
-// lines looks for what a parser forgives: a family that is told in two goes,
-// or without its header.
+// lines reports what a parser accepts: a family that is split, or that has no
+// header.
 func (l *linter) lines(text []byte) {
 	told := make(map[string]bool)
 	current := ""
 	for line := range strings.Lines(string(text)) {
 		if !strings.HasSuffix(line, "\n") {
-			l.add("text", "the last line has no end")
+			l.add("text", "the last line has no newline")
 		}
 		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
 			current, _, _ = strings.Cut(rest, " ")
 			if told[current] {
-				l.add(current, "is told in more than one go")
+				l.add(current, "is split into several groups")
 			}
 			told[current] = true
 			continue
@@ -74,7 +73,7 @@ func (l *linter) lines(text []byte) {
 		}
 		name := line[:strings.IndexAny(line+" ", "{ ")]
 		if name != current && !slices.Contains([]string{current + "_bucket", current + "_sum", current + "_count"}, name) {
-			l.add(name, "stands outside of its family")
+			l.add(name, "is outside of its family")
 		}
 	}
 }
@@ -82,7 +81,7 @@ func (l *linter) lines(text []byte) {
 var (
 	plain = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 	kinds = regexp.MustCompile(`_(counter|gauge|histogram|summary)(_|$)`)
-	// units are those that are no base units, and abbreviations of any.
+	// units are units that are not base units, and abbreviations of units.
 	units = regexp.MustCompile(`_(milliseconds|microseconds|nanoseconds|minutes|hours|days|weeks|kilobytes|megabytes|gigabytes|bits|` +
 		`percent|percents|ms|us|ns|s|sec|secs|min|h|d|b|kb|mb|gb|tb|pb)(_|$)`)
 )
@@ -98,18 +97,18 @@ func (l *linter) family(name string, f *dto.MetricFamily) {
 		l.add(name, "has its type in its name")
 	}
 	if units.MatchString(name) {
-		l.add(name, "has an abbreviated unit or none of the base units")
+		l.add(name, "has a unit that is abbreviated or not a base unit")
 	}
 	switch total := strings.HasSuffix(name, "_total"); {
 	case f.GetType() == dto.MetricType_UNTYPED:
 		l.add(name, "has no type")
 	case f.GetType() == dto.MetricType_COUNTER && !total:
-		l.add(name, "is a counter, and its name does not end in _total")
+		l.add(name, "is a counter, but its name does not end in _total")
 	case f.GetType() != dto.MetricType_COUNTER && total:
-		l.add(name, "is no counter, and its name ends in _total")
+		l.add(name, "is not a counter, but its name ends in _total")
 	}
 	if f.GetType() != dto.MetricType_HISTOGRAM && regexp.MustCompile(`_(bucket|sum|count)$`).MatchString(name) {
-		l.add(name, "is no histogram, and is named like a part of one")
+		l.add(name, "is not a histogram, but is named like a part of one")
 	}
 	seen := make(map[string]bool)
 	for _, m := range f.GetMetric() {
@@ -139,11 +138,11 @@ func (l *linter) histogram(name string, h *dto.Histogram) {
 	var below uint64
 	for _, b := range h.GetBucket() {
 		if b.GetCumulativeCount() < below {
-			l.add(name, "has a bucket with less than those below it")
+			l.add(name, "has a cumulative bucket below the previous one")
 		}
 		below = b.GetCumulativeCount()
 	}
 	if n := len(h.GetBucket()); n == 0 || below != h.GetSampleCount() {
-		l.add(name, "has another count than in its last bucket")
+		l.add(name, "has a count that differs from its last bucket")
 	}
 }

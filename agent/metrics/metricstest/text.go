@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Text returns what write writes to a stream that open, which is metrics.NewStream,
-// makes. It fails t for each of the text's Problems.
+// Text returns what write writes to a stream that open returns. open is
+// metrics.NewStream. It fails t if the text has Problems, except for the known
+// ones.
 func Text[S interface{ Flush() error }](t testing.TB, open func(io.Writer) S, write func(S), known ...string) string {
 	t.Helper()
 	var text bytes.Buffer
@@ -23,8 +24,8 @@ func Text[S interface{ Flush() error }](t testing.TB, open func(io.Writer) S, wr
 	return text.String()
 }
 
-// WantLines fails t for each line that text does not have. A line may be given
-// by its beginning.
+// WantLines fails t for each line that text does not contain. A prefix of a line
+// is enough.
 func WantLines(t testing.TB, text string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {

@@ -9,38 +9,38 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// maxClaims bounds the claims that are told: whoever may make Services may make
+// maxClaims bounds the reported claims: users who may create Services may create
 // any number.
 const maxClaims = 64
 
 // apart is what no Service may have on this node.
 type apart struct {
-	// servers are where the API server is: led elsewhere, the node would not hear
-	// of the Service's end.
+	// servers are the addresses of the API server. If they were redirected, the
+	// node could not learn of the Service's deletion.
 	servers []netip.Addr
-	// routers are the machines that the node reaches the world by.
+	// routers are the addresses of the routers of the node's uplinks.
 	routers []netip.Addr
-	// own are this machine's addresses, of which no Service has these ports.
+	// own are this machine's addresses. No Service gets them with one of ports.
 	own   []netip.Addr
 	ports []uint16
 }
 
-// claim is one that was left out.
+// claim is a rejected address or port of a Service.
 type claim struct {
 	key listwatch.Key
 	why string
 }
 
 func (c claim) String() string {
-	return fmt.Sprintf("Service %.63q of namespace %.63q claims %s, which it does not get on this node", c.key.Name, c.key.Namespace, c.why)
+	return fmt.Sprintf("Service %.63q of namespace %.63q does not get %s on this node", c.key.Name, c.key.Namespace, c.why)
 }
 
-// kubernetes is the Service by which pods reach the API server. Its cluster IP
-// may be what this node reaches it by as well.
+// kubernetes is the Service by which pods reach the API server. Its cluster IP may
+// also be the address by which this node reaches the API server.
 var kubernetes = listwatch.Key{Namespace: "default", Name: "kubernetes"}
 
-// strip takes from a Service's port what it may not have. Endpoints may be
-// anything: those of default/kubernetes are the API server.
+// strip removes from a Service's port what it may not have, and returns it.
+// Endpoints are not restricted: those of default/kubernetes are the API server.
 func (a *apart) strip(key listwatch.Key, s *nft.Service) (claims []claim) {
 	ours := s.Protocol == nft.TCP && slices.Contains(a.ports, s.Port)
 	keep := func(all []netip.Addr, cluster bool) (kept []netip.Addr) {
@@ -70,9 +70,10 @@ func (a *apart) strip(key listwatch.Key, s *nft.Service) (claims []claim) {
 	return claims
 }
 
-// table is the same for the table, which holds it against Services that the
-// node has not been told of as they are. Where the API server is reached by the
-// cluster IP of default/kubernetes, that address is a Service's.
+// table returns the same restrictions for the nftables table, which enforces them
+// against Services that the node does not know in their current state. If the API
+// server is reached by the cluster IP of default/kubernetes, that address belongs
+// to a Service.
 func (a *apart) table(all map[listwatch.Key]service) nft.Apart {
 	hosts := slices.DeleteFunc(slices.Concat(a.servers, a.routers), func(ip netip.Addr) bool {
 		return slices.Contains(all[kubernetes].ips, ip)

@@ -20,7 +20,8 @@ func ips(texts ...string) (all []netip.Addr) {
 	return all
 }
 
-// thisNode is at 192.168.1.20, with the API server and a router beside it.
+// thisNode has the address 192.168.1.20, with the API server and a router on the
+// same link.
 func thisNode() apart {
 	return apart{
 		servers: ips("192.168.1.10", "fd00::10"), routers: ips("192.168.1.1"),
@@ -77,8 +78,8 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestKubernetes is the Service that leads to the API server, whose cluster IP
-// may be the server's address for this node as well.
+// TestKubernetes has the Service that leads to the API server. Its cluster IP may
+// be the API server's address for this node too.
 func TestKubernetes(t *testing.T) {
 	s := web(func(s *v1.Service) { s.Spec.Ports[0].Port, s.Spec.ExternalIPs = 443, []string{"192.168.1.10"} })
 	endpoints := ends("kubernetes", "192.168.1.10 ready")
@@ -121,7 +122,7 @@ func TestClaimsAreToldOnce(t *testing.T) {
 		}
 		l.Put(apiclient.EndpointSlices, ends("b", "10.1.0.3 ready"))
 		l.expect(1, withTwo)
-		if n := strings.Count(l.log.String(), "a Service claims what is the node's"); n != 1 || !strings.Contains(l.log.String(), "192.168.1.10, the API server's address") {
+		if n := strings.Count(l.log.String(), "rejected address of Service"); n != 1 || !strings.Contains(l.log.String(), "192.168.1.10, the API server's address") {
 			t.Errorf("told %d times: %s", n, l.log.String())
 		}
 		events := 0
@@ -140,13 +141,13 @@ func TestClaimsAreToldOnce(t *testing.T) {
 		l.expect(1, withTwo)
 		l.Put(apiclient.Services, web(func(s *v1.Service) { s.Spec.ExternalIPs = []string{"192.168.1.10"} }))
 		l.expect(1, withTwo)
-		if n := strings.Count(l.log.String(), "a Service claims what is the node's"); n != 2 {
+		if n := strings.Count(l.log.String(), "rejected address of Service"); n != 2 {
 			t.Errorf("told %d times in all", n)
 		}
 	})
 }
 
-// TestClaimsAreBounded has more Services claim than are told of.
+// TestClaimsAreBounded has more claims than are reported.
 func TestClaimsAreBounded(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.cfg.Server = func() []netip.Addr { return ips("192.168.1.10") }
@@ -159,7 +160,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	}, func(l *lab) {
 		l.Look()
 		l.Look()
-		if l.told(); strings.Count(l.log.String(), "a Service claims") > maxClaims {
+		if l.told(); strings.Count(l.log.String(), "rejected address of Service") > maxClaims {
 			t.Error("all claims are told")
 		}
 	})

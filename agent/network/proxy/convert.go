@@ -14,8 +14,8 @@ func compare(a, b listwatch.Key) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// convert makes what the table needs of all Services and their slices, in
-// order. What services may not have is left out, and told.
+// convert returns the sorted input of the table for all Services and their
+// EndpointSlices. It omits what Services may not have, and returns that as claims.
 func convert(all map[listwatch.Key]service, ends map[listwatch.Key]slice, bridge string, apart apart) (out []nft.Service, claims []claim) {
 	of := make(map[listwatch.Key][]slice, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(ends), compare) {
@@ -28,7 +28,7 @@ func convert(all map[listwatch.Key]service, ends map[listwatch.Key]slice, bridge
 		name     string
 		protocol nft.Protocol
 	}
-	// The names of Services have no colon, but that is the API server's to say.
+	// Names of Services have no colon, but only the API server enforces that.
 	seen := make(map[id]bool, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(all), compare) {
 		s := all[key]
@@ -49,7 +49,7 @@ func convert(all map[listwatch.Key]service, ends map[listwatch.Key]slice, bridge
 	return out, claims
 }
 
-// rule is one port of a Service.
+// rule returns the rule of one port of a Service.
 func (s service) rule(name string, p port, of []slice) nft.Service {
 	r := nft.Service{
 		Name: name, Protocol: p.protocol, IPs: s.ips, External: s.external, Port: p.port, NodePort: p.nodePort,
@@ -57,7 +57,7 @@ func (s service) rule(name string, p port, of []slice) nft.Service {
 	}
 	known := endpoints(of, p)
 	for _, v4 := range []bool{true, false} {
-		// Each family has those that leave on its own.
+		// Each family falls back to its terminating endpoints separately.
 		r.Endpoints = append(r.Endpoints, usable(known, v4, func(end) bool { return true })...)
 		if s.externalLocal || s.internalLocal {
 			r.LocalEndpoints = append(r.LocalEndpoints, usable(known, v4, func(e end) bool { return e.local })...)
@@ -66,8 +66,9 @@ func (s service) rule(name string, p port, of []slice) nft.Service {
 	return r
 }
 
-// endpoints are those of a port. Of two with the same address, such as one that
-// has ended and the next pod of its address, the one that stays counts.
+// endpoints returns the endpoints of a port. Of two with the same address, such as
+// a terminated pod and the next pod with its address, the one that is not
+// terminating counts.
 func endpoints(of []slice, p port) map[netip.AddrPort]end {
 	all := make(map[netip.AddrPort]end)
 	for _, s := range of {
@@ -86,8 +87,8 @@ func endpoints(of []slice, p port) map[netip.AddrPort]end {
 	return all
 }
 
-// usable are the endpoints of a family that connections are led to: those that
-// are ready, or, without any, those that leave but still answer.
+// usable returns the endpoints of a family that get connections: the ready ones, or
+// without any those that are terminating and still serving.
 func usable(all map[netip.AddrPort]end, v4 bool, takes func(end) bool) []netip.AddrPort {
 	var ready, leaving []netip.AddrPort
 	for at, e := range all {

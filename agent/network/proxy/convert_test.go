@@ -13,7 +13,7 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// web is a Service of one port, changed.
+// web returns a Service with one port, modified.
 func web(change func(*v1.Service)) *v1.Service {
 	s := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
@@ -28,7 +28,7 @@ func web(change func(*v1.Service)) *v1.Service {
 	return s
 }
 
-// ends is a slice of the port http at 8080. An endpoint is such as
+// ends returns a slice with the port http at 8080. An endpoint is, for example,
 // 10.1.0.2 local ready serving terminating.
 func ends(name string, all ...string) *discoveryv1.EndpointSlice {
 	http, tcp, number := "http", v1.ProtocolTCP, int32(8080)
@@ -51,7 +51,7 @@ func ends(name string, all ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// short is a rule in a line.
+// short formats a rule in one line.
 func short(s nft.Service) string {
 	text := fmt.Sprintf("%s/%v %v:%d", s.Name, s.Protocol, s.IPs, s.Port)
 	if len(s.External) > 0 {

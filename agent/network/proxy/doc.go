@@ -1,4 +1,4 @@
-// Package proxy has the node carry the addresses of the cluster's Services
-// itself, in place of kube-proxy: it follows Services and EndpointSlices, and
-// keeps the table of net/nft as they say.
+// Package proxy implements the cluster's Services on this node, in place of
+// kube-proxy: it watches Services and EndpointSlices, and keeps the table of
+// net/nft up to date.
 package proxy

@@ -13,9 +13,9 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// FuzzObjects has the server send whatever it likes: Services and EndpointSlices
-// as JSON lists. What becomes of them the table takes, since one that it does
-// not take would keep all others from their addresses.
+// FuzzObjects lets the server send arbitrary Services and EndpointSlices as JSON
+// lists. The table must accept the result, because one rejected Service would block
+// all others.
 func FuzzObjects(f *testing.F) {
 	add := func(svcs []*v1.Service, slices []*discoveryv1.EndpointSlice) {
 		a, err := json.Marshal(svcs)

@@ -18,81 +18,82 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// remedy has the server let nodes read what the cluster's network is made of:
-// the role is kube-proxy's (system:node-proxier of the API server's own roles).
-const remedy = "let nodes read it: kubectl create clusterrolebinding tinylet-network --clusterrole=system:node-proxier --group=system:nodes"
+// remedy lets nodes read Services, EndpointSlices and Nodes. The role is
+// kube-proxy's (system:node-proxier of the API server's default roles).
+const remedy = "grant nodes read access: kubectl create clusterrolebinding tinylet-network --clusterrole=system:node-proxier --group=system:nodes"
 
-// gather is how long changes are gathered.
+// gather is how long changes are collected before an update.
 const gather = 100 * time.Millisecond
 
-// leisure is how many times as long as the last change took nothing is changed
-// after it: in a large cluster there is always something.
+// leisure limits the update rate: after an update, nothing is updated for leisure
+// times its duration. In a large cluster, changes never stop.
 const leisure = 4
 
-// What is left out at the server already: the Services that others carry, and
-// the slices of those without an address.
+// The server filters out the Services of other proxies, and the EndpointSlices of
+// headless Services.
 const (
 	ofServices = "!" + proxyName
 	ofSlices   = "!" + v1.IsHeadlessService
 )
 
-// Table is where services are kept, as *nft.Table does it. It is for one
-// goroutine.
+// Table holds the Services. *nft.Table implements it. It is for one goroutine.
 type Table interface {
 	SyncServices(all []nft.Service, apart nft.Apart) error
 	Close() error
 }
 
-// Config is what a Proxy needs.
+// Config configures a Proxy.
 type Config struct {
 	API      listwatch.API
 	NodeName string
 	// Bridge is the name of the pods' bridge.
 	Bridge string
-	// Server answers where the API server is, as far as is known, and Host which
-	// addresses this machine has and which its routers have: no Service has those
-	// of others, nor Ports (of TCP, which the agent listens on) of its own. They
-	// must not wait for anybody but the kernel, and may be nil.
+	// Server returns the known addresses of the API server. Host returns the
+	// addresses of this machine and those of its routers. No Service gets the API
+	// server's or a router's address, nor one of Ports (the TCP ports that the
+	// agent listens on) on an address of this machine. Server and Host may block
+	// only on the kernel, and may be nil.
 	Server func() []netip.Addr
 	Host   func() (own, routers []netip.Addr)
 	Ports  []uint16
-	// Open opens the table, which stays open.
+	// Open opens the table, which the Proxy closes.
 	Open      func() (Table, error)
 	Recovered apiclient.Recoveries
 	Events    *event.Recorder
 	Log       *slog.Logger
 }
 
-// Proxy keeps the addresses of Services. Its methods never block but for Run,
-// and may be called at once.
+// Proxy implements Services on this node. Its methods do not block, except for Run,
+// and are safe for concurrent use.
 type Proxy struct {
 	cfg      Config
 	services *listwatch.Follower[service]
 	slices   *listwatch.Follower[slice]
-	ready    chan struct{} // one slot: the table is there, look again
+	ready    chan struct{} // one slot: the table was created
 	news     chan struct{} // one slot: something has changed
 
 	mu      sync.Mutex
 	problem string
 
-	// Of Run alone.
+	// Only for Run.
 	table   Table
 	outage  *apiclient.Outage
-	backoff apiclient.Backoff
-	count   int            // as the log has told
-	claims  map[claim]bool // as was told
+	backoff wait.Backoff
+	count   int            // the logged count
+	claims  map[claim]bool // the reported claims
 }
 
-// New makes a Proxy; nothing is asked or changed yet.
+// New returns a Proxy. It sends no request and changes nothing.
 func New(cfg Config) (*Proxy, error) {
 	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Events == nil || cfg.Log == nil {
-		return nil, errors.New("services: an API server, the node's name, a table, a recorder of events and a log are needed")
+		return nil, errors.New("proxy: API, NodeName, Open, Events and Log are required")
 	}
 	p := &Proxy{cfg: cfg, ready: make(chan struct{}, 1), news: make(chan struct{}, 1), count: -1}
-	p.outage = apiclient.NewOutage(cfg.Log, "the addresses of services are not as they should be", "the addresses of services are as they should be again")
+	p.outage = apiclient.NewOutage(cfg.Log, "cannot update Service rules, retry", "updated Service rules again")
 	var err error
 	p.services, err = listwatch.New(listwatch.Config[service]{
 		API: cfg.API, Resource: apiclient.Services, Labels: ofServices,
@@ -113,24 +114,17 @@ func New(cfg Config) (*Proxy, error) {
 	return p, err
 }
 
-// Look says that the table is there, and may have been made anew.
+// Look notifies the proxy that the table exists, and may have been created again.
 func (p *Proxy) Look() {
-	nudge(p.ready)
-	nudge(p.news)
+	wait.Notify(p.ready)
+	wait.Notify(p.news)
 }
 
-// Moved says that the addresses of this machine or of the API server may be
-// others.
-func (p *Proxy) Moved() { nudge(p.news) }
+// Moved notifies the proxy that the addresses of this machine or of the API server
+// may have changed.
+func (p *Proxy) Moved() { wait.Notify(p.news) }
 
-func (p *Proxy) changed() { nudge(p.news) }
-
-func nudge(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
-}
+func (p *Proxy) changed() { wait.Notify(p.news) }
 
 func (p *Proxy) refused(text string) {
 	if text != "" {
@@ -138,13 +132,13 @@ func (p *Proxy) refused(text string) {
 	}
 }
 
-// Problem is what keeps services from their addresses, with what helps; "" is
-// nothing.
+// Problem returns why Services do not work, with a remedy. It returns "" if there
+// is no problem.
 func (p *Proxy) Problem() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []string
-	// That both are refused has one remedy.
+	// If both requests are forbidden, one remedy is enough.
 	for _, text := range []string{cmp.Or(p.services.Problem(), p.slices.Problem()), p.problem} {
 		if text != "" {
 			all = append(all, text)
@@ -153,8 +147,8 @@ func (p *Proxy) Problem() string {
 	return strings.Join(all, "; ")
 }
 
-// Run waits until there is a table (Look), and keeps the addresses of services
-// in it until ctx ends, when they stay: pods do. Its error is ctx's cause.
+// Run waits until the table exists (Look), and keeps the Services in it up to date
+// until ctx ends. The rules stay, as the pods do. It returns the cause of ctx.
 func (p *Proxy) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -162,7 +156,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case <-p.ready:
 	}
 	var followers sync.WaitGroup
-	followers.Go(func() { _ = p.services.Run(ctx) }) // they end with ctx alone
+	followers.Go(func() { _ = p.services.Run(ctx) }) // the only error is ctx's
 	followers.Go(func() { _ = p.slices.Run(ctx) })
 	defer followers.Wait()
 	defer p.close()
@@ -172,16 +166,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-p.news:
 		}
-		wait := p.turn(ctx)
-		if !pause(ctx, wait) {
+		if !wait.Pause(ctx, p.turn(ctx)) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// turn makes what has changed so, and says how long to wait after it.
+// turn collects changes and updates the table. It returns how long to wait
+// afterwards.
 func (p *Proxy) turn(ctx context.Context) time.Duration {
-	if !pause(ctx, gather) {
+	if !wait.Pause(ctx, gather) {
 		return 0
 	}
 	select {
@@ -191,29 +185,18 @@ func (p *Proxy) turn(ctx context.Context) time.Duration {
 	began := time.Now()
 	err := p.sync()
 	if errors.Is(err, nft.ErrNoTable) {
-		return 0 // who makes it calls Look
+		return 0 // Look is called after its creation
 	}
 	p.note(err)
 	if err != nil {
-		nudge(p.news)
+		wait.Notify(p.news)
 		return p.backoff.Next()
 	}
 	return leisure * time.Since(began)
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// sync brings the table up to date. Until the server has told of all Services
-// and endpoints, it stays as it is: connections go on.
+// sync updates the table. Until the server has listed all Services and
+// EndpointSlices, the table does not change, so that connections continue.
 func (p *Proxy) sync() error {
 	var (
 		all    []nft.Service
@@ -241,14 +224,14 @@ func (p *Proxy) sync() error {
 	switch {
 	case err == nil && p.count != len(all):
 		p.count = len(all)
-		p.cfg.Log.Debug("ports of services have their addresses", "count", len(all))
+		p.cfg.Log.Debug("updated Service rules", "count", len(all))
 	case err != nil && !errors.Is(err, nft.ErrNoTable):
-		p.close() // it is opened anew
+		p.close() // the next update opens it again
 	}
 	return err
 }
 
-// apart is what no Service may have, as of now.
+// apart returns what no Service may have at present.
 func (p *Proxy) apart() apart {
 	a := apart{ports: p.cfg.Ports}
 	if p.cfg.Server != nil {
@@ -260,7 +243,7 @@ func (p *Proxy) apart() apart {
 	return a
 }
 
-// tell says once what Services claim and do not get.
+// tell reports each claim once.
 func (p *Proxy) tell(claims []claim) {
 	still := make(map[claim]bool, min(len(claims), maxClaims))
 	for _, c := range claims {
@@ -268,7 +251,7 @@ func (p *Proxy) tell(claims []claim) {
 			break
 		}
 		if still[c] = true; !p.claims[c] {
-			p.cfg.Log.Warn("a Service claims what is the node's", "namespace", c.key.Namespace, "service", c.key.Name, "claim", c.why)
+			p.cfg.Log.Warn("rejected address of Service", "namespace", c.key.Namespace, "service", c.key.Name, "address", c.why)
 			p.cfg.Events.Warning(pod.Ref{}, "ServiceAddressLeftOut", c.String())
 		}
 	}
@@ -277,16 +260,16 @@ func (p *Proxy) tell(claims []claim) {
 
 func (p *Proxy) close() {
 	if p.table != nil {
-		_ = p.table.Close() // what it holds is of no more use
+		_ = p.table.Close() // an error has no consequence
 		p.table = nil
 	}
 }
 
-// note remembers what is wrong, and says it once.
+// note stores the problem, and logs it and records an event when it begins.
 func (p *Proxy) note(err error) {
 	text := ""
 	if err != nil {
-		text = "addresses of services: " + err.Error()
+		text = "update Service rules: " + err.Error()
 	} else {
 		p.backoff.Reset()
 	}

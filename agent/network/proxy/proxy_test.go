@@ -19,6 +19,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch/fake"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/netlink"
 	"github.com/tinylet/tinylet/net/netns/nstest"
 	"github.com/tinylet/tinylet/net/nft"
@@ -27,7 +28,7 @@ import (
 
 var _ Table = (*nft.Table)(nil)
 
-// shelf is a table that remembers what it was told.
+// shelf is a fake table that records its calls.
 type shelf struct {
 	mu                    sync.Mutex
 	opened, closed, syncs int
@@ -85,8 +86,8 @@ func inLab(t *testing.T, before, test func(l *lab)) {
 	})
 }
 
-// expect compares what the table has, and how often it was told since the last
-// time.
+// expect compares the content of the table, and the number of updates since the
+// last call.
 func (l *lab) expect(syncs int, want ...string) {
 	l.t.Helper()
 	time.Sleep(3 * gather)
@@ -103,7 +104,7 @@ func (l *lab) expect(syncs int, want ...string) {
 	l.shelf.syncs = 0
 }
 
-// told is how often the table was told since the last time.
+// told returns the number of updates of the table since the last call.
 func (l *lab) told() int {
 	synctest.Wait()
 	l.shelf.mu.Lock()
@@ -157,8 +158,8 @@ func TestProxy(t *testing.T) {
 	})
 }
 
-// TestHalf is a server that tells of Services alone: nothing is changed, since
-// all would be refused.
+// TestHalf: the server has sent only Services. Nothing changes, because all
+// connections would be rejected.
 func TestHalf(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.Look()
@@ -206,7 +207,7 @@ func TestFailure(t *testing.T) {
 		if n := l.told(); n < 15 || n > 50 {
 			t.Errorf("tried %d times in 10 minutes", n)
 		}
-		if p := l.Problem(); !strings.Contains(p, "no buffers") || strings.Count(l.log.String(), "are not as they should be") != 1 {
+		if p := l.Problem(); !strings.Contains(p, "no buffers") || strings.Count(l.log.String(), "cannot update Service rules") != 1 {
 			t.Errorf("problem %q, log %s", p, l.log.String())
 		}
 		l.fails(nil)
@@ -228,7 +229,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestOnTheKernel keeps a real table, which somebody flushes.
+// TestOnTheKernel uses a real table, which others flush.
 func TestOnTheKernel(t *testing.T) {
 	ns := nstest.New(t)
 	base := nft.Base{Bridge: "pods0", Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Masquerade: true}
@@ -273,8 +274,8 @@ func TestOnTheKernel(t *testing.T) {
 	}
 }
 
-// TestHeard is the agent's part of the table beside a Proxy: nobody tells it of
-// what others do to the table but the kernel.
+// TestHeard runs the agent's watch of the table together with a Proxy: only the
+// kernel reports what others change in the table.
 func TestHeard(t *testing.T) {
 	ns := nstest.New(t)
 	base := nft.Base{Bridge: "pods0", Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Masquerade: true}
@@ -299,9 +300,11 @@ func TestHeard(t *testing.T) {
 	defer cancel()
 	told := make(chan struct{}, 1)
 	all.Go(func() { _ = p.Run(ctx) })
-	all.Go(func() { _ = netlink.In(ns, func() error { return podnet.Watch(ctx, "pods0", func() { nudge(told) }) }) })
+	all.Go(func() {
+		_ = netlink.In(ns, func() error { return podnet.Watch(ctx, "pods0", func() { wait.Notify(told) }) })
+	})
 	all.Go(func() { // as agent/network looks
-		for nudge(told); ; {
+		for wait.Notify(told); ; {
 			select {
 			case <-ctx.Done():
 				return

@@ -12,18 +12,18 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// proxyName is the label of Services that somebody else carries
+// proxyName is the label of Services that another proxy implements
 // (apis.LabelServiceProxyName of k8s.io/kubernetes/pkg/proxy).
 const proxyName = "service.kubernetes.io/service-proxy-name"
 
-// longest is how long an affinity may be, and usual how long it is where
-// nothing is said, as the API server has it.
+// longest is the maximum timeout of a session affinity, and usual the default, both
+// as in the API server.
 const (
 	longest = 24 * time.Hour
 	usual   = 3 * time.Hour
 )
 
-// service is what is kept of a Service.
+// service are the used fields of a Service.
 type service struct {
 	ips, external                []netip.Addr
 	ports                        []port
@@ -31,15 +31,15 @@ type service struct {
 	affinity                     time.Duration
 }
 
-// port is one of a Service's.
+// port is one port of a Service.
 type port struct {
 	name           string
 	protocol       nft.Protocol
 	port, nodePort uint16
 }
 
-// keepService picks what is kept of a Service; one without an address of its
-// own is left out.
+// keepService returns the used fields of a Service. ok is false for a Service
+// without a cluster IP or a valid port.
 func keepService(o runtime.Object) (service, bool) {
 	svc, ok := o.(*v1.Service)
 	if !ok || svc.Spec.Type == v1.ServiceTypeExternalName {
@@ -78,9 +78,9 @@ func sameService(a, b service) bool {
 		a.externalLocal == b.externalLocal && a.internalLocal == b.internalLocal && a.affinity == b.affinity
 }
 
-// balanced are the addresses of load balancers that this node may answer for.
-// Where only some sources are let in, none are: the packet that leaves for the
-// load balancer is judged there.
+// balanced returns the addresses of load balancers that this node may serve itself.
+// With LoadBalancerSourceRanges it returns none, because the load balancer must
+// filter the packets.
 func balanced(svc *v1.Service) []netip.Addr {
 	if svc.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return nil
@@ -94,7 +94,7 @@ func balanced(svc *v1.Service) []netip.Addr {
 	return slices.DeleteFunc(addresses(texts), func(a netip.Addr) bool { return !open(svc.Spec.LoadBalancerSourceRanges, a) })
 }
 
-// open says whether all sources of an address's family are let in.
+// open reports whether all sources of an address's family are allowed.
 func open(ranges []string, a netip.Addr) bool {
 	if len(ranges) == 0 {
 		return true
@@ -116,9 +116,9 @@ func affinity(spec *v1.ServiceSpec) time.Duration {
 	return min(time.Duration(*c.ClientIP.TimeoutSeconds)*time.Second, longest)
 }
 
-// addresses reads those that packets can be led from or to: to no other would
-// the API server let a Service or an EndpointSlice lead, but for the addresses
-// of load balancers.
+// addresses parses the addresses that packets can be redirected from or to. The API
+// server rejects others in Services and EndpointSlices, but not in the addresses of
+// load balancers.
 func addresses(texts []string) []netip.Addr {
 	var all []netip.Addr
 	for _, text := range texts {

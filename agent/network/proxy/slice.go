@@ -10,31 +10,32 @@ import (
 	"github.com/tinylet/tinylet/net/nft"
 )
 
-// slice is what is kept of an EndpointSlice.
+// slice are the used fields of an EndpointSlice.
 type slice struct {
-	service string // in the same namespace
+	service string // name of the Service in the same namespace
 	ports   []target
 	ends    []end
 }
 
-// target is a port that all endpoints of a slice have.
+// target is a port of all endpoints of a slice.
 type target struct {
 	name     string
 	protocol nft.Protocol
 	port     uint16
 }
 
-// end is an endpoint. One that is neither ready nor leaving is not kept.
+// end is an endpoint that is ready or leaving. Others are not kept.
 type end struct {
 	address netip.Addr
 	local   bool // on this node
 	ready   bool
-	// leaving says that it ends, but still answers.
+	// leaving means that the endpoint is terminating and still serving.
 	leaving     bool
 	terminating bool
 }
 
-// keepSlice picks what is kept of an EndpointSlice.
+// keepSlice returns the used fields of an EndpointSlice. ok is false if it has no
+// usable port or endpoint.
 func keepSlice(o runtime.Object, nodeName string) (slice, bool) {
 	es, ok := o.(*discoveryv1.EndpointSlice)
 	if !ok || es.Labels[discoveryv1.LabelServiceName] == "" {
@@ -63,8 +64,8 @@ func keepSlice(o runtime.Object, nodeName string) (slice, bool) {
 	return s, len(s.ports) > 0 && len(s.ends) > 0
 }
 
-// keepEnd picks what is kept of an endpoint. All addresses of one are of the
-// same pod, and the first has to do.
+// keepEnd returns the used fields of an endpoint. All its addresses belong to the
+// same pod, so only the first is used.
 func keepEnd(e *discoveryv1.Endpoint, nodeName string) (end, bool) {
 	if len(e.Addresses) == 0 {
 		return end{}, false

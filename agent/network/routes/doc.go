@@ -1,5 +1,5 @@
-// Package routes owns the routes to the pods of other nodes in the mode routed:
-// to those nodes that are on a link of this one, as the Node objects tell. The
-// routes are known by their protocol number, so that what an earlier agent has
-// left is found; nobody else's are touched.
+// Package routes maintains the routes to the pods of other nodes in mode routed. It
+// adds routes for nodes that are on a link of this node, according to the Node
+// objects. The routes carry a protocol number of their own, by which those of an
+// earlier process are found. Routes of others are never changed.
 package routes

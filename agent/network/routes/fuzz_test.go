@@ -13,8 +13,8 @@ import (
 	"github.com/tinylet/tinylet/net/link"
 )
 
-// cornered is a board with an API server and a router in networks that pods
-// could be in.
+// cornered returns a host whose API server and router have addresses in possible
+// pod networks.
 func cornered() host {
 	h := board()
 	h.server = []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")}
@@ -22,16 +22,16 @@ func cornered() host {
 	return h
 }
 
-// TestCornered has Nodes claim what this one needs.
+// TestCornered: Nodes claim networks that this node needs.
 func TestCornered(t *testing.T) {
 	for cidr, want := range map[string]string{
-		"10.9.0.0/24":    "the API server is at 10.9.0.1",
-		"10.9.0.1/32":    "the API server is at 10.9.0.1",
-		"fd09::/64":      "the API server is at fd09::1",
-		"10.8.0.0/16":    "this node's router is at 10.8.0.1",
-		"192.168.0.1/32": "this node has 192.168.0.0/24 itself",
-		"127.0.0.0/8":    "it is of no pods",
-		"169.254.1.0/24": "it is of no pods",
+		"10.9.0.0/24":    "it contains 10.9.0.1, the API server's address",
+		"10.9.0.1/32":    "it contains 10.9.0.1, the API server's address",
+		"fd09::/64":      "it contains fd09::1, the API server's address",
+		"10.8.0.0/16":    "it contains 10.8.0.1, the address of this node's router",
+		"192.168.0.1/32": "it overlaps 192.168.0.0/24 of this node",
+		"127.0.0.0/8":    "it cannot be a pod network",
+		"169.254.1.0/24": "it cannot be a pod network",
 	} {
 		peers := map[listwatch.Key]peer{}
 		peers[listwatch.Key{Name: "a"}], _ = keep(node("a", []string{cidr}, "192.168.0.8", "fd00::8"))
@@ -50,7 +50,7 @@ func TestCornered(t *testing.T) {
 	}
 }
 
-// FuzzNodes has the server send whatever Nodes it likes, as a JSON list.
+// FuzzNodes lets the server send arbitrary Nodes, as a JSON list.
 func FuzzNodes(f *testing.F) {
 	for _, nodes := range [][]*v1.Node{
 		{node("a", []string{"10.244.1.0/24", "fd00:244:1::/64"}, "192.168.0.8", "fd00::8"), aged(1, node("b", []string{"10.244.1.0/25"}, "172.16.1.9"))},

@@ -12,12 +12,11 @@ import (
 	"github.com/tinylet/tinylet/net/link"
 )
 
-// Protocol is the number by which the kernel knows the routes of this package.
-// It is one that neither linux/rtnetlink.h nor iproute2 names, and that no
-// routing daemon takes.
+// Protocol is the routing protocol number of this package's routes. Neither
+// linux/rtnetlink.h nor iproute2 names it, and no routing daemon uses it.
 const Protocol = 116
 
-// Kernel is what is asked of the kernel, as *link.Handle does it.
+// Kernel are the kernel operations that a Router uses. *link.Handle implements it.
 type Kernel interface {
 	Links() ([]link.Link, error)
 	Addresses(index int) ([]link.Address, error)
@@ -27,7 +26,8 @@ type Kernel interface {
 	Close() error
 }
 
-// read reads what counts of this machine. Pods' own bridge leads to no node.
+// read reads the links, addresses and routes of this machine. The pods' bridge
+// leads to no node.
 func read(k Kernel, bridge string) (host, error) {
 	links, err := k.Links()
 	if err != nil {
@@ -41,7 +41,8 @@ func read(k Kernel, bridge string) (host, error) {
 	if err != nil {
 		return host{}, err
 	}
-	// One that has lost its carrier keeps its routes: it may be back at once.
+	// A link that has lost its carrier keeps its routes, because the carrier may
+	// return soon.
 	leads, running := make(map[int]bool, len(links)), make(map[int]bool, len(links))
 	pods := 0
 	for _, l := range links {
@@ -64,8 +65,8 @@ func read(k Kernel, bridge string) (host, error) {
 	return h, nil
 }
 
-// linked are the networks that others' routes have on a link, such as those
-// behind a tunnel. What leads a good part of the world there says nothing.
+// linked returns the networks of others' routes to a link without a gateway, such
+// as those behind a tunnel. Routes to very large networks are ignored.
 func linked(routes []link.Route) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range routes {
@@ -79,11 +80,11 @@ func linked(routes []link.Route) []netip.Prefix {
 
 func foreign(r link.Route) bool { return r.Protocol != Protocol }
 
-// sync makes the routes of this package those, of all that there are, and
-// answers those of them that lead where they should: others' routes to the same
-// networks stay, and so does what they lead. What the kernel does not take, such
-// as a gateway that no node can be, is a fault of what is wanted. It goes on
-// after what fails.
+// sync adds and deletes routes so that those of this package equal want. all are
+// the routes of the main table. It returns the wanted routes that exist. Routes of
+// others to the same networks stay and take precedence. If the kernel rejects a
+// route as invalid, for example because no node can be the gateway, it is a fault
+// and not an error. sync continues after an error.
 func sync(k Kernel, all, want []link.Route) (there []link.Route, faults []string, err error) {
 	var errs []error
 	for _, r := range all {
@@ -105,8 +106,9 @@ func sync(k Kernel, all, want []link.Route) (there []link.Route, faults []string
 	return there, faults, errors.Join(errs...)
 }
 
-// lead has a route be there, unless somebody else's leads to the same network:
-// with another metric than the kernel's own, ours would go before it.
+// lead adds a route unless others have a route to the same network. If that route
+// has another metric than the kernel's default, the new route would take precedence
+// over it.
 func lead(k Kernel, all []link.Route, w link.Route) (ok bool, err error) {
 	others := false
 	for _, r := range all {
@@ -119,12 +121,12 @@ func lead(k Kernel, all []link.Route, w link.Route) (ok bool, err error) {
 		err = k.AddRoute(w)
 	}
 	if others || errors.Is(err, fs.ErrExist) {
-		return false, fmt.Errorf("another route to %v is there: remove it (ip route del %v), or whoever makes it", w.Dst, w.Dst)
+		return false, fmt.Errorf("add route to %v: another route exists: remove it (ip route del %v), and what creates it", w.Dst, w.Dst)
 	}
 	return err == nil, err
 }
 
-// alike says whether two routes are the same way to the same network.
+// alike reports whether two routes have the same network, gateway and link.
 func alike(a, b link.Route) bool {
 	return a.Dst == b.Dst && a.Gateway == b.Gateway && a.Link == b.Link
 }

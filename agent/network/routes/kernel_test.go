@@ -23,7 +23,7 @@ import (
 
 var _ Kernel = (*link.Handle)(nil)
 
-// ip runs the program in a namespace.
+// ip runs ip(8) in a namespace.
 func ip(t *testing.T, ns *os.File, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil {
@@ -59,7 +59,8 @@ func wired(t *testing.T) (*os.File, *link.Handle) {
 	return ns, h
 }
 
-// shown are the routes that ip has by our number, in short.
+// shown returns the routes that ip(8) lists with the protocol number of this
+// package, in short.
 func shown(t *testing.T, ns *os.File) string {
 	t.Helper()
 	var all []string
@@ -167,9 +168,8 @@ func TestLinkGoes(t *testing.T) {
 	}
 }
 
-// TestOthersRoutes has other nodes say that networks are theirs which others'
-// routes lead somewhere, and have
-// gateways that none can be.
+// TestOthersRoutes: other nodes claim networks to which there are routes of others,
+// and have impossible gateways.
 func TestOthersRoutes(t *testing.T) {
 	ns, k := wired(t)
 	ip(t, ns, "route", "add", "10.244.7.0/24", "via", "192.168.0.99", "metric", "50") // of a tunnel's, say
@@ -178,8 +178,8 @@ func TestOthersRoutes(t *testing.T) {
 	ip(t, ns, "route", "add", "blackhole", "10.0.0.0/8")
 	before := ip(t, ns, "route")
 	for _, row := range []struct{ name, network, gateway, fault, err string }{
-		{"another metric", "10.244.7.0/24", "192.168.0.2", "", "another route to 10.244.7.0/24"},
-		{"behind a link", "10.245.3.0/24", "192.168.0.2", "this node has 10.245.0.0/16", ""},
+		{"another metric", "10.244.7.0/24", "192.168.0.2", "", "add route to 10.244.7.0/24: another route exists"},
+		{"behind a link", "10.245.3.0/24", "192.168.0.2", "it overlaps 10.245.0.0/16 of this node", ""},
 		{"broadcast", "10.244.1.0/24", "192.168.0.255", "invalid argument", ""},
 	} {
 		h, err := read(k, "pods0")
@@ -212,7 +212,7 @@ func TestOthersRoutes(t *testing.T) {
 	}
 }
 
-// TestTakenAway has somebody take routes away.
+// TestTakenAway: others delete routes.
 func TestTakenAway(t *testing.T) {
 	ns, _ := wired(t)
 	api := fake.New()

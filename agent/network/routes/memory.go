@@ -15,11 +15,12 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 )
 
-// maxMemory bounds what is read of the file, in bytes.
+// maxMemory bounds the size of the file, in bytes.
 const maxMemory = 4 << 20
 
-// memory is a file of the other nodes as they were known last: a board that
-// starts while the server is away finds their pods again. "" remembers nothing.
+// memory is the path of a file with the last known nodes. With it, a board that
+// starts while the API server is unreachable can reach the pods of other nodes.
+// With "" nothing is stored.
 type memory string
 
 // remembered is a node in the file.
@@ -30,7 +31,7 @@ type remembered struct {
 	Since     int64          `json:"since"`
 }
 
-// load reads the file, nil if there is none.
+// load reads the file. It returns nil if there is none.
 func (m memory) load() (map[listwatch.Key]peer, error) {
 	if m == "" {
 		return nil, nil
@@ -40,21 +41,21 @@ func (m memory) load() (map[listwatch.Key]peer, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the nodes as they were known last: %w", err)
+		return nil, fmt.Errorf("read node cache: %w", err)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxMemory))
 	if err != nil {
-		return nil, fmt.Errorf("read the nodes as they were known last: %w", err)
+		return nil, fmt.Errorf("read node cache: %w", err)
 	}
 	peers, err := recall(data)
 	if err != nil {
-		return nil, fmt.Errorf("read the nodes as they were known last, %s: %w", m, err)
+		return nil, fmt.Errorf("read node cache %s: %w", m, err)
 	}
 	return peers, nil
 }
 
-// recall reads what store has written, as far as there can be such nodes.
+// recall parses the content of the file and skips invalid networks and addresses.
 func recall(data []byte) (map[listwatch.Key]peer, error) {
 	var all []remembered
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -78,7 +79,7 @@ func recall(data []byte) (map[listwatch.Key]peer, error) {
 	return peers, nil
 }
 
-// store writes the file, whole or not at all.
+// store writes the file atomically.
 func (m memory) store(peers map[listwatch.Key]peer) error {
 	if m == "" {
 		return nil
@@ -92,7 +93,7 @@ func (m memory) store(peers map[listwatch.Key]peer) error {
 		err = m.replace(data)
 	}
 	if err != nil {
-		return fmt.Errorf("remember the nodes: %w", err)
+		return fmt.Errorf("write node cache: %w", err)
 	}
 	return nil
 }

@@ -8,19 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// maxOf bounds what is kept of one node.
+// maxOf bounds the networks and the addresses of one node.
 const maxOf = 16
 
-// peer is another node: the networks of its pods, its own addresses in the
-// order of the Node object, and when that was made, in seconds since 1970, which
-// is the server's word.
+// peer is another node: the networks of its pods, its addresses in the order of the
+// Node object, and the creation time of the object, in seconds since 1970, as set
+// by the API server.
 type peer struct {
 	networks  []netip.Prefix
 	addresses []netip.Addr
 	since     int64
 }
 
-// keep picks what is kept of a Node; one without a network of pods is left out.
+// keep returns the used fields of a Node. ok is false for a node without a pod
+// network or an address.
 func keep(o runtime.Object) (peer, bool) {
 	n, ok := o.(*v1.Node)
 	if !ok {

@@ -11,51 +11,51 @@ import (
 	"github.com/tinylet/tinylet/net/link"
 )
 
-// maxRoutes bounds the routes: a configuration of net/cni names as many
-// networks without masquerade.
+// maxRoutes bounds the routes. A configuration of net/cni has the same limit for
+// networks without masquerading.
 const maxRoutes = 1024
 
-// A network of pods is no larger than these, in bits of its prefix: what takes
-// a good part of the world is none.
+// A pod network is no larger than these prefix lengths allow. A larger network
+// would take a good part of the Internet.
 const (
 	widest4 = 8
 	widest6 = 32
 )
 
-// host is what counts of this machine.
+// host is the network state of this machine.
 type host struct {
-	// reach are the addresses of links to the world.
+	// reach are the addresses of the uplinks.
 	reach []reach
 	// taken are the networks of all links, the pods' bridge included.
 	taken []netip.Prefix
-	// server is where the API server is: led elsewhere, nothing would tell this
-	// node of the mistake's end.
+	// server are the addresses of the API server. If a route took them, this node
+	// could not learn of the correction of the mistake.
 	server []netip.Addr
 	// pods are the addresses of the pods' bridge.
 	pods []netip.Addr
-	// routes are all of the main table.
+	// routes are all routes of the main table.
 	routes []link.Route
 }
 
-// reach is a way to the nodes that are in the address's prefix.
+// reach is an address of this machine. The nodes in its prefix are on its link.
 type reach struct {
 	link.Address
 	running bool // the link has a carrier
 }
 
-// wanted is what is to be.
+// wanted are the desired routes.
 type wanted struct {
-	routes  []link.Route   // by destination
-	claimed []netip.Prefix // by address; none lies in another
-	// beyond counts nodes that are on no link of this one.
+	routes  []link.Route   // sorted by destination
+	claimed []netip.Prefix // sorted by address; no two overlap
+	// beyond is the number of nodes that are not on a link of this node.
 	beyond int
-	// faults are why networks are left out that make no sense.
+	// faults are the reasons why networks were rejected.
 	faults []string
 }
 
-// plan works out the routes to the pods of other nodes. Of networks that
-// overlap, the oldest node has it, wherever it is: nodes can make themselves with
-// any, but not before others.
+// plan computes the routes to the pods of other nodes. Of overlapping networks,
+// that of the oldest node wins, whether or not the node is on a link: a node can
+// register with any network, but not before others.
 func plan(h host, peers map[listwatch.Key]peer) wanted {
 	var w wanted
 	for _, name := range slices.SortedFunc(maps.Keys(peers), byAge(peers)) {
@@ -65,7 +65,7 @@ func plan(h host, peers map[listwatch.Key]peer) wanted {
 			near = near || ok
 			fault := w.claim(h, network)
 			if fault == "" && len(w.routes) == maxRoutes {
-				fault = fmt.Sprintf("there are %d routes already", maxRoutes)
+				fault = fmt.Sprintf("the limit of %d routes is reached", maxRoutes)
 			}
 			switch {
 			case !ok:
@@ -93,8 +93,8 @@ func compare(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// route is the way to a network of a node with these addresses: by the first
-// that is on a link.
+// route returns the route to a network of a node with these addresses. The gateway
+// is the first address that is on a link.
 func (h host) route(network netip.Prefix, addresses []netip.Addr) (link.Route, bool) {
 	for _, a := range addresses {
 		if a.Is4() != network.Addr().Is4() {
@@ -107,8 +107,8 @@ func (h host) route(network netip.Prefix, addresses []netip.Addr) (link.Route, b
 	return link.Route{}, false
 }
 
-// on is the link that an address of another node is on: that of the smallest
-// network which has it, but one that can carry packets before one that cannot.
+// on returns the link of another node's address: the one with the longest prefix
+// that contains the address, but a link with a carrier before one without.
 func (h host) on(a netip.Addr) (index int, ok bool) {
 	var best reach
 	for _, own := range h.reach {
@@ -129,7 +129,7 @@ func (r reach) before(other reach) bool {
 	return r.Prefix.Bits() > other.Prefix.Bits()
 }
 
-// private are networks that nobody has in the world.
+// private are networks that are not routed in the Internet.
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
@@ -139,21 +139,22 @@ func isPrivate(network netip.Prefix) bool {
 	return slices.ContainsFunc(private, func(p netip.Prefix) bool { return p.Bits() <= network.Bits() && p.Contains(network.Addr()) })
 }
 
-// public says that this node's own pods have public addresses of that family:
-// else a node that says so of its own is to get what is for others.
+// public reports whether this node's own pods have public addresses of that family.
+// Otherwise a node that claims a public network would get traffic for Internet
+// hosts.
 func (h host) public(v4 bool) bool {
 	return slices.ContainsFunc(h.pods, func(a netip.Addr) bool {
 		return a.Is4() == v4 && !isPrivate(netip.PrefixFrom(a, a.BitLen()))
 	})
 }
 
-// none are networks that no pods are in.
+// none are networks that cannot be pod networks.
 var none = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/4"),
 	netip.MustParsePrefix("::/32"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// wide says that a network is larger than one of pods.
+// wide reports whether a network is too large for a pod network.
 func wide(network netip.Prefix) bool { return network.Bits() < widest(network) }
 
 func widest(network netip.Prefix) int {
@@ -163,32 +164,32 @@ func widest(network netip.Prefix) int {
 	return widest4
 }
 
-// claim says why there must be no route to a network, "" if there may be one:
-// then no other node has a part of it.
+// claim returns why there must be no route to a network. It returns "" if there may
+// be one, and then no other node gets a part of the network.
 func (w *wanted) claim(h host, network netip.Prefix) string {
 	overlaps := func(p netip.Prefix) bool { return p.Overlaps(network) }
 	switch {
 	case wide(network):
 		return fmt.Sprintf("it is larger than a /%d", widest(network))
 	case slices.ContainsFunc(none, overlaps):
-		return "it is of no pods"
+		return "it cannot be a pod network"
 	case !isPrivate(network) && !h.public(network.Addr().Is4()):
-		return "it is public, and this node's own is not"
+		return "it is public, and this node's pod network is not"
 	}
 	if i := slices.IndexFunc(h.taken, overlaps); i >= 0 {
-		return fmt.Sprintf("this node has %v itself", h.taken[i])
+		return fmt.Sprintf("it overlaps %v of this node", h.taken[i])
 	}
 	if i := slices.IndexFunc(h.server, network.Contains); i >= 0 {
-		return fmt.Sprintf("the API server is at %v", h.server[i])
+		return fmt.Sprintf("it contains %v, the API server's address", h.server[i])
 	}
 	leads := func(r link.Route) bool { return foreign(r) && r.Gateway.IsValid() && network.Contains(r.Gateway) }
 	if i := slices.IndexFunc(h.routes, leads); i >= 0 {
-		return fmt.Sprintf("this node's router is at %v", h.routes[i].Gateway)
+		return fmt.Sprintf("it contains %v, the address of this node's router", h.routes[i].Gateway)
 	}
 	i, _ := slices.BinarySearchFunc(w.claimed, network, compare)
 	for _, p := range w.claimed[max(i-1, 0):min(i+1, len(w.claimed))] {
 		if overlaps(p) {
-			return fmt.Sprintf("another node has %v", p)
+			return fmt.Sprintf("it overlaps %v of another node", p)
 		}
 	}
 	w.claimed = slices.Insert(w.claimed, i, network)

@@ -54,8 +54,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// board is a host with an address on eth0 (2), and one on wlan0 (3) of the same
-// network without a carrier; 4 is the pods' bridge.
+// board returns a host with an address on eth0 (2), and one in the same network on
+// wlan0 (3), which has no carrier. 4 is the pods' bridge.
 func board() host {
 	on := func(index int, prefix string, running bool) reach {
 		return reach{link.Address{Index: index, Prefix: netip.MustParsePrefix(prefix)}, running}
@@ -90,21 +90,21 @@ func TestPlan(t *testing.T) {
 		{"smallest network", []*v1.Node{node("a", []string{"10.244.1.0/24"}, "172.16.1.9"), node("b", []string{"10.244.2.0/24"}, "172.17.1.9")},
 			"10.244.1.0/24 via 172.16.1.9 dev 6, 10.244.2.0/24 via 172.17.1.9 dev 5", 0, ""},
 		{"this node's address", []*v1.Node{node("a", []string{"10.244.1.0/24"}, "192.168.0.3")}, "", 1, ""},
-		{"this node's pods", []*v1.Node{node("a", []string{"10.244.0.128/25"}, "192.168.0.8")}, "", 0, "itself"},
-		{"around this node's pods", []*v1.Node{node("a", []string{"10.244.0.0/16"}, "192.168.0.8")}, "", 0, "itself"},
-		{"the link itself", []*v1.Node{node("a", []string{"192.168.0.254/32"}, "192.168.0.8")}, "", 0, "itself"},
+		{"this node's pods", []*v1.Node{node("a", []string{"10.244.0.128/25"}, "192.168.0.8")}, "", 0, "of this node"},
+		{"around this node's pods", []*v1.Node{node("a", []string{"10.244.0.0/16"}, "192.168.0.8")}, "", 0, "of this node"},
+		{"the link itself", []*v1.Node{node("a", []string{"192.168.0.254/32"}, "192.168.0.8")}, "", 0, "of this node"},
 		{"the world", []*v1.Node{node("a", []string{"0.0.0.0/0", "::/0"}, "192.168.0.8", "fd00::8")}, "", 0, "larger"},
 		{"half the world", []*v1.Node{node("a", []string{"128.0.0.0/1"}, "192.168.0.8")}, "", 0, "larger"},
-		{"around link-local addresses", []*v1.Node{node("a", []string{"169.0.0.0/8", "169.254.0.0/15"}, "192.168.0.8")}, "", 0, "of no pods"},
-		{"no machine", []*v1.Node{node("a", []string{"0.1.0.0/16", "::/96", "64:ff9b::/96"}, "192.168.0.8", "fd00::8")}, "", 0, "of no pods"},
+		{"around link-local addresses", []*v1.Node{node("a", []string{"169.0.0.0/8", "169.254.0.0/15"}, "192.168.0.8")}, "", 0, "cannot be a pod network"},
+		{"no machine", []*v1.Node{node("a", []string{"0.1.0.0/16", "::/96", "64:ff9b::/96"}, "192.168.0.8", "fd00::8")}, "", 0, "cannot be a pod network"},
 		{"public", []*v1.Node{node("a", []string{"203.0.113.0/24", "2001:db8::/64", "192.168.0.0/15"}, "192.168.0.8", "fd00::8")}, "", 0, "public"},
-		{"no pods", []*v1.Node{node("a", []string{"127.0.0.0/8", "224.0.0.0/8", "fe80::/64"}, "192.168.0.8", "fd00::8")}, "", 0, "of no pods"},
+		{"no pods", []*v1.Node{node("a", []string{"127.0.0.0/8", "224.0.0.0/8", "fe80::/64"}, "192.168.0.8", "fd00::8")}, "", 0, "cannot be a pod network"},
 		{"two have it", []*v1.Node{node("b", []string{"10.244.1.0/25"}, "192.168.0.9"), node("a", []string{"10.244.1.0/24"}, "192.168.0.8")},
-			"10.244.1.0/24 via 192.168.0.8 dev 2", 0, "another node"},
+			"10.244.1.0/24 via 192.168.0.8 dev 2", 0, "of another node"},
 		{"the older one has it", []*v1.Node{aged(2, node("a", []string{"10.244.1.0/24"}, "192.168.0.8")), aged(1, node("b", []string{"10.244.1.0/24"}, "192.168.0.9"))},
-			"10.244.1.0/24 via 192.168.0.9 dev 2", 0, "of node \"a\": another node"},
+			"10.244.1.0/24 via 192.168.0.9 dev 2", 0, "of node \"a\": it overlaps 10.244.1.0/24 of another node"},
 		{"an older one beyond has it", []*v1.Node{aged(2, node("a", []string{"10.244.0.0/15", "10.245.0.0/16", "10.245.7.0/25"}, "192.168.0.8")), aged(1, node("b", []string{"10.245.7.0/24"}, "203.0.113.1"))},
-			"", 1, "another node has 10.245.7.0/24"},
+			"", 1, "it overlaps 10.245.7.0/24 of another node"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			peers := map[listwatch.Key]peer{}
@@ -134,7 +134,7 @@ func aged(seconds int64, n *v1.Node) *v1.Node {
 	return n
 }
 
-// TestPublic is a cluster whose pods have public addresses.
+// TestPublic: the cluster's pods have public addresses.
 func TestPublic(t *testing.T) {
 	h := board()
 	h.pods = []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("fd00:244::1")}
@@ -146,7 +146,7 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-// TestClaimed compares with each pair.
+// TestClaimed compares the result with a check of each pair.
 func TestClaimed(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

@@ -19,82 +19,83 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/listwatch"
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/net/link"
 )
 
-// remedy has the server let nodes read what the cluster's network is made of:
-// the role is kube-proxy's (system:node-proxier of the API server's own roles).
-const remedy = "let nodes read it: kubectl create clusterrolebinding tinylet-network --clusterrole=system:node-proxier --group=system:nodes"
+// remedy lets nodes read Services, EndpointSlices and Nodes. The role is
+// kube-proxy's (system:node-proxier of the API server's default roles).
+const remedy = "grant nodes read access: kubectl create clusterrolebinding tinylet-network --clusterrole=system:node-proxier --group=system:nodes"
 
-// gather is how long changes are gathered.
+// gather is how long changes are collected before a reconcile.
 const gather = 100 * time.Millisecond
 
-// seldom is how often the log and the file take what has changed: a node may
-// change its addresses as often as it likes. The file has the last when a minute
-// is over or the agent ends, the log by a later look.
+// seldom is the minimum interval of writes to the log and to the file, because a
+// node may change its addresses at any rate. The file gets the last state when the
+// interval has passed or Run ends; the log gets it in a later reconcile.
 const seldom = time.Minute
 
-// told bounds how many faults are told.
+// told bounds the number of logged faults.
 const told = 5
 
-// Config is what a Router needs.
+// Config configures a Router.
 type Config struct {
 	API      listwatch.API
 	NodeName string
-	// Bridge is the name of the pods' bridge, which leads to no node.
+	// Bridge is the name of the pods' bridge. No node is on it.
 	Bridge string
-	// Open opens the kernel's routes; it is closed after each look.
+	// Open opens the kernel's routes. They are closed after each reconcile.
 	Open func() (Kernel, error)
-	// Watch calls told when routes of this package may be gone, until its context
-	// ends; nil is the kernel's, in the network namespace of this process.
+	// Watch calls told when routes of this package may have been deleted, until its
+	// context ends. nil watches the kernel in the network namespace of this
+	// process.
 	Watch func(ctx context.Context, told func()) error
-	// Direct takes the networks that other nodes' pods are reached in by their
-	// own addresses. It must not block.
+	// Direct is called with the networks in which the pods of other nodes are
+	// reached without masquerading. It must not block.
 	Direct func([]netip.Prefix)
-	// Server answers where the API server is, as far as is known: no network of
-	// pods is there. It must not block.
+	// Server returns the known addresses of the API server. No pod network contains
+	// them. It must not block.
 	Server func() []netip.Addr
-	// File is where the nodes are remembered as they were known last; "" is
-	// nowhere.
+	// File is the path of a file with the last known nodes; "" stores none.
 	File      string
 	Recovered apiclient.Recoveries
 	Events    *event.Recorder
 	Log       *slog.Logger
 }
 
-// Router keeps the routes to other nodes' pods. Its methods never block but
-// for Run, and may be called at once.
+// Router maintains the routes to other nodes' pods. Its methods do not block,
+// except for Run, and are safe for concurrent use.
 type Router struct {
 	cfg   Config
 	nodes *listwatch.Follower[peer]
-	news  chan struct{} // one slot: look again
+	news  chan struct{} // one slot: reconcile
 
 	mu      gosync.Mutex
 	problem string
 
-	// Of Run alone.
+	// Only for Run.
 	outage   *apiclient.Outage
-	backoff  apiclient.Backoff
-	said     string // what the log has told, and when
+	backoff  wait.Backoff
+	said     string // the logged state
 	saidAt   time.Time
-	stored   map[listwatch.Key]peer // what the file has, and since when
-	storedAt time.Time
-	unstored map[listwatch.Key]peer // what it is to have in a while; nil is what it has
+	stored   map[listwatch.Key]peer // content of the file
+	storedAt time.Time              // last attempt to write it
+	unstored map[listwatch.Key]peer // pending content of the file; nil if there is none
 	begun    bool                   // the file was read
-	reached  []netip.Addr           // where the API server was known to be last
-	fault    string                 // of the file, as the log has told
+	reached  []netip.Addr           // last known addresses of the API server
+	fault    string                 // logged error of the file
 }
 
-// New makes a Router; nothing is asked or changed yet.
+// New returns a Router. It sends no request and changes nothing.
 func New(cfg Config) (*Router, error) {
 	if cfg.API == nil || cfg.NodeName == "" || cfg.Open == nil || cfg.Direct == nil || cfg.Server == nil || cfg.Events == nil || cfg.Log == nil {
-		return nil, errors.New("routes: an API server and where it is, the node's name, the kernel's routes, a recorder of events and a log are needed")
+		return nil, errors.New("routes: API, NodeName, Open, Direct, Server, Events and Log are required")
 	}
 	if cfg.Watch == nil {
 		cfg.Watch = watch
 	}
 	r := &Router{cfg: cfg, news: make(chan struct{}, 1)}
-	r.outage = apiclient.NewOutage(cfg.Log, "routes to other nodes' pods are not as they should be", "routes to other nodes' pods are as they should be again")
+	r.outage = apiclient.NewOutage(cfg.Log, "cannot update routes to other nodes' pods", "updated routes to other nodes' pods again")
 	var err error
 	r.nodes, err = listwatch.New(listwatch.Config[peer]{
 		API: cfg.API, Resource: apiclient.Nodes,
@@ -117,7 +118,8 @@ func New(cfg Config) (*Router, error) {
 	return r, err
 }
 
-// Look says that something may have changed: a link, an address, a route.
+// Look triggers a reconcile, because a link, an address or a route may have
+// changed.
 func (r *Router) Look() {
 	select {
 	case r.news <- struct{}{}:
@@ -125,8 +127,8 @@ func (r *Router) Look() {
 	}
 }
 
-// Problem is what keeps the routes from being there, with what helps; "" is
-// nothing.
+// Problem returns why the routes are not up to date, with a remedy. It returns ""
+// if there is no problem.
 func (r *Router) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,17 +142,17 @@ func texts(text string) []string {
 	return []string{text}
 }
 
-// Run keeps the routes until ctx ends, when they stay: pods do. Its error is
-// ctx's cause.
+// Run maintains the routes until ctx ends. The routes stay, as the pods do. It
+// returns the cause of ctx.
 func (r *Router) Run(ctx context.Context) error {
 	var beside gosync.WaitGroup
-	beside.Go(func() { _ = r.nodes.Run(ctx) }) // it ends with ctx alone
+	beside.Go(func() { _ = r.nodes.Run(ctx) }) // the only error is ctx's
 	beside.Go(func() { r.listen(ctx) })
 	defer beside.Wait()
 	defer r.finish()
 	r.Look()
 	for {
-		if !r.rest(ctx) || !pause(ctx, gather) {
+		if !r.rest(ctx) || !wait.Pause(ctx, gather) {
 			return context.Cause(ctx)
 		}
 		select {
@@ -165,8 +167,8 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 }
 
-// rest waits until there is reason to look: news, or that the file may be written
-// again. It says whether ctx still lives.
+// rest waits for a trigger or until the file is due. It returns false if ctx ends
+// first.
 func (r *Router) rest(ctx context.Context) bool {
 	var due <-chan time.Time
 	if r.unstored != nil {
@@ -183,22 +185,23 @@ func (r *Router) rest(ctx context.Context) bool {
 	return true
 }
 
-// finish has the file be what was known at the end.
+// finish writes the pending content of the file.
 func (r *Router) finish() {
 	if r.unstored != nil {
 		r.store()
 	}
 }
 
-// listen looks again when somebody takes routes away. Where the kernel cannot
-// tell, whoever calls Look from time to time is left.
+// listen triggers a reconcile when routes are deleted by others. If the kernel
+// cannot report that, only the calls of Look are left.
 func (r *Router) listen(ctx context.Context) {
 	if err := r.cfg.Watch(ctx, r.Look); err != nil && ctx.Err() == nil {
-		r.cfg.Log.Warn("routes to other nodes' pods that somebody takes away are noticed late", "error", err)
+		r.cfg.Log.Warn("cannot watch routes to other nodes' pods", "error", err)
 	}
 }
 
-// retry waits until there is reason to look again.
+// retry waits for the backoff or for a trigger, and triggers a reconcile. It
+// returns false if ctx ends first.
 func (r *Router) retry(ctx context.Context) bool {
 	timer := time.NewTimer(r.backoff.Next())
 	defer timer.Stop()
@@ -212,18 +215,7 @@ func (r *Router) retry(ctx context.Context) bool {
 	return true
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// look brings the routes up to date.
+// look reconciles the routes.
 func (r *Router) look() error {
 	k, err := r.cfg.Open()
 	if err != nil {
@@ -232,7 +224,7 @@ func (r *Router) look() error {
 	defer k.Close()
 	peers := r.peers()
 	if peers == nil {
-		// Nothing is known: what is there is believed.
+		// No nodes are known: keep the existing routes.
 		have, err := k.Routes(link.RouteFilter{Protocol: Protocol})
 		if err == nil {
 			r.cfg.Direct(networks(have))
@@ -252,7 +244,7 @@ func (r *Router) look() error {
 	return err
 }
 
-// server is where the API server is, or was when there was a connection.
+// server returns the last known addresses of the API server.
 func (r *Router) server() []netip.Addr {
 	if now := r.cfg.Server(); len(now) > 0 {
 		r.reached = now
@@ -260,8 +252,8 @@ func (r *Router) server() []netip.Addr {
 	return r.reached
 }
 
-// peers are the other nodes: as the server tells, or, until it has, as they
-// were known last; nil is unknown.
+// peers returns the other nodes from the API server, or, before the first list,
+// those of the file; nil is unknown.
 func (r *Router) peers() map[listwatch.Key]peer {
 	var peers map[listwatch.Key]peer
 	known := r.nodes.View(func(all map[listwatch.Key]peer) { peers = maps.Clone(all) })
@@ -285,8 +277,8 @@ func (r *Router) peers() map[listwatch.Key]peer {
 	return peers
 }
 
-// store writes the file. What fails is tried again no sooner than a change is
-// taken.
+// store writes the file. A failed write is retried with the next reconcile after
+// seldom.
 func (r *Router) store() {
 	r.storedAt = time.Now()
 	err := memory(r.cfg.File).store(r.unstored)
@@ -296,19 +288,19 @@ func (r *Router) store() {
 	r.doubt(err)
 }
 
-// doubt says once that the file is of no use.
+// doubt logs an error of the file once.
 func (r *Router) doubt(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != "" && text != r.fault {
-		r.cfg.Log.Warn("a restart without the API server will not find other nodes' pods", "error", err)
+		r.cfg.Log.Warn("cannot use node cache", "error", err)
 	}
 	r.fault = text
 }
 
-// say tells what has changed.
+// say logs what has changed.
 func (r *Router) say(w wanted, there []link.Route) {
 	faults := strings.Join(w.faults[:min(len(w.faults), told)], "; ")
 	text := fmt.Sprint(networks(there), w.beyond, faults)
@@ -316,17 +308,17 @@ func (r *Router) say(w wanted, there []link.Route) {
 		return
 	}
 	r.said, r.saidAt = text, time.Now()
-	r.cfg.Log.Info("routes to other nodes' pods", "count", len(there), "beyondTheLink", w.beyond)
+	r.cfg.Log.Info("updated routes to other nodes' pods", "count", len(there), "nodesNotOnLink", w.beyond)
 	if faults != "" {
-		r.cfg.Log.Warn("networks of other nodes' pods that cannot be are left out", "count", len(w.faults), "faults", faults)
+		r.cfg.Log.Warn("rejected pod networks of other nodes", "count", len(w.faults), "reasons", faults)
 	}
 }
 
-// note remembers what is wrong, and says it once.
+// note stores the problem, and logs it and records an event when it begins.
 func (r *Router) note(err error) {
 	text := ""
 	if err != nil {
-		text = "routes to other nodes' pods: " + err.Error()
+		text = "update routes to other nodes' pods: " + err.Error()
 	} else {
 		r.backoff.Reset()
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/tinylet/tinylet/net/link"
 )
 
-// table is a kernel with one link.
+// table is a fake kernel with one link.
 type table struct {
 	mu              gosync.Mutex
 	prefix, prefix6 string
@@ -77,7 +77,7 @@ func (k *table) DeleteRoute(r link.Route) error {
 
 func (k *table) Close() error { return nil }
 
-// set changes it under its lock.
+// set modifies it with its lock held.
 func (k *table) set(change func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,7 +135,7 @@ func inLab(t *testing.T, before func(l *lab), test func(l *lab)) {
 	})
 }
 
-// expect compares the kernel's routes, and the last that Direct was told.
+// expect compares the kernel's routes, and the last argument of Direct.
 func (l *lab) expect(routes, direct string) {
 	l.t.Helper()
 	time.Sleep(2 * gather)
@@ -186,9 +186,8 @@ func TestRouter(t *testing.T) {
 	})
 }
 
-// A network of pods that would lead what goes to the API server elsewhere is left
-// out, from when it is known where the server is, and also once no connection
-// tells that.
+// A pod network that contains the API server's address is rejected, from when the
+// address is known, and also while there is no connection.
 func TestServerStaysReachable(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.Put(apiclient.Nodes, node("a", []string{"10.1.0.0/16", "10.2.0.0/24"}, "192.168.0.2"))
@@ -208,13 +207,13 @@ func TestServerStaysReachable(t *testing.T) {
 		time.Sleep(seldom) // until the log may tell again
 		l.Look()
 		l.expect("10.2.0.0/24 via 192.168.0.2", "[10.2.0.0/24]")
-		if !strings.Contains(l.log.String(), "the API server is at 10.1.7.7") {
+		if !strings.Contains(l.log.String(), "it contains 10.1.7.7, the API server's address") {
 			l.t.Errorf("the log: %s", &l.log)
 		}
 	})
 }
 
-// TestWithoutServer is an agent that starts while the server is away.
+// TestWithoutServer: the agent starts while the API server is unreachable.
 func TestWithoutServer(t *testing.T) {
 	left := link.Route{Dst: netip.MustParsePrefix("10.244.1.0/24"), Gateway: netip.MustParseAddr("192.168.0.2"), Link: 2, Protocol: Protocol}
 	inLab(t, func(l *lab) {
@@ -230,7 +229,7 @@ func TestWithoutServer(t *testing.T) {
 	})
 }
 
-// TestReboot is a board that starts again while the server is away.
+// TestReboot: the board reboots while the API server is unreachable.
 func TestReboot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state", "nodes.json")
 	const routes, direct = "10.244.1.0/24 via 192.168.0.2, fd00:1::/64 via fd00::2", "[10.244.1.0/24 fd00:1::/64]"
@@ -258,7 +257,7 @@ func TestReboot(t *testing.T) {
 	}
 	inLab(t, away, func(l *lab) {
 		l.expect("", "[]")
-		if !strings.Contains(l.log.String(), "will not find") {
+		if !strings.Contains(l.log.String(), "cannot use node cache") {
 			t.Errorf("log %s", l.log.String())
 		}
 		l.Fail(nil)
@@ -269,8 +268,8 @@ func TestReboot(t *testing.T) {
 	inLab(t, away, func(l *lab) { l.expect("10.244.2.0/24 via 192.168.0.3", "[10.244.2.0/24]") })
 }
 
-// TestRestless is a node that moves all the time: its routes follow, but the
-// log and the disk are spared.
+// TestRestless: the addresses of a node change all the time. Its routes follow,
+// with few writes to the log and to the disk.
 func TestRestless(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes.json")
 	inLab(t, func(l *lab) { l.cfg.File = file }, func(l *lab) {
@@ -305,8 +304,8 @@ func TestRestless(t *testing.T) {
 	})
 }
 
-// TestLateNode is a node that comes when the file was just written: an agent that
-// ends soon after has it in the file all the same.
+// TestLateNode: a node appears just after a write of the file. The file has it when
+// the agent ends soon after.
 func TestLateNode(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes.json")
 	with := func(l *lab) { l.cfg.File = file }
@@ -372,7 +371,7 @@ func TestFailure(t *testing.T) {
 		if p := l.Problem(); !strings.Contains(p, "no buffers") {
 			t.Errorf("problem %q", p)
 		}
-		if n := strings.Count(l.log.String(), "are not as they should be"); n != 1 {
+		if n := strings.Count(l.log.String(), "cannot update routes to other nodes' pods"); n != 1 {
 			t.Errorf("told %d times: %s", n, l.log.String())
 		}
 		l.kernel.set(func() {

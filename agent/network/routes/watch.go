@@ -8,10 +8,9 @@ import (
 	"github.com/tinylet/tinylet/net/netlink"
 )
 
-// watch calls told whenever a route of this package has gone, in the network
+// watch calls told when a route of this package was deleted, in the network
 // namespace of the calling thread, until the context ends; it returns nil then.
-// What configures links at this host may take all routes away that are none of
-// its own.
+// Programs that configure links of this host may delete all routes but their own.
 func watch(ctx context.Context, told func()) error {
 	m, err := netlink.Listen(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {

@@ -1,72 +1,75 @@
-// Package clock guards against a wall clock that may start in 1970: a board
-// without a battery knows the time only when somebody has set its clock.
+// Package clock detects a wall clock that is behind. A board without a battery may
+// start in 1970, and has the right time only after something has set its clock.
 //
-// The clock is plausible when it is not before a floor, which is when the
-// binary was built or a later record on the disk. TLS waits for that, because
-// every certificate is from the future to a clock that is behind, and one that
-// has expired may look valid. Nothing is polled: a timerfd(2) with
-// TFD_TIMER_CANCEL_ON_SET tells when the clock is set.
+// The clock is plausible when it is not before a lower bound: the build time of the
+// binary, or a later time recorded on disk. TLS waits for a plausible clock. To a
+// clock that is behind, every certificate is from the future, and an expired
+// certificate may look valid. Nothing is polled: a timerfd(2) with
+// TFD_TIMER_CANCEL_ON_SET reports when the clock is set.
 package clock
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// recordTrust is how long a record is believed more than the clock. A record
-// that a wrong clock once wrote would else keep the node away for years; TLS
-// that is tried too early only fails and is tried again.
+// recordTrust is how long a recorded time takes precedence over the clock. A record
+// that a wrong clock once wrote could otherwise keep the node offline for years.
+// TLS that starts too early only fails and is retried.
 const recordTrust = time.Hour
 
-// retryPeriod is how often the clock is read where the kernel cannot tell that
-// it was set.
+// retryPeriod is how often the clock is read where the kernel cannot report that it
+// was set.
 const retryPeriod = time.Minute
 
-// Config is what a Clock needs.
+// Config configures a Clock.
 type Config struct {
-	// Floor is a time that is surely past, such as when the binary was built.
+	// Floor is a time that is certainly past, such as the build time of the binary.
 	Floor time.Time
 	Log   *slog.Logger
 }
 
 // source is the wall clock.
 type source interface {
-	// now is the wall clock's time.
+	// now returns the wall clock's time.
 	now() time.Time
-	// wait blocks until the clock was set since the last wait began, or has
-	// come to alarm (zero is never), or ctx ends. A wait after ctx has ended
-	// lets go of what earlier ones hold.
+	// wait blocks until the clock was set since the last wait began, until the
+	// clock reaches alarm (zero is never), or until ctx ends. A call after ctx has
+	// ended releases what earlier calls hold.
 	wait(ctx context.Context, alarm time.Time) (set bool, err error)
 }
 
-// Clock says whether the wall clock can be believed. Its methods may be called
-// at once.
+// Clock reports whether the wall clock is plausible. Its methods are safe for
+// concurrent use.
 type Clock struct {
 	log    *slog.Logger
 	source source
 
 	mu      sync.Mutex
-	base    time.Time // the floor that stays
-	floor   time.Time // not before base
-	settled bool      // records are no longer believed more than the clock
-	waiting bool      // somebody was told that TLS waits
+	base    time.Time // lower bound without records
+	floor   time.Time // lower bound, never before base
+	settled bool      // records no longer raise the lower bound
+	waiting bool      // the log has a warning that TLS waits
 	jumped  chan struct{}
 }
 
-// New makes a Clock; without Run, waits do not end.
+// New returns a Clock. Ready does not return on an implausible clock until Run
+// runs.
 func New(c Config) *Clock { return newClock(c, &kernel{}) }
 
 func newClock(c Config, s source) *Clock {
 	return &Clock{log: c.Log, source: s, base: c.Floor, floor: c.Floor, jumped: make(chan struct{})}
 }
 
-// Raise lifts the floor to a time that a record proves to be past. It counts
-// for an hour at most, and only until the clock is set: whoever sets it knows
-// more than a record, which a wrong clock may have written.
+// Raise raises the lower bound to t, a time that a record proves to be past. The
+// raised bound holds for at most an hour, and only until the clock is set: a clock
+// that was set is more reliable than a record, which a wrong clock may have
+// written.
 func (c *Clock) Raise(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +78,7 @@ func (c *Clock) Raise(t time.Time) {
 	}
 }
 
-// Plausible says that the clock is not before the floor.
+// Plausible reports whether the clock is not before the lower bound.
 func (c *Clock) Plausible() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,19 +87,20 @@ func (c *Clock) Plausible() bool {
 
 func (c *Clock) plausible() bool { return !c.source.now().Round(0).Before(c.floor) }
 
-// Problem says what somebody has to do about the clock, "" for nothing.
+// Problem describes what is wrong with the clock and how to correct it. It returns
+// "" if the clock is plausible.
 func (c *Clock) Problem() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.plausible() {
 		return ""
 	}
-	return fmt.Sprintf("the clock is behind (%s is before %s): TLS waits until it is set; set it, or start an NTP client",
+	return fmt.Sprintf("the clock is behind (%s is before %s): TLS waits until it is set; set the clock, or start an NTP client",
 		c.source.now().UTC().Format(time.RFC3339), c.floor.UTC().Format(time.RFC3339))
 }
 
-// Ready blocks until the clock is plausible or ctx ends, and then returns its
-// cause.
+// Ready blocks until the clock is plausible, and returns nil, or until ctx ends,
+// and returns its cause.
 func (c *Clock) Ready(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -107,8 +111,8 @@ func (c *Clock) Ready(ctx context.Context) error {
 		jumped := c.jumped
 		if !c.waiting {
 			c.waiting = true
-			c.log.Warn("the clock is behind: TLS waits until it is set; set it, or start an NTP client",
-				"clock", c.source.now().UTC(), "before", c.floor.UTC())
+			c.log.Warn("clock is behind, delay TLS",
+				"clock", c.source.now().UTC(), "lowerBound", c.floor.UTC(), "remedy", "set the clock, or start an NTP client")
 		}
 		c.mu.Unlock()
 		select {
@@ -119,16 +123,16 @@ func (c *Clock) Ready(ctx context.Context) error {
 	}
 }
 
-// Jumped answers a channel that is closed when the clock is next set or
-// becomes plausible. Ask for it before reading the time: what is armed by the
-// wall clock is then to be armed anew when it closes.
+// Jumped returns a channel that is closed when the clock is next set or becomes
+// plausible. Get the channel before you read the time. When it closes, arm timers
+// that depend on the wall clock again.
 func (c *Clock) Jumped() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.jumped
 }
 
-// Run notes when the clock is set, until ctx ends.
+// Run watches for changes of the clock until ctx ends. It returns the cause of ctx.
 func (c *Clock) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -142,10 +146,10 @@ func (c *Clock) Run(ctx context.Context) error {
 		}
 		if err != nil {
 			if !told {
-				c.log.Warn("the kernel cannot tell when the clock is set: it is read every minute", "error", err)
+				c.log.Warn("cannot watch the clock, poll it", "error", err, "period", retryPeriod)
 				told = true
 			}
-			if !sleep(ctx, retryPeriod) {
+			if !wait.Pause(ctx, wait.Longer(retryPeriod)) {
 				break
 			}
 		}
@@ -154,9 +158,9 @@ func (c *Clock) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// settle ends the trust in records when they had their time.
+// settle drops the recorded lower bound after recordTrust.
 func (c *Clock) settle(ctx context.Context) {
-	if sleep(ctx, recordTrust) {
+	if wait.Pause(ctx, wait.Longer(recordTrust)) {
 		c.mu.Lock()
 		c.forget()
 		c.mu.Unlock()
@@ -164,10 +168,11 @@ func (c *Clock) settle(ctx context.Context) {
 	}
 }
 
-// forget takes records for what they are; the lock is held.
+// forget resets the lower bound to base. The caller holds c.mu.
 func (c *Clock) forget() { c.floor, c.settled = c.base, true }
 
-// alarm is when the clock becomes plausible by itself, zero if it is.
+// alarm returns when the clock becomes plausible without being set, zero if it is
+// plausible now.
 func (c *Clock) alarm() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,31 +182,19 @@ func (c *Clock) alarm() time.Time {
 	return c.floor
 }
 
-// look reads the clock after something happened, and wakes who waits.
+// look checks the clock after an event and wakes all waiters.
 func (c *Clock) look(set bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A clock that is set to before the base is as wrong as before, and says
-	// nothing about the records.
+	// A clock that is set to before base is as wrong as before. It is no reason to
+	// drop the records.
 	if set && !c.source.now().Round(0).Before(c.base) {
 		c.forget()
 	}
 	if c.waiting && c.plausible() {
 		c.waiting = false
-		c.log.Info("the clock is set: TLS goes on", "clock", c.source.now().UTC())
+		c.log.Info("clock is set, continue TLS", "clock", c.source.now().UTC())
 	}
 	close(c.jumped)
 	c.jumped = make(chan struct{})
-}
-
-// sleep waits for about d, and says that ctx has not ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d + rand.N(d/10))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -18,7 +18,7 @@ var (
 	errDone = errors.New("errDone")
 )
 
-// manual is a wall clock that a test sets. Time goes on as virtual time does.
+// manual is a wall clock that a test sets. It advances with virtual time.
 type manual struct {
 	mu     sync.Mutex
 	offset time.Duration
@@ -83,7 +83,8 @@ func (b *bench) start(t *testing.T, at time.Time, broken bool) {
 	})
 }
 
-// waiters asks Ready n times and answers how many are through.
+// waiters calls Ready n times concurrently, and returns a function that counts the
+// calls that have returned.
 func (b *bench) waiters(t *testing.T, n int) func() int {
 	t.Helper()
 	var mu sync.Mutex
@@ -126,7 +127,7 @@ func TestWaitsUntilTheClockIsSet(t *testing.T) {
 		if n := through(); n != 3 || !b.Plausible() || b.Problem() != "" {
 			t.Fatalf("%d of 3 are through, problem %q", n, b.Problem())
 		}
-		for _, line := range []string{"the clock is behind", "TLS goes on"} {
+		for _, line := range []string{"clock is behind, delay TLS", "continue TLS"} {
 			if n := strings.Count(b.log.String(), line); n != 1 {
 				t.Errorf("%q is logged %d times:\n%s", line, n, b.log.String())
 			}
@@ -200,7 +201,7 @@ func TestKernelThatCannotTell(t *testing.T) {
 		if through() != 1 {
 			t.Error("nobody read the clock")
 		}
-		if n := strings.Count(b.log.String(), "cannot tell"); n != 1 {
+		if n := strings.Count(b.log.String(), "cannot watch the clock"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})
@@ -250,7 +251,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// TestRunOnTheKernel lets time itself reach the floor.
+// TestRunOnTheKernel lets the kernel's clock advance to the lower bound.
 func TestRunOnTheKernel(t *testing.T) {
 	c := New(Config{Floor: time.Now().Add(50 * time.Millisecond), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancelCause(t.Context())

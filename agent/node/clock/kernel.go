@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEarly is of a timer that was to wait for ever, as after 2038 where seconds
-// have 32 bits.
-var errEarly = errors.New("the timer of the wall clock cannot be set that late")
+// errEarly means that a timer that was to wait forever has expired, as after 2038
+// where seconds have 32 bits.
+var errEarly = errors.New("arm wall clock timer: time is out of range")
 
-// kernel is the machine's wall clock. wait is for one goroutine.
+// kernel is the machine's wall clock. Only one goroutine may call wait.
 type kernel struct {
-	file *os.File // the timer, open only while it is waited for
+	file *os.File // timerfd, nil while it is closed
 }
 
 func (k *kernel) now() time.Time { return time.Now() }
 
-// wait keeps no goroutine and no thread: Go's poller waits for the timer.
-// Between two waits, the timer stays armed, and so misses nothing.
+// wait needs no thread and no further goroutine: Go's netpoller waits for the
+// timer. The timer stays armed between two calls, so that no change is missed.
 func (k *kernel) wait(ctx context.Context, alarm time.Time) (set bool, err error) {
 	if ctx.Err() != nil {
 		if k.file != nil {
@@ -39,7 +39,7 @@ func (k *kernel) wait(ctx context.Context, alarm time.Time) (set bool, err error
 		if err := k.arm(alarm); err != nil {
 			return false, errors.Join(err, k.close())
 		}
-		// Whatever was set before the timer was armed shows now.
+		// A change before the timer was armed is visible now.
 		return false, nil
 	}
 	if err := k.arm(alarm); err != nil {
@@ -69,7 +69,7 @@ func (k *kernel) wait(ctx context.Context, alarm time.Time) (set bool, err error
 func (k *kernel) open() error {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
-		return fmt.Errorf("make a timer of the wall clock: %w", err)
+		return fmt.Errorf("create wall clock timer: %w", err)
 	}
 	k.file = os.NewFile(uintptr(fd), "timerfd")
 	return nil
@@ -81,7 +81,7 @@ func (k *kernel) close() error {
 	return err
 }
 
-// never is as late as a timer can be.
+// never returns the latest time that a timer can be armed for.
 func never() time.Time {
 	if strconv.IntSize == 32 {
 		return time.Unix(math.MaxInt32, 0)
@@ -89,7 +89,7 @@ func never() time.Time {
 	return time.Unix(2*math.MaxInt32, 0)
 }
 
-// arm sets the timer to alarm; zero is never.
+// arm arms the timer for alarm; zero is never.
 func (k *kernel) arm(alarm time.Time) error {
 	at := never()
 	if !alarm.IsZero() && alarm.Before(at) {
@@ -98,14 +98,14 @@ func (k *kernel) arm(alarm time.Time) error {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(at.UnixNano(), 1))}
 	raw, err := k.file.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("arm the timer of the wall clock: %w", err)
+		return fmt.Errorf("arm wall clock timer: %w", err)
 	}
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		failed = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &spec, nil)
 	})
 	if err = errors.Join(err, failed); err != nil {
-		return fmt.Errorf("arm the timer of the wall clock: %w", err)
+		return fmt.Errorf("arm wall clock timer: %w", err)
 	}
 	return nil
 }

@@ -9,14 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// ResourcePIDs is how a reserve names process IDs (pkg/kubelet/stats/pidlimit).
+// ResourcePIDs is the resource name of process IDs in a reservation
+// (pkg/kubelet/stats/pidlimit).
 const ResourcePIDs v1.ResourceName = "pid"
 
-// Enforced is what all pods together are held to: the capacity without what is
-// reserved, process IDs included. What eviction keeps free is not taken off,
-// so that it comes first (getNodeAllocatableInternalAbsolute in
+// Enforced returns the limits of all pods together: the capacity minus the
+// reservations, process IDs included. The eviction thresholds are not subtracted,
+// so that eviction acts before the limit is reached
+// (getNodeAllocatableInternalAbsolute in
 // pkg/kubelet/cm/node_container_manager_linux.go). It fails on a quantity that
-// cannot be read.
+// cannot be parsed.
 func Enforced(capacity v1.ResourceList, r Reserved, roots Roots) (v1.ResourceList, error) {
 	all := v1.ResourceList{}
 	maps.Copy(all, capacity)
@@ -26,13 +28,14 @@ func Enforced(capacity v1.ResourceList, r Reserved, roots Roots) (v1.ResourceLis
 	return reserve(all, r)
 }
 
-// Swap is the size of all swap space in bytes, or 0 if /proc does not tell.
+// Swap returns the size of all swap areas in bytes, or 0 if /proc does not report
+// it.
 func Swap(r Roots) int64 {
 	m, _ := readMeminfo(r)
 	return int64(m.swapTotal)
 }
 
-// maxTasks is how many tasks may exist, or 0 where that is not known.
+// maxTasks returns how many tasks may exist, or 0 if that is unknown.
 func maxTasks(r Roots) int64 {
 	n := min(most(readSmall(filepath.Join(r.proc(), "sys/kernel/pid_max"))), most(readSmall(filepath.Join(r.proc(), "sys/kernel/threads-max"))))
 	if n == math.MaxInt64 {

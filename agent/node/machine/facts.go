@@ -8,37 +8,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Facts are what tells one machine, one boot of it and its software from
-// others. Every text is "" where the machine does not tell it or tells
-// something that no API server would take; none of them is needed to register
-// a node.
+// Facts identify a machine, its boot and its software. A string is "" where the
+// machine does not report it, or reports a value that no API server would accept.
+// No field is needed to register a node.
 type Facts struct {
-	// MachineID is the installation's (machine-id(5)).
+	// MachineID identifies the installation (machine-id(5)).
 	MachineID string
-	// SystemUUID is the hardware's: of the firmware (SMBIOS), else of the
-	// device tree, which on a board without SMBIOS is its serial number, else
-	// the machine ID, as with a kubelet.
+	// SystemUUID identifies the hardware. It is the firmware's (SMBIOS), or else
+	// the device tree's, which on a board without SMBIOS is its serial number, or
+	// else the machine ID, as with a kubelet.
 	SystemUUID string
 	// BootID changes with every boot (random(4)).
 	BootID string
-	// KernelVersion is the kernel's release, as uname -r tells it.
+	// KernelVersion is the kernel's release, as in uname -r.
 	KernelVersion string
-	// OSImage is the distribution's name for people (os-release(5)).
+	// OSImage is the human-readable name of the distribution (os-release(5)).
 	OSImage string
 	// Swap is the size of all swap areas in bytes.
 	Swap int64
 }
 
-// ReadFacts reads the facts from below the roots, some ten small files. It is
-// safe for concurrent use.
+// ReadFacts reads the facts from files below the roots, about ten small files. It
+// is safe for concurrent use.
 //
-// The places are those of github.com/google/cadvisor, by which the kubelet
-// knows its machine: machine/info.go, machine/operatingsystem_unix.go and
-// utils/sysfs/sysfs.go. The serial number in the device tree is added to
-// them: boards that were flashed with one image share its machine ID.
+// The paths are those of github.com/google/cadvisor, which the kubelet uses:
+// machine/info.go, machine/operatingsystem_unix.go and utils/sysfs/sysfs.go. The
+// serial number in the device tree is an addition: boards that were flashed with
+// one image share its machine ID.
 func ReadFacts(r Roots) Facts {
 	machineID := first(machineIDFiles(r))
-	memory, _ := readMeminfo(r) // nothing, then
+	memory, _ := readMeminfo(r) // zero on an error
 	return Facts{
 		MachineID:     machineID,
 		SystemUUID:    cmp.Or(first(hardwareIDFiles(r)), machineID),
@@ -56,8 +55,8 @@ func machineIDFiles(r Roots) []string {
 	}
 }
 
-// hardwareIDFiles are the firmware's, then the device tree's: system-id and
-// vm,uuid of POWER, serial-number of the boot loaders of ARM boards
+// hardwareIDFiles returns the paths of the firmware, then those of the device tree:
+// system-id and vm,uuid of POWER, serial-number of the boot loaders of ARM boards
 // (Documentation/devicetree/bindings/arm of Linux).
 func hardwareIDFiles(r Roots) []string {
 	tree := filepath.Join(r.proc(), "device-tree")
@@ -69,7 +68,7 @@ func hardwareIDFiles(r Roots) []string {
 	}
 }
 
-// first is the first of the files that holds an identity, or "".
+// first returns the identity in the first of the files that holds one, or "".
 func first(files []string) string {
 	for _, file := range files {
 		if id := identity(readSmall(file)); id != "" {
@@ -79,12 +78,12 @@ func first(files []string) string {
 	return ""
 }
 
-// maxIdentity bounds an identity, in bytes: a UUID has 36.
+// maxIdentity bounds an identity, in bytes. A UUID has 36.
 const maxIdentity = 128
 
-// identity is what a file says that holds one identity, or "" for what is
-// none: other characters than printable ASCII, a machine ID that the first
-// boot has yet to set, a serial number that nobody burnt in.
+// identity returns the identity that a file holds. It returns "" for text with
+// other characters than printable ASCII, for a machine ID that the first boot has
+// yet to set, and for a serial number of zeros, which was never programmed.
 func identity(text string) string {
 	text = strings.Trim(text, " \t\r\n\x00")
 	if len(text) > maxIdentity || text == "uninitialized" || strings.Trim(text, "0-") == "" {

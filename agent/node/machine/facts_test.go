@@ -126,7 +126,8 @@ func TestKernelVersionIsUnames(t *testing.T) {
 	}
 }
 
-// TestFactsDoNotWait would hang on a reader that opens whatever is there.
+// TestFactsDoNotWait reads pipes in place of the files. A reader that blocks on
+// them hangs.
 func TestFactsDoNotWait(t *testing.T) {
 	r := installed(t, map[string]string{"root/etc/x": ""})
 	if err := unix.Mkfifo(filepath.Join(r.Root, "etc", "machine-id"), 0o644); err != nil {

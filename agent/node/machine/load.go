@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Load is what the machine has and uses at one moment. What is not known is
+// Load is the capacity and usage of the machine at one moment. An unknown value is
 // zero.
 type Load struct {
-	// Boot is when the kernel started, by the clock as it is now.
+	// Boot is when the kernel started, by the current setting of the clock.
 	Boot time.Time
-	// Memory and the others are in bytes; Available is what new work could
-	// have without swapping (proc_meminfo(5)).
+	// Memory, Available, SwapTotal and SwapFree are in bytes. Available is what new
+	// work could use without swapping (proc_meminfo(5)).
 	Memory, Available, SwapTotal, SwapFree uint64
-	// AvailableKnown tells an Available of 0 from one that is not known.
+	// AvailableKnown distinguishes an Available of 0 from an unknown one.
 	AvailableKnown bool
-	// Tasks are the threads that exist, MaxTasks how many may.
+	// Tasks is the number of threads, MaxTasks its limit.
 	Tasks, MaxTasks int64
 }
 
-// ReadLoad reads the load from below the roots: five small files. It fails
-// where the memory cannot be told. It is safe for concurrent use.
+// ReadLoad reads the load from five small files below the roots. It fails if
+// /proc/meminfo cannot be read or has no MemTotal. It is safe for concurrent use.
 func ReadLoad(r Roots, now time.Time) (Load, error) {
 	m, err := readMeminfo(r)
 	if err != nil {
@@ -36,8 +36,8 @@ func ReadLoad(r Roots, now time.Time) (Load, error) {
 		l.Tasks = positive(all)
 	}
 	l.MaxTasks = maxTasks(r)
-	// Seconds with two decimals. It runs on while a board is suspended, as the
-	// boot time in /proc/stat does.
+	// The uptime is in seconds with two decimals. It advances while a board is
+	// suspended, as the boot time in /proc/stat does.
 	up, _, _ := strings.Cut(readSmall(filepath.Join(r.proc(), "uptime")), " ")
 	if seconds, err := strconv.ParseFloat(up, 64); err == nil && seconds >= 0 && seconds < 1e9 {
 		l.Boot = now.Add(-time.Duration(seconds * float64(time.Second)))
@@ -45,7 +45,7 @@ func ReadLoad(r Roots, now time.Time) (Load, error) {
 	return l, nil
 }
 
-// positive is a number above 0, or 0.
+// positive parses a number. It returns 0 for text that is not a positive number.
 func positive(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
@@ -54,7 +54,7 @@ func positive(text string) int64 {
 	return n
 }
 
-// most is a limit, and no limit where there is none to be read.
+// most parses a limit. It returns math.MaxInt64 for text without one.
 func most(text string) int64 {
 	if n := positive(strings.TrimSpace(text)); n > 0 {
 		return n

@@ -9,27 +9,26 @@ import (
 	"strings"
 )
 
-// meminfo is what is wanted of /proc/meminfo (proc_meminfo(5)), in bytes. What
-// it does not tell is zero.
+// meminfo holds the fields of /proc/meminfo that are used (proc_meminfo(5)), in
+// bytes. A missing field is zero.
 type meminfo struct {
 	total, available, swapTotal, swapFree uint64
-	// tellsAvailable says that it does tell available, of which there may be
-	// none.
+	// tellsAvailable reports that the file has MemAvailable, which may be 0.
 	tellsAvailable bool
 }
 
-// Memory is the machine's memory in bytes, or 0 if /proc does not tell.
+// Memory returns the machine's memory in bytes, or 0 if /proc does not report it.
 func Memory(r Roots) int64 {
-	m, _ := readMeminfo(r) // there is none, then
+	m, _ := readMeminfo(r) // zero on an error
 	return int64(m.total)
 }
 
-// readMeminfo fails where the file cannot be read, or has no MemTotal.
+// readMeminfo fails if the file cannot be read or has no MemTotal.
 func readMeminfo(r Roots) (m meminfo, err error) {
 	file := filepath.Join(r.proc(), "meminfo")
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return m, fmt.Errorf("read the machine's memory: %w", err)
+		return m, fmt.Errorf("read memory size: %w", err)
 	}
 	for line := range bytes.Lines(data) {
 		name, value, _ := bytes.Cut(line, []byte{':'})
@@ -46,7 +45,7 @@ func readMeminfo(r Roots) (m meminfo, err error) {
 		default:
 			continue
 		}
-		// So many kilobytes are still bytes of 64 bits, with a sign.
+		// 50 bits of kilobytes fit into a signed 64-bit number of bytes.
 		kb, err := strconv.ParseUint(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))), 10, 50)
 		if err == nil {
 			*into = kb << 10
@@ -54,15 +53,15 @@ func readMeminfo(r Roots) (m meminfo, err error) {
 		}
 	}
 	if m.total == 0 {
-		return m, fmt.Errorf("read the machine's memory: %s has no MemTotal", file)
+		return m, fmt.Errorf("read memory size: %s has no MemTotal", file)
 	}
 	m.within(r)
 	return m, nil
 }
 
-// within bounds the figures by the limit of the group that is the root of all
-// groups here: none has one on a machine, but in a container with a namespace
-// of cgroups meminfo tells of the host's memory.
+// within bounds the sizes by the memory limit of the root cgroup. A machine's root
+// cgroup has none. In a container with a cgroup namespace it has the container's
+// limit, while meminfo reports the host's memory.
 func (m *meminfo) within(r Roots) {
 	group := filepath.Join(r.sys(), "fs/cgroup")
 	limit := uint64(positive(strings.TrimSpace(readSmall(filepath.Join(group, "memory.max")))))

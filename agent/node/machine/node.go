@@ -1,7 +1,6 @@
-// Package machine owns what the node has and is called: its capacity, what of
-// it pods may use, its labels, and what identifies the machine. It reads
-// /proc, /sys and a few files of the distribution when it is asked, and keeps
-// nothing.
+// Package machine reads what the node has and how it is identified: its capacity,
+// its allocatable resources, its labels and the identity of the machine. It reads
+// /proc, /sys and a few files of the distribution on each call, and caches nothing.
 package machine
 
 import (
@@ -16,14 +15,14 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// Roots are where the kernel's and the pods' files are.
+// Roots are the directories of the kernel's and the pods' files.
 type Roots struct {
 	Proc string // "" is /proc
 	Sys  string // "" is /sys
 	// Root holds etc, usr and var; "" is /.
 	Root string
-	// Storage is a directory on the file system that holds the pods' volumes
-	// and logs; "" counts no ephemeral storage.
+	// Storage is a directory on the file system that holds the pods' volumes and
+	// logs. With "" no ephemeral storage is counted.
 	Storage string
 }
 
@@ -48,9 +47,9 @@ func (r Roots) root() string {
 	return r.Root
 }
 
-// Capacity is all that the node has: CPUs, memory in bytes, huge pages,
-// ephemeral storage in bytes, and how many pods it takes. What cannot be read
-// is left out.
+// Capacity returns the node's capacity: CPUs, memory in bytes, huge pages,
+// ephemeral storage in bytes, and the number of pods. What cannot be read is
+// omitted.
 func Capacity(r Roots, maxPods int32) v1.ResourceList {
 	list := v1.ResourceList{
 		v1.ResourceCPU:  *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
@@ -66,21 +65,21 @@ func Capacity(r Roots, maxPods int32) v1.ResourceList {
 	return list
 }
 
-// Reserved is what of the node pods may not use.
+// Reserved are the reservations and thresholds that are subtracted from the
+// capacity.
 type Reserved struct {
-	// Kube and System are those of KubeletConfiguration.
+	// Kube and System are kubeReserved and systemReserved of KubeletConfiguration.
 	Kube, System map[string]string
-	// EvictionHard are the thresholds at which pods are evicted:
-	// memory.available and nodefs.available count.
+	// EvictionHard are the hard eviction thresholds. Only memory.available and
+	// nodefs.available count.
 	EvictionHard map[string]string
 }
 
-// Allocatable is what pods may use of a capacity: what is reserved and what
-// eviction keeps free is taken off, and huge pages are taken off the memory
-// that they were cut from (KEP node-allocatable,
+// Allocatable returns the node allocatable of a capacity: the capacity minus the
+// reservations and the hard eviction thresholds. Huge pages are also subtracted
+// from the memory that they were allocated from (KEP node-allocatable,
 // pkg/kubelet/cm/node_container_manager_linux.go and MachineInfo in
-// pkg/kubelet/nodestatus/setters.go). It fails on a quantity that cannot be
-// read.
+// pkg/kubelet/nodestatus/setters.go). It fails on a quantity that cannot be parsed.
 func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 	out, err := reserve(capacity, r)
 	if err != nil {
@@ -108,7 +107,7 @@ func Allocatable(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) 
 	return out, nil
 }
 
-// reserve takes what is reserved off a capacity.
+// reserve subtracts the reservations from a capacity.
 func reserve(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 	out := capacity.DeepCopy()
 	for _, reserved := range []struct {
@@ -126,7 +125,7 @@ func reserve(capacity v1.ResourceList, r Reserved) (v1.ResourceList, error) {
 	return out, nil
 }
 
-// take subtracts down to zero.
+// take subtracts q from a resource, down to zero.
 func take(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	have, ok := list[name]
 	if !ok {
@@ -139,10 +138,10 @@ func take(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	list[name] = have
 }
 
-// threshold is a quantity, or a percentage of the capacity, rounded as the
-// kubelet rounds it, which reckons in 32 bits (parsePercentage in
-// pkg/kubelet/eviction/helpers.go): the same node tells the same bytes,
-// whichever of the two runs on it.
+// threshold parses a quantity or a percentage of the capacity. A percentage is
+// rounded as the kubelet rounds it, in 32-bit floats (parsePercentage in
+// pkg/kubelet/eviction/helpers.go), so that both report the same number of bytes
+// for the same node.
 func threshold(text string, capacity resource.Quantity) (resource.Quantity, error) {
 	percent, ok := strings.CutSuffix(text, "%")
 	if !ok {
@@ -155,9 +154,9 @@ func threshold(text string, capacity resource.Quantity) (resource.Quantity, erro
 	return *resource.NewQuantity(int64(float64(capacity.Value())*float64(float32(p)/100)), resource.BinarySI), nil
 }
 
-// Labels are those that the node gives itself: its name and platform, in the
-// keys of today and of before Kubernetes 1.14, and on top of them the
-// configured ones (initialNode in pkg/kubelet/kubelet_node_status.go).
+// Labels returns the labels that the node sets on itself: its name and platform,
+// with the current keys and those from before Kubernetes 1.14, and over them the
+// configured labels (initialNode in pkg/kubelet/kubelet_node_status.go).
 func Labels(hostname string, configured map[string]string) map[string]string {
 	labels := map[string]string{
 		v1.LabelHostname:      hostname,

@@ -60,7 +60,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// In a container the machine is what its group may use.
+// TestMemoryOfAContainer: in a container, the capacity is the memory limit of its
+// cgroup.
 func TestMemoryOfAContainer(t *testing.T) {
 	for _, row := range []struct {
 		name, max, current string

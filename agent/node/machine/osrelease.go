@@ -10,10 +10,9 @@ import (
 // maxOSImage bounds the distribution's name, in bytes.
 const maxOSImage = 256
 
-// osImage is what the distribution calls itself: PRETTY_NAME of os-release,
-// Linux where a file is there that does not tell, and "" without a file
-// (os-release(5), and getOperatingSystem in cadvisor's
-// machine/operatingsystem_unix.go).
+// osImage returns the distribution's name: PRETTY_NAME of os-release, "Linux" if
+// the file has none, and "" without a file (os-release(5), and getOperatingSystem
+// in cadvisor's machine/operatingsystem_unix.go).
 func osImage(r Roots) string {
 	text := readSmall(filepath.Join(r.root(), "etc/os-release"))
 	if text == "" {
@@ -28,8 +27,8 @@ func osImage(r Roots) string {
 	return "Linux"
 }
 
-// prettyName is the first PRETTY_NAME in the text of an os-release file, or ""
-// if there is none that people can read.
+// prettyName returns the first PRETTY_NAME in the text of an os-release file, or ""
+// if there is none, or if it is too long or not printable.
 func prettyName(text string) string {
 	for line := range strings.Lines(text) {
 		value, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME=")
@@ -47,8 +46,8 @@ func prettyName(text string) string {
 
 func unreadable(c rune) bool { return !unicode.IsPrint(c) }
 
-// unquote takes the quotes off a value, and the backslashes that a shell
-// would take off within double quotes.
+// unquote removes the quotes of a value, and the backslashes that a shell would
+// remove within double quotes.
 func unquote(value string) string {
 	if len(value) < 2 || value[0] != value[len(value)-1] {
 		return value

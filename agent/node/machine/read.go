@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// storage is the size in bytes of the file system that holds dir, or of the
-// nearest folder above it that exists; 0 if that cannot be told.
+// storage returns the size in bytes of the file system that holds dir, or its
+// nearest existing parent. It returns 0 if that cannot be read.
 func storage(dir string) int64 {
 	if dir == "" {
 		return 0
@@ -34,9 +34,9 @@ func storage(dir string) int64 {
 
 const hugePageFolder = "kernel/mm/hugepages"
 
-// hugePages are the pages that are set aside, by their size, in bytes
-// (Documentation/admin-guide/mm/hugetlbpage.rst of Linux). A size of which
-// there are none is listed with zero.
+// hugePages returns the allocated huge pages by size, in bytes
+// (Documentation/admin-guide/mm/hugetlbpage.rst of Linux). A size without pages is
+// listed with zero.
 func hugePages(r Roots) v1.ResourceList {
 	list := v1.ResourceList{}
 	for _, kb := range pageSizes(r) {
@@ -55,7 +55,7 @@ func hugePages(r Roots) v1.ResourceList {
 	return list
 }
 
-// pageSizes are the sizes of huge pages in kilobytes that the kernel knows.
+// pageSizes returns the huge page sizes of the kernel in kilobytes.
 func pageSizes(r Roots) []int64 {
 	entries, err := os.ReadDir(filepath.Join(r.sys(), hugePageFolder))
 	if err != nil {

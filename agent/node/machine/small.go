@@ -7,12 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSmall bounds what is read of a file, in bytes.
+// maxSmall bounds a file's size, in bytes.
 const maxSmall = 16 << 10
 
-// readSmall is a small file's text, or "" for what is none: missing, not
-// readable, too large, or no regular file. It does not wait for a writer
-// where a pipe stands in the file's place.
+// readSmall returns the text of a small file. It returns "" for a file that is
+// missing, unreadable, too large or not regular. It does not block on a pipe.
 func readSmall(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

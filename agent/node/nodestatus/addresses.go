@@ -8,9 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// addresses are by which others reach the node: its internal addresses, the
-// primary one first, and its name (NodeAddress in
-// pkg/kubelet/nodestatus/setters.go). With an error they are as they were.
+// addresses returns the addresses by which others reach the node: its internal
+// addresses, the primary one first, and its hostname (NodeAddress in
+// pkg/kubelet/nodestatus/setters.go). With an error it returns old.
 func addresses(old []v1.NodeAddress, in *Inputs) ([]v1.NodeAddress, error) {
 	name, asked := in.Config.NodeName, in.Config.NodeIPs
 	ips := specified(asked)
@@ -19,16 +19,16 @@ func addresses(old []v1.NodeAddress, in *Inputs) ([]v1.NodeAddress, error) {
 	}
 	if in.Config.CloudProvider == cloudExternal {
 		if len(old) > 0 {
-			return old, nil // the cloud provider's own
+			return old, nil // set by the cloud provider
 		}
 		if len(asked) == 0 {
-			return listed(name), nil // the cloud provider will tell
+			return listed(name), nil // the cloud provider will set them
 		}
 	}
 	if !firstSpecified(asked) {
 		ip, ok := choose(in)
 		if !ok {
-			return old, fmt.Errorf("no address of node %q: none by its name, and no route to the world", name)
+			return old, fmt.Errorf("choose an address of node %q: its name does not resolve to one, and there is no default route", name)
 		}
 		ips = []netip.Addr{ip}
 	}
@@ -43,7 +43,7 @@ func listed(name string, ips ...netip.Addr) []v1.NodeAddress {
 	return append(list, v1.NodeAddress{Type: v1.NodeHostName, Address: name})
 }
 
-// specified are the addresses that name one, not just a family.
+// specified returns the addresses of asked that are specific, not just a family.
 func specified(asked []netip.Addr) []netip.Addr {
 	var ips []netip.Addr
 	for _, ip := range asked {
@@ -58,9 +58,9 @@ func firstSpecified(asked []netip.Addr) bool {
 	return len(asked) > 0 && asked[0].IsValid() && !asked[0].Unmap().IsUnspecified()
 }
 
-// choose is the node's address where none is configured: the name itself if
-// it is one, else what the name resolves to, else the address from which the
-// host speaks to the world. IPv4 is preferred unless --node-ip is ::.
+// choose returns the node's address if none is configured: the name itself if it is
+// an address, or else what the name resolves to, or else the source address of the
+// default route. IPv4 is preferred unless --node-ip is ::.
 func choose(in *Inputs) (netip.Addr, bool) {
 	if ip, err := netip.ParseAddr(in.Config.NodeName); err == nil {
 		return ip.Unmap(), true
@@ -73,7 +73,7 @@ func choose(in *Inputs) (netip.Addr, bool) {
 	return preferred(in.DefaultIPs, wantV4, netip.Addr.IsValid)
 }
 
-// preferred is the first usable address of the wanted family, or else the
+// preferred returns the first usable address of the preferred family, or else the
 // first usable one.
 func preferred(ips []netip.Addr, wantV4 bool, usable func(netip.Addr) bool) (netip.Addr, bool) {
 	var best netip.Addr
@@ -100,12 +100,12 @@ func checkNodeIPs(ips, host []netip.Addr) error {
 	return nil
 }
 
-// checkNodeIP says why others could not reach the host by an address
-// (validateNodeIP in pkg/kubelet/kubelet_node_status.go).
+// checkNodeIP returns why others could not reach the host by an address, nil if
+// they could (validateNodeIP in pkg/kubelet/kubelet_node_status.go).
 func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
 	switch {
 	case !ip.IsValid() || ip.IsUnspecified():
-		return fmt.Errorf("is no address of one host")
+		return fmt.Errorf("is unspecified")
 	case ip.IsLoopback():
 		return fmt.Errorf("is a loopback address")
 	case ip.IsMulticast():
@@ -113,7 +113,7 @@ func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
 	case ip.IsLinkLocalUnicast():
 		return fmt.Errorf("is a link-local address")
 	case !slices.ContainsFunc(host, func(own netip.Addr) bool { return own.Unmap().WithZone("") == ip }):
-		return fmt.Errorf("is on none of the host's interfaces")
+		return fmt.Errorf("is not on any interface of the host")
 	}
 	return nil
 }

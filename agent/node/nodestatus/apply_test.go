@@ -9,10 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// apply makes a node of another and of a patch, as an API server does
-// (StrategicMergePatch in k8s.io/apimachinery/pkg/util/strategicpatch), for
-// the few rules that patches of this package use. The module in
-// testdata/strategicpatch holds it and Patch against the real one.
+// apply applies a patch to a node as an API server does (StrategicMergePatch in
+// k8s.io/apimachinery/pkg/util/strategicpatch), for the few rules that patches of
+// this package use. The module in testdata/strategicpatch compares it and Patch
+// with the original.
 func apply(before *v1.Node, patch []byte) (*v1.Node, error) {
 	data, err := json.Marshal(before)
 	if err != nil {
@@ -54,7 +54,7 @@ func object(data []byte) (map[string]any, error) {
 	return m, err
 }
 
-// merge is RFC 7396.
+// merge applies a merge patch (RFC 7396).
 func merge(doc, patch map[string]any) {
 	for key, value := range patch {
 		into, isObject := doc[key].(map[string]any)

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Changed says whether two statuses differ in more than heartbeats and the
-// order of conditions. nil differs from any status but nil
-// (nodeStatusHasChanged in pkg/kubelet/kubelet_node_status.go).
+// Changed reports whether two statuses differ in more than heartbeats and the order
+// of conditions. nil differs from any status but nil (nodeStatusHasChanged in
+// pkg/kubelet/kubelet_node_status.go).
 func Changed(before, after *v1.NodeStatus) bool {
 	if before == nil || after == nil {
 		return before != after
@@ -30,5 +30,5 @@ func withoutHeartbeats(list []v1.NodeCondition) []v1.NodeCondition {
 	return sorted
 }
 
-// whole is a time as JSON has it, in whole seconds.
+// whole truncates a time to whole seconds, as JSON has it.
 func whole(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }

@@ -9,17 +9,17 @@ import (
 	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
-// pressure is a condition that is false on a node that does well.
+// pressure is a node condition that is false on a healthy node.
 type pressure struct {
 	kind  v1.NodeConditionType
 	under func(evictionapi.Conditions) bool
-	// What is said while it is true, and while it is false.
+	// Texts of the condition while it is true, and while it is false.
 	yes, no words
 }
 
 type words struct {
 	reason, message string
-	event           string // reason of the event of its beginning
+	event           string // reason of the event of the transition
 }
 
 // pressures are in the order in which the kubelet sets them
@@ -43,9 +43,9 @@ var pressures = []pressure{
 	},
 }
 
-// conditions fills in the kubelet's conditions where they stand, or at the
-// end; those of others stay. Ready comes last, since old control planes take
-// the last one for it. It needs the capacity.
+// conditions sets the kubelet's conditions in place, or appends them. Conditions of
+// others stay. Ready is appended last, because old control planes take the last
+// condition for it. The capacity must be set before.
 func conditions(s *v1.NodeStatus, in *Inputs) {
 	now := metav1.NewTime(whole(in.Now))
 	for i := range pressures {
@@ -72,8 +72,7 @@ func conditions(s *v1.NodeStatus, in *Inputs) {
 	s.Conditions[at] = c
 }
 
-// apply sets the condition. Reason and message are those of its last
-// transition, so they stay while its status does.
+// apply sets the condition. Reason and message change only with the status.
 func (p *pressure) apply(s *v1.NodeStatus, under evictionapi.Conditions, now metav1.Time) {
 	at := find(s.Conditions, p.kind)
 	if at < 0 {
@@ -91,8 +90,8 @@ func (p *pressure) apply(s *v1.NodeStatus, under evictionapi.Conditions, now met
 	}
 }
 
-// PressureConditions are those of pressure, without times, for a node that no
-// API server knows.
+// PressureConditions returns the pressure conditions without times, for a node that
+// no API server has.
 func PressureConditions(under evictionapi.Conditions) []v1.NodeCondition {
 	var s v1.NodeStatus
 	for i := range pressures {
@@ -101,7 +100,7 @@ func PressureConditions(under evictionapi.Conditions) []v1.NodeCondition {
 	return s.Conditions
 }
 
-// find is where a condition stands, or -1.
+// find returns the index of a condition, or -1.
 func find(list []v1.NodeCondition, kind v1.NodeConditionType) int {
 	for i := range list {
 		if list[i].Type == kind {
@@ -111,7 +110,7 @@ func find(list []v1.NodeCondition, kind v1.NodeConditionType) int {
 	return -1
 }
 
-// missing is the problem of a node that does not know what it has.
+// missing returns a problem if the capacity lacks a required resource.
 func missing(s *v1.NodeStatus, in *Inputs) []string {
 	needed := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods}
 	if isolatesStorage(in) {

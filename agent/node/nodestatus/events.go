@@ -6,29 +6,28 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Event is something that happened to the node, for the API's event on it.
+// Event is a Kubernetes event on the node.
 type Event struct {
 	Type    string // v1.EventTypeNormal or v1.EventTypeWarning
 	Reason  string
 	Message string
 }
 
-// Starting is the event of the agent's start (BirthCry in
+// Starting returns the event of the agent's start (BirthCry in
 // pkg/kubelet/kubelet.go).
 func Starting() Event {
 	return Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."}
 }
 
-// Events are what happened between two states of the node, in the order in
-// which the kubelet tells them (pkg/kubelet/nodestatus/setters.go and
-// recordNodeSchedulableEvent in pkg/kubelet/kubelet_node_status.go). before is
-// nil for a node that is being registered: then each pressure is told once,
-// and readiness is not.
+// Events returns the events of the changes from before to after, in the order of
+// the kubelet (pkg/kubelet/nodestatus/setters.go and recordNodeSchedulableEvent in
+// pkg/kubelet/kubelet_node_status.go). before is nil for a node that is being
+// registered: then there is one event for each pressure, and none for readiness.
 //
-// A reboot is told as long as before has the boot ID of another boot, which
-// the API server's node has until the new one was sent. So the caller hands
-// over what was sent, or read before the first sending, and tells an event
-// only once a patch was taken.
+// There is a Rebooted event as long as before has another boot ID, which the API
+// server's node has until the new one was sent. Therefore before must be what was
+// sent last, or what was read before the first send. Record the events only after
+// the API server has accepted the patch.
 func Events(before, after *v1.Node) []Event {
 	if before == nil {
 		before = &v1.Node{}
@@ -68,7 +67,7 @@ func Events(before, after *v1.Node) []Event {
 	return list
 }
 
-// statusOf is a condition's status, or "".
+// statusOf returns a condition's status, or "" if the node has no such condition.
 func statusOf(n *v1.Node, kind v1.NodeConditionType) v1.ConditionStatus {
 	if at := find(n.Status.Conditions, kind); at >= 0 {
 		return n.Status.Conditions[at].Status

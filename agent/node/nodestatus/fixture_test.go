@@ -14,7 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 )
 
-// at is when the agent of the tests runs.
+// at is the current time of the tests.
 var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func ips(texts ...string) []netip.Addr {
@@ -33,7 +33,7 @@ func quantities(pairs map[v1.ResourceName]string) v1.ResourceList {
 	return list
 }
 
-// board is a board with 512 MB on which everything is well.
+// board returns the inputs of a healthy board with 512 MB.
 func board(t *testing.T, changes ...func(*nodestatus.Inputs)) *nodestatus.Inputs {
 	t.Helper()
 	kubelet, own := config.Default()
@@ -69,7 +69,7 @@ func board(t *testing.T, changes ...func(*nodestatus.Inputs)) *nodestatus.Inputs
 	return in
 }
 
-// status is a node's status, of inputs with which nothing is wrong.
+// status returns a node's status for valid inputs.
 func status(t *testing.T, old *v1.NodeStatus, in *nodestatus.Inputs) v1.NodeStatus {
 	t.Helper()
 	s, err := nodestatus.Status(old, in)
@@ -79,7 +79,7 @@ func status(t *testing.T, old *v1.NodeStatus, in *nodestatus.Inputs) v1.NodeStat
 	return s
 }
 
-// condition is the one of a type.
+// condition returns the condition of a type.
 func condition(t *testing.T, s *v1.NodeStatus, kind v1.NodeConditionType) v1.NodeCondition {
 	t.Helper()
 	for _, c := range s.Conditions {

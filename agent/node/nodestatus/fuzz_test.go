@@ -9,8 +9,8 @@ import (
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 )
 
-// FuzzNode has the server send whatever it likes as this Node. What the agent
-// makes of it can be sent, and makes no difference a second time.
+// FuzzNode starts from an arbitrary Node. The updated node must encode, and a
+// second update must not change it.
 func FuzzNode(f *testing.F) {
 	for seed := range int64(4) {
 		node, _ := pair(seed)

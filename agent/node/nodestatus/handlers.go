@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// handlers fills in what the container runtime's handlers can do, by name,
-// and what all of it can (RuntimeHandlers and NodeFeatures in
+// handlers sets the features of each runtime handler, by name, and those of the
+// whole runtime (RuntimeHandlers and NodeFeatures in
 // pkg/kubelet/nodestatus/setters.go).
 func handlers(s *v1.NodeStatus, in *Inputs) {
 	if in.RuntimeStatus == nil {

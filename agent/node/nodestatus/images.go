@@ -9,13 +9,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxNames is how many names of one image are told
+// maxNames is how many names of one image are reported
 // (MaxNamesPerImageInNodeStatus in pkg/kubelet/nodestatus/setters.go).
 const maxNames = 5
 
-// images fills in the largest images, digests before tags (Images in the same
-// file, and ByImageSize in pkg/kubelet/util/sliceutils). A nodeStatusMaxImages
-// of -1 tells all of them.
+// images sets the largest images, digests before tags (Images in the same file, and
+// ByImageSize in pkg/kubelet/util/sliceutils). A nodeStatusMaxImages of -1 reports
+// all.
 func images(s *v1.NodeStatus, in *Inputs) {
 	if in.Images == nil {
 		return
@@ -28,7 +28,7 @@ func images(s *v1.NodeStatus, in *Inputs) {
 	}
 	s.Images = nil
 	for _, image := range sorted {
-		// Never nil, which would go over the wire as null.
+		// Never nil, which JSON would encode as null.
 		names := append([]string{}, image.GetRepoDigests()...)
 		names = append(names, image.GetRepoTags()...)
 		s.Images = append(s.Images, v1.ContainerImage{

@@ -11,18 +11,18 @@ import (
 	"github.com/tinylet/tinylet/agent/config/version"
 )
 
-// unknown is what the kubelet says of a version that it cannot read.
+// unknown is the kubelet's text for a version that it cannot read.
 const unknown = "Unknown"
 
-// info fills in what identifies machine and software (MachineInfo, VersionInfo
-// and GoRuntime in pkg/kubelet/nodestatus/setters.go).
+// info sets what identifies machine and software (MachineInfo, VersionInfo and
+// GoRuntime in pkg/kubelet/nodestatus/setters.go).
 func info(to *v1.NodeSystemInfo, in *Inputs) {
 	m := &in.Machine
 	runtime := cmp.Or(to.ContainerRuntimeVersion, unknown+"://"+unknown)
 	if in.RuntimeVersion != nil {
 		runtime = runtimeVersion(in.RuntimeVersion)
 	}
-	// The version of a proxy, which may not even run, is told no more
+	// The kube-proxy version is no longer reported: the proxy may not even run
 	// (KEP-4004).
 	*to = v1.NodeSystemInfo{
 		MachineID:               m.MachineID,
@@ -40,9 +40,9 @@ func info(to *v1.NodeSystemInfo, in *Inputs) {
 	}
 }
 
-// runtimeVersion is such as containerd://2.4.2, without the v that containerd
-// puts before it (newRuntimeVersion in
-// pkg/kubelet/kuberuntime/kuberuntime_manager.go).
+// runtimeVersion returns the runtime's name and version, such as
+// containerd://2.4.2. It omits the v that containerd puts before the version
+// (newRuntimeVersion in pkg/kubelet/kuberuntime/kuberuntime_manager.go).
 func runtimeVersion(told *runtimeapi.VersionResponse) string {
 	text := unknown
 	if v, err := semver.ParseSemantic(told.GetRuntimeVersion()); err == nil {

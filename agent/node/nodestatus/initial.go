@@ -7,8 +7,8 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 )
 
-// Kubernetes has no exported constants of these outside of k8s.io/kubernetes
-// and k8s.io/cloud-provider (pkg/volume/util/attach_limit.go and
+// These have no exported constants outside of k8s.io/kubernetes and
+// k8s.io/cloud-provider (pkg/volume/util/attach_limit.go and
 // k8s.io/cloud-provider/api/well_known_*.go).
 const (
 	annotationAttachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
@@ -18,9 +18,9 @@ const (
 
 const cloudExternal = "external"
 
-// Initial is the node as it is created at the API server (initialNode in
-// pkg/kubelet/kubelet_node_status.go). The error is what Update's is: the node
-// is fit to be sent in any case.
+// Initial returns the node to create at the API server (initialNode in
+// pkg/kubelet/kubelet_node_status.go). The error is that of Update: the returned
+// node is valid in any case.
 func Initial(in *Inputs) (*v1.Node, error) {
 	cfg := in.Config
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{

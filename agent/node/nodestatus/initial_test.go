@@ -19,7 +19,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden nodes in testdata")
 
 // TestGoldenNode compares the whole node of an arm64 board with the one in
-// testdata, so that a change of anything that others read is seen.
+// testdata, so that every change of what others read is visible.
 func TestGoldenNode(t *testing.T) {
 	in := board(t, func(in *nodestatus.Inputs) {
 		in.Config.NodeLabels = map[string]string{"site": "roof", "topology.kubernetes.io/zone": "north"}
@@ -160,8 +160,7 @@ func TestInitial(t *testing.T) {
 	}
 }
 
-// TestInitialDoesNotShare: what is sent must not change with the
-// configuration, nor the other way round.
+// TestInitialDoesNotShare: the node and the configuration share no memory.
 func TestInitialDoesNotShare(t *testing.T) {
 	in := board(t, func(in *nodestatus.Inputs) {
 		in.Config.NodeLabels = map[string]string{"a": "b"}

@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Lease is the node's heartbeat as it is created: a lease of the node's name
-// in the namespace kube-node-lease, held for durationSeconds from now on
-// (newLease in k8s.io/component-helpers/apimachinery/lease/controller.go and
-// KEP-589). The node owns it, so that it goes with the node; nodeUID is "" as
-// long as it is unknown, and LeasePatch sets the owner then.
+// Lease returns the node's lease to create: its name is the node's, its namespace
+// is kube-node-lease, and it is held for durationSeconds from now (newLease in
+// k8s.io/component-helpers/apimachinery/lease/controller.go and KEP-589). The Node
+// owns the lease, so that both are deleted together. nodeUID is "" while it is
+// unknown; LeasePatch sets the owner later.
 func Lease(nodeName string, nodeUID types.UID, holder string, durationSeconds int32, now time.Time) *coordinationv1.Lease {
 	renewed := metav1.NewMicroTime(now.UTC().Truncate(time.Microsecond))
 	l := &coordinationv1.Lease{
@@ -32,23 +32,23 @@ func Lease(nodeName string, nodeUID types.UID, holder string, durationSeconds in
 	return l
 }
 
-// LeasePatch is the merge patch (RFC 7396) that renews the lease which the
-// API server has: the time of wanted, the duration if that is another one,
-// and the owner if it has none. Nobody else renews a node's lease, so a patch
-// without a resource version loses nothing, and has 53 bytes where the kubelet
-// sends the whole object.
+// LeasePatch returns the merge patch (RFC 7396) that renews existing, the lease
+// that the API server has. It has the time of wanted, the duration if it differs,
+// and the owner if existing has none. Nothing else renews a node's lease, so a
+// patch without a resource version overwrites nothing. It has 53 bytes where the
+// kubelet sends the whole object.
 //
-// The time never goes back, as the board's clock may: the node controller takes
-// only a later one for a renewal, and would call the node unknown until the
-// clock is where it once was (pkg/controller/nodelifecycle: updateNodeHealth).
-// How late it is does not matter there.
+// The time never goes back, although the board's clock may. The node controller
+// takes only a later time for a renewal, and would set the node to unknown until
+// the clock has caught up (pkg/controller/nodelifecycle: updateNodeHealth). It does
+// not matter there how much later the time is.
 //
-// Managed fields, which nobody asks of a lease, would come back with each
-// renewal. An empty entry resets them, and a server tracks none for an object
-// that has none (internal/managedfields: skipnonapplied.go and fieldmanager.go
-// of k8s.io/apimachinery/pkg/util).
+// The patch resets the managed fields, which would otherwise come back with each
+// renewal and are not needed on a lease. An empty entry resets them, and a server
+// tracks none for an object that has none (internal/managedfields:
+// skipnonapplied.go and fieldmanager.go of k8s.io/apimachinery/pkg/util).
 //
-// The error is that of encoding/json, which has none for what Lease makes.
+// The error is that of encoding/json, which does not fail for what Lease returns.
 func LeasePatch(existing, wanted *coordinationv1.Lease) ([]byte, error) {
 	renewed := wanted.Spec.RenewTime
 	if had := existing.Spec.RenewTime; had != nil && !had.Time.Before(renewed.Time) {

@@ -38,7 +38,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// tracked is the lease as a server has it that tracks who set what.
+// tracked returns the lease of a server that tracks managed fields.
 func tracked(l *coordinationv1.Lease) *coordinationv1.Lease {
 	l.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "tinylet", Operation: metav1.ManagedFieldsOperationUpdate}}
 	return l

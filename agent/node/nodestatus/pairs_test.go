@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// pair makes two nodes of a seed that differ in some labels, annotations,
-// fields of the status and conditions: what a patch can meet. Every field of
-// a status may be set, those of releases to come included.
+// pair returns two random nodes that differ in some labels, annotations, fields of
+// the status and conditions. It may set every field of a status, including those of
+// future releases.
 func pair(seed int64) (before, after *v1.Node) {
 	r := rand.New(rand.NewSource(seed))
 	fill := randfill.New().RandSource(rand.NewSource(seed+1)).NilChance(.3).NumElements(0, 4).Funcs(
@@ -89,7 +89,7 @@ func onePerType(list []v1.NodeCondition) []v1.NodeCondition {
 	return once
 }
 
-// group brings elements of one type together, where the first of them stands.
+// group moves elements of one type to the position of the first of them.
 func group[T any](list []T, kind func(T) string) {
 	first := map[string]int{}
 	for i, e := range list {

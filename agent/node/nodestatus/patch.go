@@ -10,24 +10,23 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/strategicpatch"
 )
 
-// Patch is the strategic merge patch for a node's subresource status that
-// makes before into after: labels, annotations and the status. It is nil if
-// nothing of these differs. It carries what differs and nothing else, so that
-// what others wrote in between stays.
+// Patch returns the strategic merge patch for the subresource status of a node that
+// changes before into after: labels, annotations and status. It returns nil if none
+// of these differ. It contains only the differences, so that concurrent writes of
+// others stay.
 //
-// The patch that k8s.io/apimachinery/pkg/util/strategicpatch makes of a
-// heartbeat is half as large again, as it repeats the order of the conditions.
-// What it makes of these patches is tested in testdata/strategicpatch.
+// The patch that k8s.io/apimachinery/pkg/util/strategicpatch makes of a heartbeat
+// is half as large again, because it repeats the order of the conditions. The test
+// in testdata/strategicpatch applies these patches with it.
 //
-// The lists of a status are replaced, but for the conditions, which merge by
-// their type. Addresses are declared to merge by their type too, which would
-// let the second internal address overwrite the first; so they are replaced
-// as a whole, as the kubelet does it
-// (k8s.io/component-helpers/node/util/status.go). An API server then brings
-// those of one type together.
+// The lists of a status are replaced, except for the conditions, which merge by
+// type. Addresses are declared to merge by type too, which would let the second
+// internal address overwrite the first. So they are replaced as a whole, as the
+// kubelet does it (k8s.io/component-helpers/node/util/status.go). An API server
+// then groups the addresses by type.
 //
-// The error is that of encoding/json, which has none for a node that came
-// from an API server or from this package.
+// The error is that of encoding/json, which does not fail for a node from an API
+// server or from this package.
 func Patch(before, after *v1.Node) ([]byte, error) {
 	patch := make(map[string]any)
 	meta := make(map[string]any)
@@ -44,7 +43,7 @@ func Patch(before, after *v1.Node) ([]byte, error) {
 	}
 	status, err := diffStatus(&before.Status, &after.Status)
 	if err != nil {
-		return nil, fmt.Errorf("patch the status of node %q: %w", after.Name, err)
+		return nil, fmt.Errorf("patch status of node %q: %w", after.Name, err)
 	}
 	if len(status) > 0 {
 		patch["status"] = status
@@ -90,13 +89,13 @@ func diffStatus(before, after *v1.NodeStatus) (map[string]any, error) {
 	return patch, nil
 }
 
-// mergeConditions adds what makes one list of conditions into another.
+// mergeConditions adds to patch the difference between two lists of conditions.
 func mergeConditions(patch map[string]any, before, after []any) {
 	const key = "conditions"
 	old, unique := strategicpatch.ByType(before)
 	fresh, freshUnique := strategicpatch.ByType(after)
 	if !unique || !freshUnique {
-		// A type that stands twice cannot be told apart by it.
+		// With a duplicate type the conditions cannot be merged by type.
 		if !reflect.DeepEqual(before, after) {
 			patch[key] = strategicpatch.Replaced(after)
 		}
@@ -128,7 +127,7 @@ func mergeConditions(patch map[string]any, before, after []any) {
 	if len(list) > 0 {
 		patch[key] = list
 	}
-	// Those that stay keep their order by themselves.
+	// The server keeps the order of existing conditions without an order directive.
 	if !reflect.DeepEqual(order, stay) {
 		patch[strategicpatch.Order+key] = order
 	}

@@ -146,8 +146,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestHeartbeat is the patch that goes over the wire as long as nothing
-// happens.
+// TestHeartbeat checks the patch of a node without changes.
 func TestHeartbeat(t *testing.T) {
 	before := reported(t)
 	after, changed, err := nodestatus.Update(before, board(t, func(in *nodestatus.Inputs) { in.Now = at.Add(5 * time.Minute) }))
@@ -168,13 +167,13 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// same compares what a patch may change.
+// same compares the fields that a patch may change.
 func same(a, b *v1.Node) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(a.Status, b.Status)
 }
 
-// holds checks that the patch of a pair makes the one into the other.
+// holds checks that the patch of a pair changes the first node into the second.
 func holds(t *testing.T, seed int64) {
 	t.Helper()
 	before, after := pair(seed)

@@ -12,20 +12,20 @@ import (
 // pkg/kubelet/runtime.go and ShutdownStatus in
 // pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go).
 const (
-	// ProblemRuntimeUnasked holds until the runtime has first been seen ready.
+	// ProblemRuntimeUnasked holds until the runtime is ready for the first time.
 	ProblemRuntimeUnasked = "container runtime status check may not have completed yet"
-	// ProblemRuntimeDown holds when the runtime has not answered for long.
+	// ProblemRuntimeDown holds when the runtime has not answered for a long time.
 	ProblemRuntimeDown = "container runtime is down"
-	// ProblemNoSystemd holds while no pod can have a cgroup. A kubelet does not
-	// run then.
+	// ProblemNoSystemd holds while no pod can have a cgroup because systemd does
+	// not run. A kubelet would not start.
 	ProblemNoSystemd = "container runtime's cgroup driver is systemd, which does not run this node: set SystemdCgroup = false in containerd's configuration and restart it"
-	// ProblemShutdown holds while pods are being stopped for a shutdown.
+	// ProblemShutdown holds during a node shutdown.
 	ProblemShutdown = "node is shutting down"
 )
 
-// RuntimeProblems are why the runtime says that it is not ready: of the
-// runtime itself, then of its network. nil is none (updateRuntimeUp in
-// pkg/kubelet/kubelet.go).
+// RuntimeProblems returns why the runtime reports that it is not ready: first the
+// runtime itself, then its network. It returns nil if both are ready
+// (updateRuntimeUp in pkg/kubelet/kubelet.go).
 func RuntimeProblems(status *runtimeapi.RuntimeStatus) []string {
 	var problems []string
 	for _, needed := range []struct{ kind, problem string }{
@@ -45,8 +45,8 @@ func RuntimeProblems(status *runtimeapi.RuntimeStatus) []string {
 	return problems
 }
 
-// aggregate writes problems as the kubelet's aggregated errors are written,
-// each once (k8s.io/apimachinery/pkg/util/errors).
+// aggregate formats problems as the kubelet's aggregated errors, without duplicates
+// (k8s.io/apimachinery/pkg/util/errors).
 func aggregate(problems []string) string {
 	var once []string
 	for _, p := range problems {

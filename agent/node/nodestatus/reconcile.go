@@ -6,16 +6,15 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// Reconcile is what an agent does that finds its node registered already: a
-// copy of the existing node with the labels, the annotation and the resources
-// that belong to this start, and whether that changed anything. Patch makes
-// the request of the two (tryRegisterWithAPIServer in
-// pkg/kubelet/kubelet_node_status.go).
+// Reconcile returns a copy of the existing node with the labels, the annotation and
+// the resources of this start of the agent, and reports whether anything changed.
+// It is used if the node is already registered; Patch makes the request of existing
+// and patched (tryRegisterWithAPIServer in pkg/kubelet/kubelet_node_status.go).
 //
-// Everything else stays: taints and labels that were set at registration may
-// have been changed by people since. Extended resources that initial does not
-// have count zero until whoever hands out devices says so again: the kubelet
-// does that where it has no record of device plugins, and here there is none.
+// Everything else stays: taints and labels that were set at registration may have
+// been changed by users since. Extended resources that initial does not have are
+// set to zero until a device plugin registers again. The kubelet does so where it
+// has no checkpoint of device plugins; tinylet has none.
 func Reconcile(existing, initial *v1.Node) (patched *v1.Node, changed bool) {
 	patched = existing.DeepCopy()
 	changed = reconcileAttachDetach(patched, initial)
@@ -39,7 +38,7 @@ func reconcileAttachDetach(n, initial *v1.Node) bool {
 	return set(&n.Annotations, annotationAttachDetach, want)
 }
 
-// defaultLabels are those that a node keeps in order on itself
+// defaultLabels are the labels that a node keeps up to date on itself
 // (updateDefaultLabels in pkg/kubelet/kubelet_node_status.go).
 var defaultLabels = []string{
 	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion,
@@ -49,8 +48,8 @@ var defaultLabels = []string{
 	kubeletapis.LabelOS, kubeletapis.LabelArch,
 }
 
-// reconcileLabels sets the default labels that initial has. An empty one
-// takes the label away.
+// reconcileLabels sets the default labels that initial has. An empty value removes
+// the label.
 func reconcileLabels(n, initial *v1.Node) (changed bool) {
 	for _, label := range defaultLabels {
 		want, ok := initial.Labels[label]
@@ -67,7 +66,7 @@ func reconcileLabels(n, initial *v1.Node) (changed bool) {
 	return changed
 }
 
-// adopt gives a node without a list of resources the initial one.
+// adopt sets a list of resources that is nil to the initial one.
 func adopt(list *v1.ResourceList, initial v1.ResourceList) (changed bool) {
 	if *list != nil || initial == nil {
 		return false
@@ -76,8 +75,8 @@ func adopt(list *v1.ResourceList, initial v1.ResourceList) (changed bool) {
 	return true
 }
 
-// reconcileExtended zeroes the extended resources. The node is reported as
-// changed only if that changed a number, or a restart would cost a request.
+// reconcileExtended sets the extended resources to zero. It reports a change only
+// if a number changed, because a restart would otherwise cost a request.
 func reconcileExtended(s, initial *v1.NodeStatus) (changed bool) {
 	for name, q := range s.Capacity {
 		if _, ours := initial.Capacity[name]; ours || !isExtended(name) {
@@ -93,8 +92,8 @@ func reconcileExtended(s, initial *v1.NodeStatus) (changed bool) {
 	return changed
 }
 
-// reconcileHugePages sets the huge pages of the sizes that the kernel has,
-// and drops all others.
+// reconcileHugePages sets the huge pages of the sizes that the kernel has, and
+// removes all others.
 func reconcileHugePages(s, initial *v1.NodeStatus) (changed bool) {
 	for name, q := range initial.Capacity {
 		if !isHugePages(name) {
@@ -119,7 +118,8 @@ func reconcileHugePages(s, initial *v1.NodeStatus) (changed bool) {
 	return changed
 }
 
-// put sets a resource, and is true: it is called for what differs.
+// put sets a resource and returns true. Callers call it only for a value that
+// differs.
 func put(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) bool {
 	if *list == nil {
 		*list = make(v1.ResourceList)

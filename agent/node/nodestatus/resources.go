@@ -12,9 +12,9 @@ import (
 	"github.com/tinylet/tinylet/agent/node/machine"
 )
 
-// resources fills in capacity and allocatable (MachineInfo in
-// pkg/kubelet/nodestatus/setters.go). Resources that others advertise on the
-// node stay. With an error, allocatable is as it was.
+// resources sets capacity and allocatable (MachineInfo in
+// pkg/kubelet/nodestatus/setters.go). Resources that others advertise on the node
+// stay. With an error, allocatable does not change.
 func resources(s *v1.NodeStatus, in *Inputs) error {
 	k := &in.Config.Kubelet
 	capacity := make(v1.ResourceList)
@@ -30,7 +30,7 @@ func resources(s *v1.NodeStatus, in *Inputs) error {
 
 	computed, err := machine.Allocatable(capacity, machine.Reserved{Kube: k.KubeReserved, System: k.SystemReserved, EvictionHard: k.EvictionHard})
 	if err != nil {
-		return fmt.Errorf("what pods may use of the node: %w", err)
+		return fmt.Errorf("compute node allocatable: %w", err)
 	}
 	for name, q := range s.Allocatable {
 		if _, ok := computed[name]; !ok && !isExtended(name) {
@@ -46,7 +46,7 @@ func isolatesStorage(in *Inputs) bool {
 	return isolation == nil || *isolation
 }
 
-// maxPods is maxPods, or less if podsPerCore says so.
+// maxPods returns the smaller of maxPods and podsPerCore times the number of cores.
 func maxPods(in *Inputs, cores resource.Quantity) int64 {
 	most := int64(in.Config.Kubelet.MaxPods)
 	if perCore := int64(in.Config.Kubelet.PodsPerCore); perCore > 0 {
@@ -59,8 +59,8 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// isExtended says whether a resource is of somebody else than Kubernetes
-// (IsExtendedResourceName in pkg/apis/core/v1/helper).
+// isExtended reports whether a resource is an extended resource, whose domain is
+// not Kubernetes' own (IsExtendedResourceName in pkg/apis/core/v1/helper).
 func isExtended(name v1.ResourceName) bool {
 	text := string(name)
 	if !strings.Contains(text, "/") || strings.Contains(text, v1.ResourceDefaultNamespacePrefix) ||

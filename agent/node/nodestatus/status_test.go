@@ -173,8 +173,8 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// TestDeclaredFeatures: a feature that a stock kubelet declared on this node
-// before must go, or pods are sent here that need it.
+// TestDeclaredFeatures: a feature that a stock kubelet declared on this node is
+// removed. Otherwise the scheduler would send pods that need it.
 func TestDeclaredFeatures(t *testing.T) {
 	old := &v1.NodeStatus{DeclaredFeatures: []string{"InPlacePodLevelResourcesVerticalScaling"}}
 	for _, row := range []struct{ in, want []string }{
@@ -307,8 +307,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateKeepsTheProvidedAddress: an interface that is down for a moment
-// must not take the annotation away.
+// TestUpdateKeepsTheProvidedAddress: the annotation stays while an interface is
+// down for a moment.
 func TestUpdateKeepsTheProvidedAddress(t *testing.T) {
 	n := &v1.Node{}
 	n.Annotations = map[string]string{"alpha.kubernetes.io/provided-node-ip": "10.9.9.9"}

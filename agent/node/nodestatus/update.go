@@ -7,14 +7,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Update is an existing node as it is now: its status, the labels of its
-// platform, and the annotation by which an external cloud provider learns
-// --node-ip. changed says whether more than heartbeats differs, so that it
-// should be sent before the next report is due (updateNode in
+// Update returns the current state of an existing node: its status, its platform
+// labels, and the annotation that passes --node-ip to an external cloud provider.
+// changed reports whether more than heartbeats differs; then the node should be
+// sent before the next report is due (updateNode in
 // pkg/kubelet/kubelet_node_status.go).
 //
-// The error tells what could not be found out and therefore stayed as it was;
-// it is to be logged, and the node to be sent all the same.
+// The error names what could not be determined and therefore did not change. The
+// caller should log it and send the node anyway.
 func Update(existing *v1.Node, in *Inputs) (n *v1.Node, changed bool, err error) {
 	n = existing.DeepCopy()
 	for label, value := range map[string]string{v1.LabelOSStable: goruntime.GOOS, v1.LabelArchStable: goruntime.GOARCH} {
@@ -26,7 +26,7 @@ func Update(existing *v1.Node, in *Inputs) (n *v1.Node, changed bool, err error)
 	return n, changed, err
 }
 
-// set sets a label or an annotation, and says whether that changed it.
+// set sets a label or an annotation, and reports whether that changed it.
 func set(m *map[string]string, key, value string) (changed bool) {
 	if had, ok := (*m)[key]; ok && had == value {
 		return false
@@ -38,7 +38,7 @@ func set(m *map[string]string, key, value string) (changed bool) {
 	return true
 }
 
-// fill fills in what changes while a node is registered.
+// fill sets what changes while a node is registered.
 func fill(n *v1.Node, in *Inputs) error {
 	provideIP(n, in)
 	status, err := Status(&n.Status, in)
@@ -46,7 +46,9 @@ func fill(n *v1.Node, in *Inputs) error {
 	return err
 }
 
-// provideIP tells an external cloud provider of --node-ip, and nobody else.
+// provideIP sets the annotation that passes --node-ip to an external cloud
+// provider. It removes the annotation if there is no such provider or if the first
+// node IP is not a specific address. With invalid node IPs it changes nothing.
 func provideIP(n *v1.Node, in *Inputs) {
 	ips := specified(in.Config.NodeIPs)
 	if checkNodeIPs(ips, in.HostIPs) != nil {

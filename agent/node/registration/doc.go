@@ -1,18 +1,19 @@
-// Package registration keeps this node's object and its lease at the API server
-// true. What they say is agent/node/nodestatus; here is when it is sent.
+// Package registration registers this node at the API server, and keeps its Node
+// object and its Lease up to date. Package agent/node/nodestatus computes their
+// content; this package decides when to send it.
 //
-//	register:  create, or patch what is there already; until it succeeds
-//	report:    whenever something changed, else each 5 min: get, patch what differs
-//	           without the volumes of a kubelet of which nothing is left here
+//	register:  create, or patch the existing node; retry until it succeeds
+//	report:    on every change, otherwise each 5 min: get, patch what differs,
+//	           without volumes of an earlier kubelet of which nothing is left on the node
 //	lease:     a patch of 53 bytes each quarter of its duration, or each Renew
 //
-// The times are those of the kubelet (nodeStatusUpdateFrequency,
-// nodeStatusReportFrequency, nodeLeaseDurationSeconds). What differs, each for
-// a thin uplink: the node is looked at locally in each period, and asked for
-// at the server only before it is patched; and a lease that could be renewed
-// again after it had run out has the status reported at once, since the node
-// controller has then called the node unknown, and nobody else corrects that.
+// The intervals are those of the kubelet (nodeStatusUpdateFrequency,
+// nodeStatusReportFrequency, nodeLeaseDurationSeconds). Two things differ, each for
+// a thin uplink. The inputs are compared locally in each interval, and the node is
+// read from the server only before a patch. When a lease is renewed after it had
+// expired, the status is reported at once: the node controller has set the node to
+// unknown by then, and nothing else corrects that.
 //
-// A Node that somebody deletes stays deleted until the agent starts again, as
-// with the kubelet: who removes a node does not want it back.
+// A Node that was deleted is not created again until the agent restarts, as with
+// the kubelet: its deletion was intended.
 package registration

@@ -11,19 +11,20 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// renew keeps the node's lease until ctx ends.
+// renew renews the node's lease until ctx ends.
 func (r *Registrar) renew(ctx context.Context) {
 	period := r.cfg.Renew
 	if period == 0 {
 		period = r.cfg.Lease / 4
 	}
-	said := r.outage("the node's lease")
-	// A failure is tried again well before the lease runs out.
-	backoff := apiclient.Backoff{First: period / 10, Max: period}
-	var held *coordinationv1.Lease // as the server has it, nil if that is not known
-	renewed := time.Now()          // when the last attempt that succeeded began
+	said := r.outage("renew lease")
+	// A failed renewal is retried well before the lease expires.
+	backoff := wait.Backoff{First: period / 10, Max: period}
+	var held *coordinationv1.Lease // as the server has it, nil if unknown
+	renewed := time.Now()          // when the last successful attempt began
 	for {
 		began := time.Now()
 		again := r.cfg.Recovered.Next()
@@ -39,22 +40,22 @@ func (r *Registrar) renew(ctx context.Context) {
 			}
 			continue
 		}
-		// An answer may be late: the server had the one renewal after its
-		// attempt began, and the other before its answer came.
+		// Responses may be late. The server handled the previous renewal after its
+		// attempt began, and this one before its response came.
 		if time.Since(renewed) > r.cfg.Lease {
-			fill(r.news) // the node controller may have called the node unknown
+			wait.Notify(r.news) // the node controller may have set the node to unknown
 		}
 		renewed = began
 		backoff.Reset()
-		if !pause(ctx, jitter(period)) {
+		if !wait.Pause(ctx, wait.Around(period, 25)) {
 			return
 		}
 	}
 }
 
-// renewOnce renews the lease by a patch of the one that the server has, which
-// is asked for first if it is not known. It answers the lease as it then is;
-// nil if the next attempt has to ask again.
+// renewOnce renews the lease with a patch of held, which it reads from the API
+// server if it is nil. It returns the lease as the server has it afterwards, or nil
+// if the next attempt must read it again.
 func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Lease)
 	defer cancel()
@@ -82,7 +83,7 @@ func (r *Registrar) renewOnce(ctx context.Context, held *coordinationv1.Lease) (
 	case err == nil:
 		return &got, nil
 	case apierrors.IsNotFound(err):
-		return nil, err // deleted: create it anew
+		return nil, err // deleted: create it again
 	}
 	return held, err
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/pod"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// register tries until the node is registered, and says whether it is: false
-// means that ctx has ended.
+// register retries until the node is registered. It returns false if ctx ends
+// first.
 func (r *Registrar) register(ctx context.Context) bool {
 	r.tell([]nodestatus.Event{nodestatus.Starting()})
-	said := r.outage("registering the node")
-	var backoff apiclient.Backoff
+	said := r.outage("register node")
+	var backoff wait.Backoff
 	for {
 		again := r.cfg.Recovered.Next()
 		err := r.tryRegister(ctx)
@@ -28,7 +29,7 @@ func (r *Registrar) register(ctx context.Context) bool {
 		}
 		said.Note(err)
 		if err == nil {
-			r.cfg.Log.Info("node is registered", "node", r.cfg.NodeName, "uid", r.UID())
+			r.cfg.Log.Info("registered node", "node", r.cfg.NodeName, "uid", r.UID())
 			return true
 		}
 		if !backoff.Wait(ctx, again) {
@@ -44,7 +45,7 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	r.looked()
 	initial, err := nodestatus.Initial(r.cfg.Inputs(ctx))
 	if err != nil {
-		r.cfg.Log.Warn("a part of what the node is could not be found out", "error", err)
+		r.cfg.Log.Warn("cannot determine complete node status", "error", err)
 	}
 	var created v1.Node
 	err = r.cfg.API.Create(ctx, apiclient.Nodes, "", "", "", initial, &created)
@@ -67,18 +68,18 @@ func (r *Registrar) tryRegister(ctx context.Context) error {
 	return r.patch(ctx, before, wanted)
 }
 
-// refreshLimit is for one read of the node on a slow link.
+// refreshLimit is the timeout of one read of the node over a slow link.
 const refreshLimit = 20 * time.Second
 
-// Refresh reads the node anew, and tells Registered of it. It blocks on the
-// network.
+// Refresh reads the node from the API server and passes it to Config.Registered. It
+// blocks on the network, for at most 20 s.
 func (r *Registrar) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
 	defer cancel()
 	return r.read(ctx)
 }
 
-// read asks for the node.
+// read reads the node from the API server and stores it.
 func (r *Registrar) read(ctx context.Context) error {
 	var n v1.Node
 	if err := r.cfg.API.Get(ctx, apiclient.Nodes, "", r.cfg.NodeName, &n); err != nil {
@@ -88,7 +89,8 @@ func (r *Registrar) read(ctx context.Context) error {
 	return nil
 }
 
-// patch makes the server's node, which is before, into after.
+// patch patches the server's node from before to after. It returns nil without a
+// request if they do not differ.
 func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
 	patch, err := nodestatus.Patch(before, after)
 	if err != nil || patch == nil {
@@ -99,13 +101,13 @@ func (r *Registrar) patch(ctx context.Context, before, after *v1.Node) error {
 		return err
 	}
 	if got.UID != before.UID {
-		return fmt.Errorf("node %q was replaced by another of its name", r.cfg.NodeName)
+		return fmt.Errorf("patch node %q: it was deleted and created again", r.cfg.NodeName)
 	}
 	r.keep(&got)
 	return nil
 }
 
-// tell records what happened to the node.
+// tell records events of the node.
 func (r *Registrar) tell(events []nodestatus.Event) {
 	for _, e := range events {
 		if e.Type == v1.EventTypeWarning {

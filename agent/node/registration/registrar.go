@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,9 +15,10 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// API is what is asked of the API server: *apiclient.Client has it.
+// API are the requests that a Registrar sends. *apiclient.Client implements it.
 type API interface {
 	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
@@ -26,81 +26,87 @@ type API interface {
 	Delete(ctx context.Context, r apiclient.Resource, namespace, name string, options metav1.DeleteOptions) error
 }
 
-// Config is what a Registrar needs.
+// Config configures a Registrar.
 type Config struct {
 	API      API
 	NodeName string
-	// Register is registerNode of KubeletConfiguration: without it somebody
-	// else creates the Node.
+	// Register is registerNode of KubeletConfiguration. Without it the Node must be
+	// created by others.
 	Register bool
-	// Looked is called at each look, before Inputs: for checks that are due
-	// whenever the agent is awake. It must not block. nil is none.
+	// Looked is called before Inputs each time the node status is computed, for
+	// checks that are due on any wakeup. It must not block. It may be nil.
 	Looked func()
-	// Inputs answers what the node is like now. It is called in each Look, so
-	// it must not ask anybody far away; ctx ends it.
+	// Inputs returns the inputs of the current node status. It is called at least
+	// once in each interval Look, so it must not send requests over the network. It
+	// stops when ctx ends.
 	Inputs func(ctx context.Context) *nodestatus.Inputs
-	Look   time.Duration // between two looks at Inputs: nodeStatusUpdateFrequency
-	Report time.Duration // between two reports of what did not change: nodeStatusReportFrequency
+	Look   time.Duration // interval between two calls of Inputs: nodeStatusUpdateFrequency
+	Report time.Duration // interval between two reports without a change: nodeStatusReportFrequency
 	// Lease is how long the node counts as alive without a renewal, in whole
-	// seconds: nodeLeaseDurationSeconds. It is renewed each quarter of that,
-	// or each Renew if that is set.
+	// seconds: nodeLeaseDurationSeconds. The lease is renewed each quarter of that,
+	// or each Renew if that is not 0.
 	Lease time.Duration
 	Renew time.Duration
-	// VolumesLeft reports whether anything is on this node of volumes that a
-	// kubelet set up with plugins which this agent does not have. It is called
-	// before a report while the Node tells of such volumes. nil is not known.
+	// VolumesLeft reports whether volumes are left on this node that a kubelet set
+	// up with plugins which tinylet does not have. It is called before a report as
+	// long as the Node lists such volumes. If it is nil, the Node keeps them.
 	VolumesLeft func() (bool, error)
-	// Registered is told of the node as the server has it, whenever it was
-	// read or patched. It must not block. nil is nobody.
+	// Registered is called with the node as the server has it, each time it was
+	// created, read or patched. It must not block. It may be nil.
 	Registered func(*v1.Node)
-	// Recovered ends waits when the server is there again; nil does not.
+	// Recovered ends backoff waits when the API server is reachable again. It may
+	// be nil.
 	Recovered apiclient.Recoveries
 	Events    *event.Recorder
 	Log       *slog.Logger
 }
 
-// Registrar speaks for one node.
+// Registrar registers one node and reports its status. Its methods are safe for
+// concurrent use.
 type Registrar struct {
 	cfg  Config
-	look chan struct{} // one slot: look at Inputs now
-	news chan struct{} // one slot: report now, whatever Inputs say
+	look chan struct{} // one slot: compare Inputs now
+	news chan struct{} // one slot: report now, changed or not
 
-	noCSINode bool // belongs to who reports
+	noCSINode bool // the CSINode is gone; only for the goroutine of report
 
 	mu   sync.Mutex
-	node *v1.Node // as the server had it last, nil until registered
+	node *v1.Node // last version from the server, nil until registered
 	uid  types.UID
 }
 
-// New makes a registrar; nothing is asked.
+// New returns a Registrar. It sends no request.
 func New(cfg Config) *Registrar {
 	return &Registrar{cfg: cfg, look: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 }
 
-// Look says that something which Inputs tells of may have changed. It never
+// Look triggers a comparison of the inputs with the reported status. It never
 // blocks.
-func (r *Registrar) Look() { fill(r.look) }
+func (r *Registrar) Look() { wait.Notify(r.look) }
 
-// UID is the Node's at the API server, "" until the node is registered.
+// UID returns the UID of the Node at the API server, "" until the node is
+// registered.
 func (r *Registrar) UID() types.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.uid
 }
 
-// Node is the node as the server had it last, nil until it is registered. It
-// is shared: nobody changes it.
+// Node returns the last version of the node from the API server, nil until it is
+// registered. It is shared and must not be modified.
 func (r *Registrar) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node
 }
 
-// Run registers, reports and renews until ctx ends; its error is ctx's cause.
+// Run registers the node, reports its status and renews its lease until ctx ends.
+// It returns the cause of ctx.
 func (r *Registrar) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		// The lease belongs to the Node, and nobody looks at it before.
+		// The Node owns the lease, and nothing reads the lease before the Node
+		// exists.
 		if r.register(ctx) {
 			wg.Go(func() { r.renew(ctx) })
 			r.report(ctx)
@@ -110,7 +116,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// keep remembers the node as the server has it.
+// keep stores the node as the server has it.
 func (r *Registrar) keep(n *v1.Node) {
 	n.ManagedFields = nil
 	r.mu.Lock()
@@ -121,36 +127,13 @@ func (r *Registrar) keep(n *v1.Node) {
 	}
 }
 
-// outage is for spells in which the server does not do one thing.
+// outage returns a log of the periods in which one kind of request fails.
 func (r *Registrar) outage(what string) *apiclient.Outage {
-	return apiclient.NewOutage(r.cfg.Log.With("for", what),
-		"API server does not do what was asked, and is asked again", "API server does what was asked again")
+	return apiclient.NewOutage(r.cfg.Log.With("operation", what),
+		"API request failed, retry", "API request succeeded again")
 }
 
-// pause waits for d or until ctx ends, and says whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// fill puts a token into a one-slot channel unless there is one.
-func fill(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
-}
-
-// jitter moves d by up to 4 % either way, as the kubelet does with its lease.
-func jitter(d time.Duration) time.Duration { return d - d/25 + rand.N(2*(d/25)+1) }
-
-// gaveUp says that an attempt ended because ctx did.
+// gaveUp reports whether an attempt failed because ctx was cancelled.
 func gaveUp(ctx context.Context, err error) bool {
 	return err != nil && errors.Is(ctx.Err(), context.Canceled)
 }

@@ -187,7 +187,7 @@ func notFound(name string) error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)
 }
 
-// lab is a registrar before a fake API server.
+// lab is a registrar with a fake API server.
 type lab struct {
 	*testing.T
 	api    *fakeAPI
@@ -216,7 +216,7 @@ func inputs() nodestatus.Inputs {
 	}
 }
 
-// run gives test a running registrar in a bubble of virtual time.
+// run runs test with a running registrar in a bubble of virtual time.
 func run(t *testing.T, prepare func(*lab), test func(*lab)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -254,7 +254,7 @@ func (l *lab) change(f func(*nodestatus.Inputs)) {
 	f(&l.inputs)
 }
 
-// calls lets d pass and answers which requests were made meanwhile.
+// calls waits for d and returns the requests in that time.
 func (l *lab) calls(d time.Duration) map[string]int {
 	l.api.mu.Lock()
 	l.api.calls = nil
@@ -403,8 +403,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// The node controller calls the node unknown when no lease came for 40 s; the
-// local look sees no difference then.
+// The node controller sets the node to unknown when no lease arrived for 40 s. The
+// local comparison detects no difference then.
 func TestLeaseLateForTheController(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Second)
@@ -423,7 +423,7 @@ func TestLeaseLateForTheController(t *testing.T) {
 	})
 }
 
-// Nobody tells of what others change: the answer to the next report does.
+// Changes by others arrive with the response to the next report.
 func TestChangesOfOthers(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Minute)
@@ -440,7 +440,8 @@ func TestChangesOfOthers(t *testing.T) {
 	})
 }
 
-// A node of the same name that somebody made anew is read, and reported.
+// A node that was deleted and created again with the same name is read and
+// reported.
 func TestNodeReplaced(t *testing.T) {
 	run(t, nil, func(l *lab) {
 		time.Sleep(time.Minute)
@@ -455,8 +456,8 @@ func TestNodeReplaced(t *testing.T) {
 	})
 }
 
-// The server had one renewal early and the next one late, although the answers
-// came in a time that is short enough.
+// The server handled one renewal early and the next one late, although the
+// responses arrived in time.
 func TestLeaseWhoseAnswerWasLate(t *testing.T) {
 	run(t, metered, func(l *lab) {
 		time.Sleep(time.Second)
@@ -478,7 +479,7 @@ func TestLeaseWhoseAnswerWasLate(t *testing.T) {
 	})
 }
 
-// metered is the pace of a node whose every byte costs.
+// metered sets the intervals of a metered link.
 func metered(l *lab) {
 	l.config.Report, l.config.Lease, l.config.Renew = 15*time.Minute, 50*time.Second, 25*time.Second
 }
@@ -502,7 +503,7 @@ func TestMeteredStaysQuieter(t *testing.T) {
 	})
 }
 
-// One renewal may get lost, and the node is not called unknown.
+// One renewal may be lost without the node becoming unknown.
 func TestMeteredSurvivesALostRenewal(t *testing.T) {
 	run(t, metered, func(l *lab) {
 		time.Sleep(time.Second)
@@ -573,7 +574,7 @@ func TestNodeDeletedStaysDeleted(t *testing.T) {
 	})
 }
 
-// TestRecovery has somebody else hear from the server first.
+// TestRecovery: another component receives the first response after an outage.
 func TestRecovery(t *testing.T) {
 	back := make(chan struct{})
 	run(t, func(l *lab) {

@@ -4,20 +4,20 @@ import (
 	"context"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// report sends what the node is like until ctx ends: what changed at once, and
-// everything that differs in each Report.
+// report reports the node status until ctx ends: at once when it changed, and in
+// each interval Report otherwise.
 func (r *Registrar) report(ctx context.Context) {
-	said := r.outage("the node's status")
-	var backoff apiclient.Backoff
-	var due time.Time // of the next report whatever the node is like
+	said := r.outage("report node status")
+	var backoff wait.Backoff
+	var due time.Time // when the next report is due, changed or not
 	failed := false
-	anew := false // what the server has may not be what it had last
+	anew := false // the server's node may differ from the stored one
 	for {
-		wait := jitter(r.cfg.Look)
+		next := wait.Around(r.cfg.Look, 25)
 		again := r.cfg.Recovered.Next()
 		if now := time.Now(); !due.After(now) || r.differs(ctx) {
 			err := r.send(ctx, anew)
@@ -27,14 +27,14 @@ func (r *Registrar) report(ctx context.Context) {
 			said.Note(err)
 			failed = err != nil
 			if anew = failed; failed {
-				due, wait = time.Now(), backoff.Next()
+				due, next = time.Now(), backoff.Next()
 			} else {
 				backoff.Reset()
-				due = time.Now().Add(jitter(r.cfg.Report))
+				due = time.Now().Add(wait.Around(r.cfg.Report, 25))
 			}
 		}
-		timer := time.NewTimer(wait)
-		// While the server does nothing, changes wait for the next attempt.
+		timer := time.NewTimer(next)
+		// While requests fail, changes wait for the next attempt.
 		look := r.look
 		if failed {
 			look = nil
@@ -55,10 +55,10 @@ func (r *Registrar) report(ctx context.Context) {
 	}
 }
 
-// differs says whether the node is no longer as the server had it last.
+// differs reports whether the node status differs from the one that the server has.
 func (r *Registrar) differs(ctx context.Context) bool {
 	r.looked()
-	_, changed, _ := nodestatus.Update(r.Node(), r.cfg.Inputs(ctx)) // the error is told by send
+	_, changed, _ := nodestatus.Update(r.Node(), r.cfg.Inputs(ctx)) // send logs the error
 	return changed
 }
 
@@ -68,9 +68,9 @@ func (r *Registrar) looked() {
 	}
 }
 
-// send brings the server's node up to date. What the server has is known from
-// its last answer, and its next one tells of what others have changed: so it
-// is asked only where that may have missed much.
+// send patches the server's node to the current state. The stored node is the
+// server's last response, and the response to the patch has the changes of others.
+// So the node is read first only if that may have missed much (anew).
 func (r *Registrar) send(ctx context.Context, anew bool) error {
 	if anew {
 		if err := r.read(ctx); err != nil {
@@ -80,7 +80,7 @@ func (r *Registrar) send(ctx context.Context, anew bool) error {
 	before := r.Node()
 	after, _, err := nodestatus.Update(before, r.cfg.Inputs(ctx))
 	if err != nil {
-		r.cfg.Log.Warn("a part of what the node is could not be found out", "error", err)
+		r.cfg.Log.Warn("cannot determine complete node status", "error", err)
 	}
 	r.dropVolumes(ctx, after)
 	if err := r.patch(ctx, before, after); err != nil {

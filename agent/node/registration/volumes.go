@@ -11,9 +11,10 @@ import (
 	"github.com/tinylet/tinylet/agent/node/nodestatus"
 )
 
-// dropVolumes takes from after, which is to be sent, what a kubelet has told of
-// volumes of which nothing is on this node any more: other nodes get them only
-// then. Its CSINode is deleted before the annotation that tells of it goes.
+// dropVolumes removes from after, which is about to be sent, the volumes in use and
+// the CSI drivers of an earlier kubelet, if nothing of these volumes is left on the
+// node. Other nodes can attach the volumes only then. The CSINode is deleted before
+// the annotation that lists its drivers.
 func (r *Registrar) dropVolumes(ctx context.Context, after *v1.Node) {
 	volumes, drivers := nodestatus.HasVolumes(after)
 	if r.cfg.VolumesLeft == nil || !volumes && !drivers {
@@ -21,7 +22,7 @@ func (r *Registrar) dropVolumes(ctx context.Context, after *v1.Node) {
 	}
 	left, err := r.cfg.VolumesLeft()
 	if err != nil {
-		r.cfg.Log.Warn("volumes left on the node are not known", "error", err)
+		r.cfg.Log.Warn("cannot list kubelet volumes on node", "error", err)
 	}
 	if left || err != nil {
 		return
@@ -29,8 +30,9 @@ func (r *Registrar) dropVolumes(ctx context.Context, after *v1.Node) {
 	nodestatus.DropVolumes(after, drivers && r.dropCSINode(ctx))
 }
 
-// dropCSINode reports whether the drivers of a kubelet are gone from the API
-// server. It is asked once, unless it does not answer.
+// dropCSINode deletes the CSINode of an earlier kubelet, and reports whether the
+// annotation may be removed. After a definite response, also a rejection, it sends
+// no further request.
 func (r *Registrar) dropCSINode(ctx context.Context) bool {
 	if r.noCSINode {
 		return true
@@ -38,13 +40,13 @@ func (r *Registrar) dropCSINode(ctx context.Context) bool {
 	err := r.cfg.API.Delete(ctx, apiclient.CSINodes, "", r.cfg.NodeName, metav1.DeleteOptions{})
 	switch {
 	case err == nil:
-		r.cfg.Log.Info("CSI drivers of a kubelet are deregistered", "node", r.cfg.NodeName)
+		r.cfg.Log.Info("deleted CSINode of earlier kubelet", "node", r.cfg.NodeName)
 	case apierrors.IsNotFound(err):
 	case apierrors.IsForbidden(err):
-		r.cfg.Log.Warn("CSI drivers of a kubelet stay registered", "error", err,
+		r.cfg.Log.Warn("cannot delete CSINode of earlier kubelet", "error", err,
 			"remedy", "delete the CSINode "+r.cfg.NodeName)
 	default:
-		r.cfg.Log.Debug("CSINode is to be deleted again", "error", err)
+		r.cfg.Log.Debug("retry deletion of CSINode", "error", err)
 		return false
 	}
 	r.noCSINode = true

@@ -14,7 +14,7 @@ import (
 
 const nodeID = "csi.volume.kubernetes.io/nodeid"
 
-// ofAKubelet is a node as a kubelet with CSI drivers has left it.
+// ofAKubelet returns a node as a kubelet with CSI drivers has left it.
 func ofAKubelet() *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Annotations: map[string]string{nodeID: `{"disk.example.com":"n"}`, "other": "x"}},
@@ -32,7 +32,8 @@ func (l *lab) has() (volumes int, annotation bool) {
 	return len(l.api.node.Status.VolumesInUse), annotation
 }
 
-// TestStaleVolumesAreDropped: nothing is left on the disk.
+// TestStaleVolumesAreDropped: the Node lists volumes, and nothing of them is on
+// disk.
 func TestStaleVolumesAreDropped(t *testing.T) {
 	csinodes := schema.GroupResource{Group: "storage.k8s.io", Resource: "csinodes"}
 	for _, tt := range []struct {
@@ -63,7 +64,7 @@ func TestStaleVolumesAreDropped(t *testing.T) {
 	}
 }
 
-// TestVolumesStayWhileTheyAreOnDisk, and where nobody knows.
+// TestVolumesStayWhileTheyAreOnDisk also covers unknown volumes.
 func TestVolumesStayWhileTheyAreOnDisk(t *testing.T) {
 	var left atomic.Bool
 	left.Store(true)
@@ -95,7 +96,7 @@ func TestVolumesStayWhileTheyAreOnDisk(t *testing.T) {
 	})
 }
 
-// TestAnnotationStaysUntilTheCSINodeIsGone: it is what tells the next start.
+// TestAnnotationStaysUntilTheCSINodeIsGone: the next start needs the annotation.
 func TestAnnotationStaysUntilTheCSINodeIsGone(t *testing.T) {
 	run(t, func(l *lab) {
 		l.api.node, l.api.noDelete = ofAKubelet(), errLink
@@ -115,8 +116,7 @@ func TestAnnotationStaysUntilTheCSINodeIsGone(t *testing.T) {
 	})
 }
 
-// TestNoVolumesCostNothing: the disk is not looked at for a node that tells of
-// no volumes.
+// TestNoVolumesCostNothing: the disk is not read for a node that lists no volumes.
 func TestNoVolumesCostNothing(t *testing.T) {
 	run(t, func(l *lab) {
 		l.config.VolumesLeft = func() (bool, error) {

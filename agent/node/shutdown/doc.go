@@ -1,37 +1,38 @@
-// Package shutdown owns the end of the node's pods when the machine goes
-// down: which are stopped first and how long they may take
-// (shutdownGracePeriod and its kin of KubeletConfiguration), and on a machine
-// with systemd the inhibitor lock that has logind wait for them. The rules
-// are those of pkg/kubelet/nodeshutdown of the kubelet and of KEP-2000 and
+// Package shutdown terminates the node's pods when the machine goes down (graceful
+// node shutdown). It decides in which order pods are terminated and how long they
+// may take (shutdownGracePeriod and related fields of KubeletConfiguration). With
+// systemd, it holds the inhibitor lock that makes logind wait for them. The rules
+// are those of pkg/kubelet/nodeshutdown of the kubelet, of KEP-2000 and of
 // KEP-2712.
 //
-//	        asked by logind or by somebody here
+//	     requested by logind or locally
 //	up ────────────────────────────────────────► ending ──► ended
-//	 ▲                                             │          │ all groups are over:
+//	 ▲                                             │          │ all groups have ended:
 //	 └─────────────────────────────────────────────┴──────────┘ the lock is released
-//	        taken back by all who asked
+//	     cancelled by every requester
 //
-// While it is not up, the node takes no pods and is not ready. Groups of pods
-// end one after the other, the least important first. What one group leaves of
-// its time the next does not get. A pod that was told to end goes on ending
-// when the shutdown is taken back.
+// While a shutdown is in progress, the node admits no pods and is not ready. Groups
+// of pods end one after the other, the lowest priority first. Time that one group
+// does not use is not added to the next. Cancelling a shutdown does not stop the
+// termination of a pod that has begun.
 //
-// A signal of logind's only says to look again: what counts is logind's own
-// property, which is also read whenever the bus was lost, so that neither a
-// missed signal nor somebody else's can begin or end a shutdown.
+// A signal of logind only triggers a read of logind's property, which decides. The
+// property is also read after every reconnect to the bus. So neither a missed
+// signal nor a forged one can begin or end a shutdown.
 package shutdown
 
-// What is said of pods: programs read these words.
+// Reasons and messages of pods. Programs parse them.
 const (
-	// ReasonEnded and MessageEnded are the status of a pod that failed because
-	// of the shutdown; the message is also that of its condition
+	// ReasonEnded and MessageEnded are the status of a pod that failed because of
+	// the shutdown. MessageEnded is also the message of its condition
 	// DisruptionTarget.
 	ReasonEnded  = "Terminated"
 	MessageEnded = "Pod was terminated in response to imminent node shutdown."
-	// ReasonRejected and MessageRejected are for a pod that comes during it.
+	// ReasonRejected and MessageRejected are the status of a pod that is rejected
+	// during the shutdown.
 	ReasonRejected  = "NodeShutdown"
 	MessageRejected = "Pod was rejected as the node is shutting down."
 )
 
-// reasonShutdown is that of the node's events.
+// reasonShutdown is the reason of the node's events.
 const reasonShutdown = "Shutdown"

@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// drive carries out one shutdown after the other until ctx ends.
+// drive carries out shutdowns one after the other until ctx ends.
 func (m *Manager) drive(ctx context.Context) {
 	for {
 		select {
@@ -28,7 +28,7 @@ func (m *Manager) drive(ctx context.Context) {
 		m.mu.Lock()
 		r := m.run
 		m.mu.Unlock()
-		if r == nil { // taken back already
+		if r == nil { // cancelled already
 			continue
 		}
 		e := ending{Manager: m, of: r, told: make(map[types.UID]struct{})}
@@ -38,8 +38,8 @@ func (m *Manager) drive(ctx context.Context) {
 	}
 }
 
-// ended notes that a run came to its end, and lets logind go on. A run that
-// was taken back in the last moment leaves the lock where it is.
+// ended finishes a run and releases the inhibitor lock, so that logind continues.
+// If the run was cancelled at the last moment, the lock stays.
 func (m *Manager) ended(r *run) {
 	m.mu.Lock()
 	var lock io.Closer
@@ -51,27 +51,28 @@ func (m *Manager) ended(r *run) {
 	m.closeLock(lock)
 }
 
-// ending is the work of one run.
+// ending executes one run.
 type ending struct {
 	*Manager
 	of   *run
 	told map[types.UID]struct{} // the pods that End was called for
 }
 
-// all ends group after group, and says whether it came to its end.
+// all ends one group after the other. It returns false if the run was cancelled or
+// ctx ended.
 func (e *ending) all(ctx context.Context) bool {
 	for i, period := range e.cfg.Periods {
 		if !e.group(ctx, i, period) {
 			return false
 		}
 	}
-	e.cfg.Log.Info("pods have ended for the shutdown of the node", "pods", len(e.told))
+	e.cfg.Log.Info("terminated pods for node shutdown", "count", len(e.told))
 	return true
 }
 
-// group ends the pods of one group, and those of the groups before it that
-// nobody had seen, and waits for them for as long as the group has. It says
-// whether the next group is to follow.
+// group terminates the pods of group i, and pods of earlier groups that have
+// appeared since. It waits for them at most as long as the period of the group. It
+// reports whether the next group follows.
 func (e *ending) group(ctx context.Context, i int, period Period) bool {
 	begun := time.Now()
 	timer := time.NewTimer(period.Time)
@@ -97,15 +98,15 @@ func (e *ending) group(ctx context.Context, i int, period Period) bool {
 		case <-e.look:
 		case <-timer.C:
 			for _, p := range waiting {
-				e.cfg.Log.Warn("pod did not end within the time that its priority has in a shutdown",
-					"pod", pod.RefOf(p).String(), "podUID", p.UID, "priority", period.Priority, "time", period.Time.String())
+				e.cfg.Log.Warn("pod exceeded shutdown grace period of its priority",
+					"pod", pod.RefOf(p).String(), "podUID", p.UID, "priority", period.Priority, "gracePeriod", period.Time.String())
 			}
 			return true
 		}
 	}
 }
 
-// stopped says whether the run was taken back, or ctx ended.
+// stopped reports whether the run was cancelled or ctx has ended.
 func (e *ending) stopped(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -117,9 +118,9 @@ func (e *ending) stopped(ctx context.Context) bool {
 	}
 }
 
-// unseen are the pods of the groups up to the i-th that have not ended and
-// were not told to. One that was being admitted when the shutdown began shows
-// up late.
+// unseen returns the pods of the groups up to i that have not ended and for which
+// End was not called. A pod that was being admitted when the shutdown began appears
+// late.
 func (e *ending) unseen(i int) (pods []*v1.Pod) {
 	for _, g := range Plan(e.cfg.Periods, e.cfg.Pods())[:i+1] {
 		for _, p := range g.Pods {

@@ -7,20 +7,21 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
 )
 
-// Folders of logind's configuration (logind.conf(5)), the lasting one and the
-// one for this boot; and the name that the kubelet uses there.
+// Folders of logind's configuration (logind.conf(5)), the persistent one and the
+// one for this boot, and the file name that the kubelet uses there.
 const (
 	logindFolder    = "etc/systemd/logind.conf.d"
 	logindRunFolder = "run/systemd/logind.conf.d"
 	logindFile      = "99-kubelet.conf"
 )
 
-// override writes how long logind is to wait into the first of the folders
-// that can be written: the root of a board is often read-only.
+// override writes the delay for logind into the first writable folder. The root
+// file system of a board is often read-only.
 func override(folders []string, wait time.Duration) error {
-	text := fmt.Sprintf("# How long pods may take to end before the machine goes down.\n[Login]\nInhibitDelayMaxSec=%.0f\n", math.Ceil(wait.Seconds()))
+	text := fmt.Sprintf("# Time for pods to terminate before the machine goes down.\n[Login]\nInhibitDelayMaxSec=%.0f\n", math.Ceil(wait.Seconds()))
 	var errs []error
 	for _, folder := range folders {
 		err := replace(folder, logindFile, text)
@@ -32,7 +33,7 @@ func override(folders []string, wait time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// replace gives a file that text, in one step, unless it has it already.
+// replace atomically writes text to a file unless it has that text already.
 func replace(folder, name, text string) error {
 	path := filepath.Join(folder, name)
 	if old, err := os.ReadFile(path); err == nil && string(old) == text {

@@ -8,7 +8,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// FuzzAnswers has whoever speaks as logind answer whatever can be said in D-Bus.
+// FuzzAnswers lets logind send arbitrary D-Bus replies.
 func FuzzAnswers(f *testing.F) {
 	add := func(body ...any) {
 		m := dbus.Message{Type: dbus.TypeMethodReply, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
@@ -52,9 +52,9 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// decode reads one message, as a bus passes it on: one whose lengths are not
-// those of its parts is none, nor is one with structures of nothing. The library
-// ends with a panic on some of the former, and does not end on the latter.
+// decode reads one message that a bus would forward. It rejects a message with
+// inconsistent lengths or with empty structures: the library panics on some of the
+// former and does not return on the latter.
 func decode(data []byte) (m *dbus.Message) {
 	if len(data) < 16 {
 		return nil

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
 // Names on the bus: org.freedesktop.login1(5), org.freedesktop.systemd1(5).
@@ -24,8 +26,9 @@ const (
 	loginUnit      = "systemd-logind.service"
 )
 
-// callTimeout bounds one call, as D-Bus libraries do. It is longer than what
-// systemd itself gets (cgroups): the bus may have to start logind first.
+// callTimeout bounds one call, as D-Bus libraries do. It is longer than the timeout
+// of calls to systemd itself (cgroups), because the bus may have to start logind
+// first.
 const callTimeout = 25 * time.Second
 
 // logind implements login over D-Bus.
@@ -37,8 +40,8 @@ type logind struct {
 
 var _ login = (*logind)(nil)
 
-// dialLogind connects to the bus at a socket and listens for logind's
-// signals. The connection ends with ctx.
+// dialLogind connects to the bus at a socket and subscribes to logind's signals.
+// The connection ends with ctx.
 func dialLogind(ctx context.Context, socket string) (login, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &logind{look: make(chan struct{}, 1), cancel: cancel}
@@ -56,8 +59,8 @@ func dialLogind(ctx context.Context, socket string) (login, error) {
 	return l, nil
 }
 
-// connect opens the connection, which a bus that does not answer cannot hold
-// up for ever.
+// connect opens the connection, and gives up after callTimeout if the bus does not
+// answer.
 func (l *logind) connect(ctx context.Context, socket string) (err error) {
 	hung := time.AfterFunc(callTimeout, l.cancel)
 	address := "unix:path=" + dbus.EscapeBusAddressValue(socket)
@@ -68,11 +71,11 @@ func (l *logind) connect(ctx context.Context, socket string) (err error) {
 	return err
 }
 
-// DeliverSignal implements dbus.SignalHandler. Anybody may send such a
-// signal, so it says no more than that logind is to be asked.
+// DeliverSignal implements dbus.SignalHandler. Any process may send such a signal,
+// so it only triggers a read of logind's property.
 func (l *logind) DeliverSignal(iface, member string, _ *dbus.Signal) {
 	if iface == loginManager && member == prepareSignal {
-		fill(l.look)
+		wait.Notify(l.look)
 	}
 }
 
@@ -97,7 +100,7 @@ func (l *logind) Delay(ctx context.Context) (time.Duration, error) {
 	return delayOf(micros), nil
 }
 
-// delayOf is a time of logind's in microseconds.
+// delayOf converts logind's microseconds.
 func delayOf(micros uint64) time.Duration {
 	return time.Duration(min(micros, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond
 }
@@ -108,8 +111,8 @@ func (l *logind) Preparing(ctx context.Context) (preparing bool, err error) {
 	return preparing, err
 }
 
-// property reads one of logind's properties into what to points to, which has
-// to have its type.
+// property reads one of logind's properties into to, a pointer to a value of its
+// type.
 func (l *logind) property(ctx context.Context, name string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -121,7 +124,7 @@ func (l *logind) property(ctx context.Context, name string, to any) error {
 	return nil
 }
 
-// readProperty reads the answer to a call for a property.
+// readProperty reads the reply to a call for a property.
 func readProperty(call *dbus.Call, to any) error {
 	var value dbus.Variant
 	if err := call.Store(&value); err != nil {
@@ -136,15 +139,15 @@ func (l *logind) Inhibit(ctx context.Context) (io.Closer, error) {
 	defer cancel()
 	var fd dbus.UnixFD
 	err := l.conn.Object(loginService, loginObject).
-		CallWithContext(ctx, loginManager+".Inhibit", 0, "shutdown", "kubelet", "Pods are to end before the machine goes down", "delay").
+		CallWithContext(ctx, loginManager+".Inhibit", 0, "shutdown", "kubelet", "Pods need time to terminate", "delay").
 		Store(&fd)
 	if err != nil {
-		return nil, fmt.Errorf("take an inhibitor lock of logind: %w", err)
+		return nil, fmt.Errorf("take inhibitor lock: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "inhibitor lock"), nil
 }
 
-// Reload implements login: a logind that gets SIGHUP reads its configuration.
+// Reload implements login: logind reads its configuration on SIGHUP.
 func (l *logind) Reload(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -152,7 +155,7 @@ func (l *logind) Reload(ctx context.Context) error {
 	err := l.conn.Object(systemdService, systemdObject).
 		CallWithContext(ctx, systemdManager+".KillUnit", 0, loginUnit, "all", hangUp).Err
 	if err != nil {
-		return fmt.Errorf("reload the configuration of logind: %w", err)
+		return fmt.Errorf("reload configuration of logind: %w", err)
 	}
 	return nil
 }

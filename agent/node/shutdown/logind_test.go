@@ -18,6 +18,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
@@ -71,7 +72,7 @@ func startBus(t *testing.T, root string) (stop func()) {
 	return stop
 }
 
-// busLogind is a logind, and the systemd that reloads it, on a real bus.
+// busLogind implements logind, and the systemd that reloads it, on a real bus.
 type busLogind struct {
 	t     *testing.T
 	conn  *dbus.Conn
@@ -89,7 +90,7 @@ type busLogind struct {
 	delay     chan uint64 // holds one value, in microseconds
 }
 
-// loginMethods are what the bus sees of it.
+// loginMethods are its exported D-Bus methods.
 type loginMethods struct{ *busLogind }
 
 func (l loginMethods) Inhibit(what, who, why, mode string) (dbus.UnixFD, *dbus.Error) {
@@ -125,7 +126,7 @@ type propertyMethods struct{ *busLogind }
 func (p propertyMethods) Get(iface, name string) (dbus.Variant, *dbus.Error) {
 	for len(p.handed) > 0 {
 		_ = (<-p.handed).Close()
-		fill(p.asked)
+		wait.Notify(p.asked)
 	}
 	switch iface + "." + name {
 	case loginManager + ".InhibitDelayMaxUSec":
@@ -198,7 +199,7 @@ func (l *busLogind) wantCall(want string) {
 	}
 }
 
-// released waits for the end of a lock that was handed out.
+// released waits until a lock that was handed out is closed.
 func (l *busLogind) released() <-chan struct{} {
 	lock := <-l.locks
 	done := make(chan struct{})
@@ -210,7 +211,7 @@ func (l *busLogind) released() <-chan struct{} {
 	return done
 }
 
-func wait[T any](t *testing.T, what string, ch <-chan T) (v T) {
+func receive[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
@@ -243,14 +244,14 @@ func TestOverARealBus(t *testing.T) {
 	l.wantCall("systemd-logind.service all 1")
 	l.wantCall("shutdown kubelet delay")
 	released := l.released()
-	wait(t, "question", l.asked)
+	receive(t, "question", l.asked)
 
 	// Somebody else's signal means nothing.
 	if err := connect(t, root).Emit(loginObject, loginManager+"."+prepareSignal, true); err != nil {
 		t.Fatal(err)
 	}
 	l.prepare(true)
-	if down := wait(t, "change", changed); !down {
+	if down := receive(t, "change", changed); !down {
 		t.Error("not in progress")
 	}
 	select {
@@ -262,29 +263,29 @@ func TestOverARealBus(t *testing.T) {
 	b.ended["web"] = true
 	b.mu.Unlock()
 	m.Look()
-	wait(t, "release of the lock", released)
+	receive(t, "release of the lock", released)
 	l.prepare(false)
-	if down := wait(t, "change", changed); down {
+	if down := receive(t, "change", changed); down {
 		t.Error("still in progress")
 	}
 	l.wantCall("shutdown kubelet delay")
 	released = l.released()
 	l.prepare(false) // has the agent ask once more
-	wait(t, "question", l.asked)
+	receive(t, "question", l.asked)
 
 	// Another bus takes the place of this one.
 	stop()
 	startBus(t, root)
 	l = startLogind(t, root, time.Hour)
 	l.wantCall("shutdown kubelet delay")
-	wait(t, "release of the old lock", released)
+	receive(t, "release of the old lock", released)
 	released = l.released()
-	wait(t, "question", l.asked)
+	receive(t, "question", l.asked)
 	cancel()
-	if err := wait(t, "end of Run", over); !errors.Is(err, context.Canceled) {
+	if err := receive(t, "end of Run", over); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run answered %v", err)
 	}
-	wait(t, "release of the last lock", released)
+	receive(t, "release of the last lock", released)
 }
 
 func TestNoLogindOnTheBus(t *testing.T) {
@@ -306,7 +307,7 @@ func TestNoLogindOnTheBus(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	wait(t, "end of the connection", l.Lost())
+	receive(t, "end of the connection", l.Lost())
 }
 
 func TestDelayWithoutEnd(t *testing.T) {

@@ -15,60 +15,60 @@ import (
 
 	"github.com/tinylet/tinylet/agent/pod"
 	"github.com/tinylet/tinylet/agent/pod/event"
+	"github.com/tinylet/tinylet/agent/wait"
 	"github.com/tinylet/tinylet/cgroups"
 )
 
 // Errors of Shutdown.
 var (
-	// ErrOff says that the configuration gives pods no time to end.
-	ErrOff = errors.New("end the pods: node shutdown is not configured; set shutdownGracePeriod in the configuration and start tinylet anew")
-	// ErrCancelled says that the shutdown was taken back before it had ended.
+	// ErrOff means that the configuration gives pods no time to end.
+	ErrOff = errors.New("terminate pods: graceful node shutdown is not configured; set shutdownGracePeriod in the configuration and restart tinylet")
+	// ErrCancelled means that the shutdown was cancelled before it had ended.
 	ErrCancelled = errors.New("node shutdown was cancelled")
 )
 
-// Config is what a Manager works with. All fields are required but those that
-// say otherwise. No function may block.
+// Config configures a Manager. All fields are required unless stated otherwise. No
+// function may block.
 type Config struct {
-	// Periods are those of the configuration; none leaves every pod alone.
+	// Periods are those of the configuration. Without periods no pod is terminated.
 	Periods []Period
-	// Pods are the pods that are not over: those that run, those that wait to,
-	// and those that are being stopped.
+	// Pods returns the pods that have not ended: running, waiting and terminating
+	// ones.
 	Pods func() []*v1.Pod
-	// End has the pod's worker stop it within at most grace, also if it is
-	// stopping already, and fail with ReasonEnded. It may be called twice.
+	// End makes the pod's worker terminate it within at most grace, also if it is
+	// terminating already, and fail with ReasonEnded. It may be called twice.
 	End func(p *v1.Pod, grace time.Duration)
-	// Ended says whether nothing of the pod runs or is mounted any more, which
-	// is so for an unknown one. Manager.Look is called when it may have become
-	// true.
+	// Ended reports whether nothing of the pod runs or is mounted any more. It
+	// returns true for an unknown pod. Call Manager.Look when the result may have
+	// become true.
 	Ended func(types.UID) bool
-	// Changed is told when InProgress answers something else; may be nil.
+	// Changed is called when the result of InProgress has changed. It may be nil.
 	Changed func()
 	Events  *event.Recorder
-	// FlagFile says by being there that the agent is stopped because the
-	// machine goes down; empty is none.
+	// FlagFile exists if the agent is stopped because the machine goes down. It may
+	// be empty.
 	FlagFile string
-	// Root is where systemd's folders and the system bus are looked for; empty
-	// is "/".
+	// Root is the root of systemd's folders and of the system bus; empty is "/".
 	Root string
 	Log  *slog.Logger
 }
 
-// Manager ends the node's pods. It is safe for concurrent use.
+// Manager terminates the node's pods. It is safe for concurrent use.
 type Manager struct {
 	cfg  Config
 	dial func(ctx context.Context) (login, error)
 
 	look   chan struct{} // one slot: a pod may have ended
 	begun  chan struct{} // one slot: there is a new run
-	relock chan struct{} // one slot: the node is up again and needs a lock
-	short  bool          // it was said that logind waits too short; for watch alone
+	relock chan struct{} // one slot: the shutdown was cancelled, take a new lock
+	short  bool          // logged that logind's delay is too short; only for watch
 
 	mu   sync.Mutex
 	run  *run      // nil while the node is up
 	lock io.Closer // the inhibitor lock, nil if none is held
 }
 
-// origin is who asked for a shutdown.
+// origin is the requester of a shutdown.
 type origin uint8
 
 const (
@@ -77,16 +77,16 @@ const (
 	origins
 )
 
-// run is one shutdown. The manager's lock guards all but the channels.
+// run is one shutdown. Manager.mu guards all fields but the channels.
 type run struct {
-	asked     [origins]bool // who has asked and not taken it back
-	cancelled chan struct{} // closed when nobody asks any more
+	asked     [origins]bool // requesters that have not cancelled
+	cancelled chan struct{} // closed when all requesters have cancelled
 	over      bool
-	err       error         // how it ended, once it is over
+	err       error         // the result, once it is over
 	done      chan struct{} // closed when it is over
 }
 
-// New makes a Manager; nothing is started.
+// New returns a Manager. It starts nothing.
 func New(cfg Config) *Manager {
 	if cfg.Root == "" {
 		cfg.Root = "/"
@@ -101,8 +101,9 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Run carries shutdowns out until ctx ends, and watches logind for them where
-// there is systemd. It gives the inhibitor lock back when it returns.
+// Run carries out shutdowns until ctx ends. With systemd it also watches logind for
+// them. It releases the inhibitor lock when it returns. It returns the cause of
+// ctx.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.release()
 	if len(m.cfg.Periods) == 0 {
@@ -118,16 +119,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// systemd says whether systemd runs the machine (sd_booted(3)).
+// systemd reports whether systemd runs the machine (sd_booted(3)).
 func (m *Manager) systemd() bool {
 	info, err := os.Lstat(filepath.Join(m.cfg.Root, "run/systemd/system"))
 	return err == nil && info.IsDir()
 }
 
-// Shutdown has the node's pods end, and blocks until they have, their time is
-// over, or ctx ends; the shutdown goes on then, as long as Run does. Who comes
-// later waits for the same. It answers ErrOff or ErrCancelled, or why Run
-// ended.
+// Shutdown terminates the node's pods. It blocks until they have ended, their time
+// is over, or ctx ends; in the last case the shutdown continues as long as Run
+// runs. Concurrent calls wait for the same shutdown. It returns ErrOff,
+// ErrCancelled, or the cause of the end of Run or of ctx.
 func (m *Manager) Shutdown(ctx context.Context) error {
 	if len(m.cfg.Periods) == 0 {
 		return ErrOff
@@ -141,22 +142,22 @@ func (m *Manager) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Time is how long a shutdown may take.
+// Time returns how long a shutdown may take.
 func (m *Manager) Time() time.Duration { return Total(m.cfg.Periods) }
 
-// Cancel takes back what Shutdown asked for: unless logind asks for it too,
-// the node takes pods again. It does not block.
+// Cancel cancels the local request of Shutdown. The node admits pods again unless
+// logind has requested a shutdown too. It does not block.
 func (m *Manager) Cancel() { m.cancel(fromHere) }
 
-// InProgress says whether the node is going down, from the beginning of a
-// shutdown on until it is taken back.
+// InProgress reports whether the node is shutting down: from the beginning of a
+// shutdown until it is cancelled.
 func (m *Manager) InProgress() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.run != nil
 }
 
-// Requested says whether the flag file is there.
+// Requested reports whether the flag file exists.
 func (m *Manager) Requested() bool {
 	if m.cfg.FlagFile == "" {
 		return false
@@ -165,10 +166,10 @@ func (m *Manager) Requested() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Look says that a pod may have ended. It never blocks.
-func (m *Manager) Look() { fill(m.look) }
+// Look notifies the manager that a pod may have ended. It never blocks.
+func (m *Manager) Look() { wait.Notify(m.look) }
 
-// begin notes who asks, and begins a shutdown if there is none.
+// begin adds a requester, and begins a shutdown if none is in progress.
 func (m *Manager) begin(who origin) *run {
 	m.mu.Lock()
 	r := m.run
@@ -180,15 +181,14 @@ func (m *Manager) begin(who origin) *run {
 	r.asked[who] = true
 	m.mu.Unlock()
 	if fresh {
-		m.cfg.Events.Normal(pod.Ref{}, reasonShutdown, "Node is shutting down: its pods are stopped")
+		m.cfg.Events.Normal(pod.Ref{}, reasonShutdown, "Node is shutting down, terminating its pods")
 		m.cfg.Changed()
-		fill(m.begun)
+		wait.Notify(m.begun)
 	}
 	return r
 }
 
-// cancel notes that somebody does not ask any more, and brings the node up
-// again if nobody does.
+// cancel removes a requester, and cancels the shutdown if it was the last one.
 func (m *Manager) cancel(who origin) {
 	m.mu.Lock()
 	r := m.run
@@ -205,12 +205,13 @@ func (m *Manager) cancel(who origin) {
 	close(r.cancelled)
 	r.finish(ErrCancelled)
 	m.mu.Unlock()
-	m.cfg.Events.Normal(pod.Ref{}, reasonShutdown, "Shutdown of the node was cancelled")
+	m.cfg.Events.Normal(pod.Ref{}, reasonShutdown, "Node shutdown was cancelled")
 	m.cfg.Changed()
-	fill(m.relock)
+	wait.Notify(m.relock)
 }
 
-// finish ends a run, the first time that it is called. The manager is locked.
+// finish stores the result of a run. Only the first call has an effect. The caller
+// holds Manager.mu.
 func (r *run) finish(err error) {
 	if !r.over {
 		r.over, r.err = true, err
@@ -218,8 +219,8 @@ func (r *run) finish(err error) {
 	}
 }
 
-// hold keeps an inhibitor lock in place of the one before. One that comes
-// after the pods have ended is given back, as logind need not wait for it.
+// hold replaces the inhibitor lock. A lock that arrives after the pods have ended
+// is released instead, because logind need not wait for it.
 func (m *Manager) hold(lock io.Closer) {
 	m.mu.Lock()
 	old := m.lock
@@ -232,7 +233,7 @@ func (m *Manager) hold(lock io.Closer) {
 	m.closeLock(old)
 }
 
-// release gives the lock back: logind goes on.
+// release releases the inhibitor lock, so that logind continues.
 func (m *Manager) release() {
 	m.mu.Lock()
 	lock := m.lock
@@ -246,13 +247,6 @@ func (m *Manager) closeLock(lock io.Closer) {
 		return
 	}
 	if err := lock.Close(); err != nil {
-		m.cfg.Log.Warn("inhibitor lock was not given back", "error", err)
-	}
-}
-
-func fill(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
+		m.cfg.Log.Warn("cannot release inhibitor lock", "error", err)
 	}
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// never is for a pod that does not end.
+// never is the time to end of a pod that does not end.
 const never = time.Duration(-1)
 
-// board is a node whose pods take their time to end.
+// board is a node whose pods take some time to end.
 type board struct {
 	*Manager
 	t     *testing.T
@@ -50,7 +50,7 @@ func newBoard(t *testing.T, periods []Period, log io.Writer) *board {
 	return b
 }
 
-// bubble runs a test in virtual time, beside the board's Run.
+// bubble runs a test in virtual time, concurrently with the board's Run.
 func bubble(t *testing.T, periods []Period, test func(ctx context.Context, b *board)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, periods, io.Discard)

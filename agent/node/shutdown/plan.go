@@ -10,25 +10,25 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// systemCritical is the priority of the class system-cluster-critical, from
-// which on shutdownGracePeriodCriticalPods counts.
+// systemCritical is the priority of the class system-cluster-critical.
+// shutdownGracePeriodCriticalPods is for pods of this priority or a higher one.
 const systemCritical = 2_000_000_000
 
-// Period is how long the pods from a priority on, up to that of the next
+// Period is how long the pods from a priority on, up to the priority of the next
 // period, may take to end.
 type Period struct {
 	Priority int32
 	Time     time.Duration // whole seconds, not negative
 }
 
-// Group is the pods of one period.
+// Group is a period with its pods.
 type Group struct {
 	Period
 	Pods []*v1.Pod
 }
 
-// Periods is the configuration's, the lowest priority first; none means that
-// nothing is stopped before the machine goes down.
+// Periods returns the periods of the configuration, the lowest priority first. It
+// returns none if no pod is terminated before the machine goes down.
 func Periods(kc *kubelet.KubeletConfiguration) []Period {
 	if !gate(kc.FeatureGates, "GracefulNodeShutdown") {
 		return nil
@@ -44,7 +44,7 @@ func Periods(kc *kubelet.KubeletConfiguration) []Period {
 	return periods
 }
 
-// gate is one of the feature gates that are on by default, and beta.
+// gate reports whether a feature gate that is beta and on by default is on.
 func gate(gates map[string]bool, name string) bool {
 	if on, set := gates[name]; set {
 		return on
@@ -53,8 +53,8 @@ func gate(gates map[string]bool, name string) bool {
 	return on || !set
 }
 
-// twoPeriods gives critical pods their part of the whole time, and the others
-// the rest, each in whole seconds.
+// twoPeriods gives critical pods their part of the total time and the others the
+// rest, each in whole seconds.
 func twoPeriods(total, critical time.Duration) []Period {
 	if total == 0 || critical > total || critical < 0 {
 		return nil
@@ -65,12 +65,12 @@ func twoPeriods(total, critical time.Duration) []Period {
 	}
 }
 
-// seconds is n seconds, and not less than none nor more than a Duration holds.
+// seconds converts n seconds, limited to 0 and to the longest Duration.
 func seconds(n int64) time.Duration {
 	return time.Duration(min(max(n, 0), math.MaxInt64/int64(time.Second))) * time.Second
 }
 
-// Total is how long all periods take together.
+// Total returns how long all periods take together.
 func Total(periods []Period) time.Duration {
 	var sum time.Duration
 	for _, p := range periods {
@@ -79,9 +79,9 @@ func Total(periods []Period) time.Duration {
 	return sum
 }
 
-// Plan puts each pod into the group of its priority: the highest period that
-// does not begin above it, or else the lowest. There is a group for each
-// period, also an empty one; without periods there is none.
+// Plan assigns each pod to the group of its priority: the highest period that does
+// not begin above it, or else the lowest. It returns a group for each period, even
+// without pods, and none without periods.
 func Plan(periods []Period, pods []*v1.Pod) []Group {
 	if len(periods) == 0 {
 		return nil
@@ -97,8 +97,8 @@ func Plan(periods []Period, pods []*v1.Pod) []Group {
 	return groups
 }
 
-// indexOf is the pod's period. Of several of one priority the first counts
-// for that priority, and the last for those above it.
+// indexOf returns the index of the pod's period. Of several periods with the same
+// priority, the first is for that priority, and the last for the priorities above.
 func indexOf(periods []Period, p *v1.Pod) int {
 	var priority int32
 	if p.Spec.Priority != nil {
@@ -113,8 +113,8 @@ func indexOf(periods []Period, p *v1.Pod) int {
 	return max(i, 0)
 }
 
-// Grace is how long a pod's containers get of the time that its group has:
-// their own grace period if that is no longer, and never less than a second
+// Grace returns the grace period of a pod when its group has the time left: the
+// pod's own grace period, but at most left and at least one second
 // (calculateEffectiveGracePeriod in pkg/kubelet/pod_workers.go).
 func Grace(p *v1.Pod, left time.Duration) time.Duration {
 	if own := p.Spec.TerminationGracePeriodSeconds; own != nil {

@@ -7,25 +7,25 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// longestRetry bounds the wait for a bus or a logind that is not there: a
-// machine may have systemd without them.
+// longestRetry bounds the backoff without a bus or logind. A machine may have
+// systemd without them.
 const longestRetry = 5 * time.Minute
 
-var errLost = errors.New("connection to the system bus was lost")
+var errLost = errors.New("lost connection to the system bus")
 
-// login is a connection to logind; org.freedesktop.login1(5) tells what its
-// parts mean. Every call ends with ctx.
+// login is a connection to logind. org.freedesktop.login1(5) documents the calls
+// and properties. Every call returns when ctx ends.
 type login interface {
-	// Delay is InhibitDelayMaxUSec.
+	// Delay returns InhibitDelayMaxUSec.
 	Delay(ctx context.Context) (time.Duration, error)
-	// Reload has logind read its configuration again, some time later.
+	// Reload makes logind read its configuration again, some time later.
 	Reload(ctx context.Context) error
 	// Inhibit takes the lock that delays a shutdown until it is closed.
 	Inhibit(ctx context.Context) (io.Closer, error)
-	// Preparing is PreparingForShutdown.
+	// Preparing returns PreparingForShutdown.
 	Preparing(ctx context.Context) (bool, error)
 	// Signals receives after one or more signals PrepareForShutdown.
 	Signals() <-chan struct{}
@@ -35,15 +35,15 @@ type login interface {
 	Close() error
 }
 
-// watch follows logind until ctx ends, over as many connections as it takes.
+// watch watches logind until ctx ends, and reconnects when the connection ends.
 func (m *Manager) watch(ctx context.Context) {
-	backoff := apiclient.Backoff{Max: longestRetry}
+	backoff := wait.Backoff{Max: longestRetry}
 	away := false
 	for {
 		err := m.session(ctx, func() {
 			backoff.Reset()
 			if away {
-				m.cfg.Log.Info("logind is watched for shutdowns again")
+				m.cfg.Log.Info("watch logind for shutdowns again")
 			}
 			away = false
 		})
@@ -51,7 +51,7 @@ func (m *Manager) watch(ctx context.Context) {
 			return
 		}
 		if !away {
-			m.cfg.Log.Warn("logind is not watched for shutdowns, will be tried again", "error", err)
+			m.cfg.Log.Warn("cannot watch logind for shutdowns, retry", "error", err)
 			away = true
 		}
 		timer := time.NewTimer(backoff.Next())
@@ -64,14 +64,14 @@ func (m *Manager) watch(ctx context.Context) {
 	}
 }
 
-// session follows logind over one connection, and calls up once it does. It
-// ends with an error, or with ctx.
+// session watches logind over one connection, and calls up once it holds the lock.
+// It returns an error when the connection fails or ctx ends.
 func (m *Manager) session(ctx context.Context, up func()) error {
 	l, err := m.dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }() // nothing is lost with it
+	defer func() { _ = l.Close() }() // an inhibitor lock survives it
 	if err := m.raise(ctx, l); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (m *Manager) session(ctx context.Context, up func()) error {
 	if err := m.inhibit(ctx, l); err != nil {
 		return err
 	}
-	// A shutdown may have begun before the lock was there.
+	// A shutdown may have begun before the lock was taken.
 	if err := m.ask(ctx, l); err != nil {
 		return err
 	}
@@ -107,7 +107,8 @@ func (m *Manager) session(ctx context.Context, up func()) error {
 	}
 }
 
-// ask has logind say whether the machine goes down.
+// ask reads whether the machine goes down, and begins or cancels a shutdown
+// accordingly.
 func (m *Manager) ask(ctx context.Context, l login) error {
 	preparing, err := l.Preparing(ctx)
 	if err != nil {
@@ -121,8 +122,8 @@ func (m *Manager) ask(ctx context.Context, l login) error {
 	return nil
 }
 
-// inhibit takes a lock unless the node goes down: logind gives none then, and
-// one that is held stays good without its connection.
+// inhibit takes a lock unless a shutdown is in progress: logind grants none then,
+// and a lock that is held survives its connection.
 func (m *Manager) inhibit(ctx context.Context, l login) error {
 	if m.InProgress() {
 		return nil
@@ -135,15 +136,15 @@ func (m *Manager) inhibit(ctx context.Context, l login) error {
 	return nil
 }
 
-// How often, and after which first wait, logind is looked at until it has
-// read its configuration: twice as long each time. No signal tells of it.
+// Number of polls, and the first wait, until logind has read its configuration.
+// Each wait is twice as long as the one before. logind sends no signal for it.
 const (
 	reloadLooks = 5
 	reloadFirst = 100 * time.Millisecond
 )
 
-// raise has logind wait for as long as the pods may take. Where it cannot be
-// made to, the pods get what there is; that is said once.
+// raise raises logind's delay to the time that pods may take. If that is not
+// possible, it logs a warning once, and the pods get the delay that logind has.
 func (m *Manager) raise(ctx context.Context, l login) error {
 	wanted := Total(m.cfg.Periods)
 	delay, err := l.Delay(ctx)
@@ -161,13 +162,13 @@ func (m *Manager) raise(ctx context.Context, l login) error {
 	}
 	if delay < wanted && !m.short {
 		m.short = true
-		m.cfg.Log.Warn("logind will not wait as long as pods may take to end", "waits", delay.String(), "wanted", wanted.String(), "error", err)
+		m.cfg.Log.Warn("logind shutdown delay is too short", "delay", delay.String(), "wanted", wanted.String(), "error", err)
 	}
 	return nil
 }
 
-// reloaded waits until logind has read that it is to wait so long, or it has
-// taken too much time, and answers for how long it does.
+// reloaded polls logind's delay until it is at least wanted, or until the polls are
+// used up. It returns the delay.
 func (m *Manager) reloaded(ctx context.Context, l login, wanted time.Duration) (delay time.Duration, err error) {
 	wait := reloadFirst
 	for range reloadLooks {

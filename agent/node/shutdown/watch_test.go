@@ -12,12 +12,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// fakeLogind is a logind and the bus to it.
+// fakeLogind is a logind and its bus.
 type fakeLogind struct {
 	mu        sync.Mutex
-	away      bool // the bus is not there
+	away      bool // the bus does not exist
 	delay     time.Duration
 	reloads   []time.Duration // what the next reloads make of the delay
 	reloaded  int
@@ -117,7 +119,7 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
-// prepare has the machine go down, or not, and tells all connections.
+// prepare sets whether the machine goes down, and signals all connections.
 func (f *fakeLogind) prepare(down bool) {
 	f.mu.Lock()
 	f.preparing = down
@@ -129,7 +131,7 @@ func (f *fakeLogind) signal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.conns {
-		fill(c.look)
+		wait.Notify(c.look)
 	}
 }
 
@@ -349,7 +351,7 @@ func TestLogindThatIsNotThereIsTriedSeldomAndToldOfOnce(t *testing.T) {
 		f.comeBack()
 		time.Sleep(longestRetry)
 		f.wantLocks(t, 1, 1)
-		for _, text := range []string{"logind is not watched", "logind is watched"} {
+		for _, text := range []string{"cannot watch logind", "watch logind for shutdowns again"} {
 			if n := strings.Count(log.String(), text); n != 1 {
 				t.Errorf("%q was logged %d times:\n%s", text, n, log)
 			}
@@ -390,7 +392,7 @@ func TestLockIsTakenWhereTheDelayCannotBeRaised(t *testing.T) {
 					f.comeBack()
 				}
 				synctest.Wait()
-				if n := strings.Count(log.String(), "logind will not wait as long"); n != 1 {
+				if n := strings.Count(log.String(), "logind shutdown delay is too short"); n != 1 {
 					t.Errorf("told %d times:\n%s", n, log)
 				}
 			})

@@ -1,6 +1,6 @@
-// Package tunables sets what a node demands of its machine, as a kubelet does:
-// the kernel parameters of protectKernelDefaults and the limit of open files. It also
-// reads whether swap is on.
+// Package tunables sets the kernel parameters that a node needs, as a kubelet does
+// (protectKernelDefaults), and the limit of open files. It also reads whether swap
+// is on.
 package tunables
 
 import (
@@ -17,17 +17,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parameter is a kernel parameter and the value that a kubelet wants
+// parameter is a kernel parameter and the value that a kubelet requires
 // (pkg/kubelet/cm/container_manager_linux.go: setupKernelTunables).
 type parameter struct {
 	name string
 	want int
 }
 
-// Memory is overcommitted, since cgroups limit pods, and a large process must
-// be able to fork. When it runs out, a process ends and not the machine, and a
-// machine whose kernel has failed comes back after 10 s. Each container takes a
-// key of its user; the kernel's limits are lower than a node's containers.
+// Memory is overcommitted because cgroups limit pods, and because a large process
+// must be able to fork. If memory runs out, the kernel kills a process and does not
+// panic. A kernel that panics reboots the machine after 10 s. Each container takes
+// a key of its user; the kernel's default limits are lower than the number of
+// containers of a node.
 var parameters = []parameter{
 	{"vm.overcommit_memory", 1},
 	{"vm.panic_on_oom", 0},
@@ -37,7 +38,7 @@ var parameters = []parameter{
 	{"kernel.keys.root_maxbytes", 25_000_000},
 }
 
-// fileMode is for parameters that are written; they exist.
+// fileMode is passed when a parameter is written. The files exist.
 const fileMode fs.FileMode = 0o644
 
 func (p *parameter) path(proc string) string {
@@ -56,8 +57,8 @@ func (p *parameter) read(proc string) (int, error) {
 	return value, nil
 }
 
-// Check fails with every parameter that differs from what a node demands, and
-// changes nothing. proc is where proc(5) is mounted.
+// Check returns an error that names every parameter with another value than
+// required. It changes nothing. proc is the mount point of proc(5).
 func Check(proc string) error {
 	var errs []error
 	for _, p := range parameters {
@@ -65,14 +66,14 @@ func Check(proc string) error {
 		case err != nil:
 			errs = append(errs, err)
 		case value != p.want:
-			errs = append(errs, fmt.Errorf("kernel parameter %s is %d: set it to %d with sysctl -w and in /etc/sysctl.d, or set protectKernelDefaults to false", p.name, value, p.want))
+			errs = append(errs, fmt.Errorf("kernel parameter %s is %d: set it to %d with sysctl -w and in /etc/sysctl.d, or set protectKernelDefaults: false", p.name, value, p.want))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Set sets every parameter that differs. It goes on after an error; all of
-// them are in its own.
+// Set sets every parameter with another value than required. It continues after an
+// error, and returns all errors.
 func Set(proc string, log *slog.Logger) error {
 	var errs []error
 	for _, p := range parameters {
@@ -81,7 +82,7 @@ func Set(proc string, log *slog.Logger) error {
 			if err = os.WriteFile(p.path(proc), []byte(strconv.Itoa(p.want)), fileMode); err != nil {
 				err = fmt.Errorf("set kernel parameter %s from %d to %d: %w", p.name, value, p.want, err)
 			} else {
-				log.Info("kernel parameter is set", "name", p.name, "value", p.want, "before", value)
+				log.Info("set kernel parameter", "name", p.name, "value", p.want, "before", value)
 			}
 		}
 		errs = append(errs, err)
@@ -89,24 +90,25 @@ func Set(proc string, log *slog.Logger) error {
 	return errors.Join(errs...)
 }
 
-// SwapOn reports whether any swap is in use (proc_swaps(5): a line for each
-// below the heading).
+// SwapOn reports whether any swap is in use. proc_swaps(5) has one line for each
+// swap area below the header.
 func SwapOn(proc string) (bool, error) {
 	text, err := os.ReadFile(filepath.Join(proc, "swaps"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // a kernel without swap
 	}
 	if err != nil {
-		return false, fmt.Errorf("read whether swap is on: %w", err)
+		return false, fmt.Errorf("read swap areas: %w", err)
 	}
 	return bytes.Count(bytes.TrimSpace(text), []byte("\n")) > 0, nil
 }
 
-// OpenFiles lets this process open so many files, and never fewer than before.
+// OpenFiles raises the limit of open files of this process to count. It never
+// lowers the limit.
 func OpenFiles(count uint64) error {
 	var have unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
-		return fmt.Errorf("read the limit of open files: %w", err)
+		return fmt.Errorf("read limit of open files: %w", err)
 	}
 	want := raised(have, count)
 	if want == have {
@@ -116,10 +118,11 @@ func OpenFiles(count uint64) error {
 	if err == nil {
 		return nil
 	}
-	// The kernel allows no more than fs.nr_open, and only root more than it had.
+	// The kernel allows no more than fs.nr_open, and only root may raise the hard
+	// limit.
 	want.Max = have.Max
 	want.Cur = max(have.Cur, min(want.Cur, want.Max))
-	return fmt.Errorf("set the limit of open files to %d: %w: it is %d", count, errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &want)), want.Cur)
+	return fmt.Errorf("set limit of open files to %d, keep %d: %w", count, want.Cur, errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &want)))
 }
 
 func raised(have unix.Rlimit, count uint64) unix.Rlimit {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stock are the values of a kernel that nobody has changed.
+// stock are the default values of a kernel.
 var stock = map[string]string{
 	"sys/vm/overcommit_memory": "0", "sys/vm/panic_on_oom": "0", "sys/kernel/panic": "0", "sys/kernel/panic_on_oops": "0",
 	"sys/kernel/keys/root_maxkeys": "1000000", "sys/kernel/keys/root_maxbytes": "20000",
@@ -57,7 +57,7 @@ func TestParameters(t *testing.T) {
 	if err := Check(dir); err != nil {
 		t.Errorf("after setting: %v", err)
 	}
-	if n := strings.Count(log.String(), "kernel parameter is set"); n != 4 {
+	if n := strings.Count(log.String(), "set kernel parameter"); n != 4 {
 		t.Errorf("%d were set: %s", n, log.String())
 	}
 	log.Reset()
@@ -66,7 +66,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestParametersGoOnAfterErrors: one is missing, one is not a number.
+// TestParametersGoOnAfterErrors: one parameter is missing, one is not a number.
 func TestParametersGoOnAfterErrors(t *testing.T) {
 	dir := proc(t, stock)
 	if err := os.Remove(dir + "/sys/vm/overcommit_memory"); err != nil {

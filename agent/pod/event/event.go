@@ -1,11 +1,10 @@
-// Package event keeps what happened to pods and to the node: the last
-// events in memory, counted rather than repeated, each written to the log
-// when it happens, but the same one only every ten minutes.
+// Package event records the events of pods and of the node. It keeps the last
+// events in memory, counts repeated ones, and logs each event when it happens, a
+// repeated one at most every ten minutes.
 //
-// A pod that is broken must neither fill the log nor push out what happened
-// to others. As in Kubernetes (k8s.io/client-go/tools/record), many messages
-// with one reason become one event, and one pod may have so many different
-// events at a time and no more.
+// A broken pod must neither fill the log nor displace the events of other pods. As
+// in Kubernetes (k8s.io/client-go/tools/record), many messages with one reason are
+// combined into one event, and the rate of different events of one pod is limited.
 package event
 
 import (
@@ -20,15 +19,15 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Event is one thing that happened, Count times between First and Last.
+// Event is an event that happened Count times between First and Last.
 type Event struct {
-	// Pod is what it happened to; the zero Ref is the node.
+	// Pod is the pod that the event is about. The zero Ref is the node.
 	Pod     pod.Ref `json:"pod"`
 	Type    string  `json:"type"` // Normal or Warning
 	Reason  string  `json:"reason"`
 	Message string  `json:"message"`
-	// Annotations tell programs more than the message does. They are those of
-	// its first time, and nobody changes them.
+	// Annotations are details for programs. They are those of the first
+	// occurrence. They are shared and must not be changed.
 	Annotations map[string]string `json:"annotations,omitempty"`
 
 	Count int       `json:"count"`
@@ -36,12 +35,12 @@ type Event struct {
 	Last  time.Time `json:"last"`
 }
 
-// maxMessage bounds a message, in bytes: a message may quote what a
-// container wrote.
+// maxMessage bounds a message, in bytes: a message may quote the output of a
+// container.
 const maxMessage = 1024
 
-// Recorder keeps the last events. It is safe for concurrent use and never
-// blocks on anything but its own short lock.
+// Recorder keeps the last events. It is safe for concurrent use and blocks only
+// briefly, on its own lock.
 type Recorder struct {
 	log *slog.Logger
 	now func() time.Time
@@ -52,23 +51,23 @@ type Recorder struct {
 	watchers map[chan<- struct{}]struct{}
 }
 
-// NewRecorder makes a recorder that also writes each event to log.
+// NewRecorder returns a Recorder that also logs events to log.
 func NewRecorder(log *slog.Logger) *Recorder {
 	return &Recorder{log: log, now: time.Now}
 }
 
-// Normal records what is expected.
+// Normal records an event of type Normal.
 func (r *Recorder) Normal(ref pod.Ref, reason, message string) {
 	r.record(ref, v1.EventTypeNormal, reason, message, nil)
 }
 
-// Warning records what somebody should look at.
+// Warning records an event of type Warning.
 func (r *Recorder) Warning(ref pod.Ref, reason, message string) {
 	r.record(ref, v1.EventTypeWarning, reason, message, nil)
 }
 
-// Annotated is Warning with annotations, which the caller does not change any
-// more.
+// Annotated records an event of type Warning with annotations. The caller must not
+// change the annotations afterwards.
 func (r *Recorder) Annotated(ref pod.Ref, reason, message string, annotations map[string]string) {
 	r.record(ref, v1.EventTypeWarning, reason, message, annotations)
 }
@@ -87,7 +86,7 @@ func (r *Recorder) record(ref pod.Ref, kind, reason, message string, annotations
 		"reason", e.Reason, "message", e.Message, "count", e.Count)
 }
 
-// shorten cuts a message that is too long, between two characters.
+// shorten truncates a message to maxMessage bytes, between two characters.
 func shorten(message string) string {
 	if len(message) <= maxMessage {
 		return message
@@ -99,11 +98,12 @@ func shorten(message string) string {
 	return message[:end] + "..."
 }
 
-// quiet is how long a repeated event is counted and not logged: a pod that
-// cannot start must not fill the flash.
+// quiet is how long a repeated event is counted but not logged: the log of a pod
+// that cannot start must not fill the flash.
 const quiet = 10 * time.Minute
 
-// remember counts the event in, and says whether it is to be logged.
+// remember adds the event to the ring and notifies the watchers. It reports
+// whether the event is to be logged.
 func (r *Recorder) remember(e *entry, now time.Time) (log bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,13 +127,13 @@ func (r *Recorder) remember(e *entry, now time.Time) (log bool) {
 	for nudge := range r.watchers {
 		select {
 		case nudge <- struct{}{}:
-		default: // one is there
+		default: // already notified
 		}
 	}
 	return log
 }
 
-// Recent is a copy of the remembered events, the oldest first.
+// Recent returns a copy of the recorded events, the oldest first.
 func (r *Recorder) Recent() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

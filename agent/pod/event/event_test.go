@@ -17,7 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// logged is a recorder and what it logs.
+// logged is a recorder and its log.
 func logged() (*Recorder, *bytes.Buffer) {
 	var out bytes.Buffer
 	return NewRecorder(slog.New(slog.NewTextHandler(&out, nil))), &out
@@ -27,7 +27,7 @@ func ref(name string) pod.Ref {
 	return pod.Ref{UID: "u", Namespace: "default", Name: name}
 }
 
-// shown is an event in short.
+// shown is a short form of an event.
 func shown(events []Event) []string {
 	var out []string
 	for _, e := range events {
@@ -127,8 +127,8 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 	}
 }
 
-// A pod that has different events without end fills neither ring nor log,
-// and others' events stay.
+// A pod with an endless number of different events fills neither the ring nor the
+// log, and the events of other pods stay.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, out := logged()

@@ -6,17 +6,18 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// A pod may have burst different events of one type, and one more every
-// refill (k8s.io/client-go/tools/record: defaultSpamBurst, defaultSpamQPS).
+// A pod may have burst different events of one type, and one more each refill
+// (k8s.io/client-go/tools/record: defaultSpamBurst, defaultSpamQPS).
 const (
 	burst  = 25
 	refill = 5 * time.Minute
 )
 
-// maxBuckets bounds how many pods are remembered to have had events lately.
+// maxBuckets bounds the number of token buckets.
 const maxBuckets = 256
 
-// limits counts, for each pod and type, how many new events it may have.
+// limits is a rate limiter of new events, with a token bucket for each pod and
+// event type.
 type limits struct {
 	buckets map[bucketKey]bucket
 }
@@ -28,10 +29,10 @@ type bucketKey struct {
 
 type bucket struct {
 	tokens int
-	since  time.Time // when the tokens were that many
+	since  time.Time // when the bucket had that many tokens
 }
 
-// at is the bucket as it is now.
+// at returns the bucket, refilled up to now.
 func (b bucket) at(now time.Time) bucket {
 	n := int64(now.Sub(b.since) / refill)
 	if n >= int64(burst-b.tokens) {
@@ -44,7 +45,7 @@ func (b bucket) at(now time.Time) bucket {
 	return b
 }
 
-// allow takes a token, if there is one.
+// allow takes a token from a bucket, and reports whether there was one.
 func (l *limits) allow(ref pod.Ref, kind string, now time.Time) bool {
 	key := bucketKey{ref, kind}
 	b, ok := l.buckets[key]
@@ -67,7 +68,8 @@ func (l *limits) allow(ref pod.Ref, kind string, now time.Time) bool {
 	return true
 }
 
-// forget drops the buckets that are full again, or else the oldest one.
+// forget removes the buckets that are full again. If there is none, it removes the
+// oldest one.
 func (l *limits) forget(now time.Time) {
 	var oldest bucketKey
 	for key, b := range l.buckets {

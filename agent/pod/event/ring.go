@@ -6,30 +6,30 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// kept is how many different events are remembered: a few minutes of a busy
-// board in under 100 kB. keptOfPod of them may be of one pod.
+// kept is the maximum number of recorded events: a few minutes of a busy node in
+// under 100 kB. One pod may have keptOfPod of them.
 const (
 	kept      = 256
 	keptOfPod = 32
 )
 
-// Of more than similar different messages with one reason within interval,
-// those that follow are combined into one event.
+// After similar different messages with one reason within interval, further ones
+// are combined into one event.
 const (
 	similar  = 10
 	interval = 10 * time.Minute
 )
 
-// combined begins the message of such an event, as in Kubernetes.
+// combined is the prefix of the message of such an event, as in Kubernetes.
 const combined = "(combined from similar events): "
 
-// The event that stands for those that came too fast to be kept.
+// The event that replaces events beyond the rate limit.
 const (
 	reasonDropped  = "EventsDropped"
-	messageDropped = "more events than this pod may have: those that are new are only counted"
+	messageDropped = "event rate limit of this pod exceeded: new events are counted, but not recorded"
 )
 
-// entry is an event and what the ring knows of it.
+// entry is an event with the ring's bookkeeping.
 type entry struct {
 	Event
 	combined bool
@@ -37,12 +37,12 @@ type entry struct {
 	number   uint64 // of its last occurrence, counted from 1
 }
 
-// follow makes e the next occurrence of old.
+// follow makes e a further occurrence of old.
 func (e *entry) follow(old entry) {
 	e.Count, e.First, e.logged, e.Annotations = old.Count, old.First, old.logged, old.Annotations
 }
 
-// drop makes e the event that stands for it.
+// drop replaces e by the event for dropped events.
 func (e *entry) drop() {
 	e.Reason, e.Message, e.Annotations, e.combined = reasonDropped, messageDropped, nil, false
 }
@@ -51,13 +51,14 @@ func (e *entry) alike(o *entry) bool {
 	return e.Pod == o.Pod && e.Type == o.Type && e.Reason == o.Reason
 }
 
-// ring is the remembered events, the oldest last occurrence first.
+// ring holds the recorded events, ordered by their last occurrence, the oldest
+// first.
 type ring struct {
 	entries []entry
 	last    uint64 // number of the newest
 }
 
-// find is the index of an earlier occurrence of e, or -1.
+// find returns the index of an earlier occurrence of e, or -1.
 func (r *ring) find(e *entry) int {
 	for i := range r.entries {
 		if old := &r.entries[i]; old.Message == e.Message && old.alike(e) {
@@ -67,8 +68,9 @@ func (r *ring) find(e *entry) int {
 	return -1
 }
 
-// combine makes e one of those that are combined, where there are too many
-// similar ones; then its answer is the index of the earlier ones, or -1.
+// combine makes e a combined event if there are too many similar ones. It then
+// returns the index of the earlier combined event, or -1 if there is none. It
+// returns -1 as well if e is not combined.
 func (r *ring) combine(e *entry, now time.Time) int {
 	at, count := -1, 0
 	for i := range r.entries {
@@ -88,15 +90,15 @@ func (r *ring) combine(e *entry, now time.Time) int {
 	return at
 }
 
-// remove takes an entry out.
+// remove removes and returns an entry.
 func (r *ring) remove(i int) entry {
 	e := r.entries[i]
 	r.entries = append(r.entries[:i], r.entries[i+1:]...)
 	return e
 }
 
-// add puts an entry in as the newest. Where the pod, or else the ring, has
-// too many, its oldest goes.
+// add adds an entry as the newest. If the pod, or else the ring, has too many, its
+// oldest entry is removed.
 func (r *ring) add(e entry) {
 	if oldest, count := r.ofPod(e.Pod); count >= keptOfPod {
 		r.remove(oldest)
@@ -121,7 +123,7 @@ func (r *ring) ofPod(ref pod.Ref) (oldest, count int) {
 	return oldest, count
 }
 
-// after copies the events that happened after the one with that number.
+// after returns a copy of the events after the one with that number.
 func (r *ring) after(number uint64) []Event {
 	first := len(r.entries)
 	for first > 0 && r.entries[first-1].number > number {

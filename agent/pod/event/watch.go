@@ -2,12 +2,12 @@ package event
 
 import "context"
 
-// Watch hands the remembered events to handle, the oldest first, perhaps
-// none, and then each that happens, or happens again, soon after it did. It
-// blocks until ctx ends, with the cause, or handle fails, with its error.
-// Recording never waits for handle: a slow one gets an event that happened
-// again meanwhile once, with its count, and misses those that are no longer
-// remembered.
+// Watch calls handle with the recorded events, the oldest first, possibly none,
+// and then with each event soon after it happens, or happens again. It blocks
+// until ctx ends, and returns the cause of ctx, or until handle fails, and returns
+// the error of handle. Recording never waits for handle. A slow handle receives an
+// event that happened several times once, with its count, and misses events that
+// are no longer recorded.
 func (r *Recorder) Watch(ctx context.Context, handle func([]Event) error) error {
 	nudge := make(chan struct{}, 1)
 	defer r.Notify(nudge)()
@@ -28,9 +28,9 @@ func (r *Recorder) Watch(ctx context.Context, handle func([]Event) error) error 
 	}
 }
 
-// Notify fills slot, which has room for one, after each event from now on,
-// unless it is full. cancel ends it. One slot may be given to several that
-// notify, but to each only once at a time.
+// Notify sends to slot after each event from now on, unless slot is full. slot
+// must have a buffer of one. cancel ends the subscription. One slot may be
+// registered with several notifiers, but with each only once at a time.
 func (r *Recorder) Notify(slot chan<- struct{}) (cancel func()) {
 	r.mu.Lock()
 	if r.watchers == nil {

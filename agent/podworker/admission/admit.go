@@ -1,8 +1,8 @@
-// Package admission decides whether this node takes a pod. It owns a table with
-// a rule for every field of a pod's spec, so that none runs wrong in silence:
-// Unsupported names the fields that cannot be honoured, and those of a newer
-// API than the table. It owns the kubelet's checks of a pod against the node
-// and its other pods, too: Fit. It is pure.
+// Package admission decides whether the node admits a pod. It has a table with
+// a rule for every field of a pod's spec, so that no field is ignored silently:
+// Unsupported lists the fields that are not supported, and those of an API newer
+// than the table. Fit implements the kubelet's checks of a pod against the node
+// and its other pods. The package is pure.
 package admission
 
 import (
@@ -14,28 +14,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Unsupported lists what the pod asks for and cannot have, in the order of
-// the spec. A field that is unset, empty or at its default passes. Whether
-// the pod is valid is the source's to say; only what would lead out of a
-// directory by its name is refused here again.
+// Unsupported lists the fields of the pod that are not supported, in the order
+// of the spec. A field that is unset, empty or at its default passes. The
+// config source validates the pod; Unsupported checks again only that its
+// namespace, name and UID cannot lead out of a directory.
 func Unsupported(p *v1.Pod) field.ErrorList {
 	return append(identity(p), visit(reflect.ValueOf(p.Spec), field.NewPath("spec"))...)
 }
 
-// identity becomes the names of directories and cgroups.
+// identity checks the namespace, name and UID, which become names of directories
+// and cgroups.
 func identity(p *v1.Pod) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("metadata")
 	for _, id := range []struct{ name, value string }{{"namespace", p.Namespace}, {"name", p.Name}, {"uid", string(p.UID)}} {
 		if strings.ContainsAny(id.value, "/\x00") || id.value == "." || id.value == ".." || len(id.value) > maxName {
-			errs = append(errs, field.Invalid(path.Child(id.name), id.value, "it cannot be the name of a directory"))
+			errs = append(errs, field.Invalid(path.Child(id.name), id.value, "not a valid directory name"))
 		}
 	}
 	return errs
 }
 
-// maxName leaves room for what directory names add, below the 255 bytes of
-// Linux file systems.
+// maxName is the maximum length in bytes. It leaves room for what directory
+// names add, below the 255 bytes of Linux file systems.
 const maxName = 245
 
 // visit applies the rules of the table to a struct's fields.
@@ -47,7 +48,7 @@ func visit(v reflect.Value, path *field.Path) field.ErrorList {
 			name, at := child(v.Type().Field(i), path)
 			r, ok := rules[name]
 			if !ok {
-				r = refuse("this version does not know the field")
+				r = refuse("unknown to this version")
 			}
 			errs = append(errs, r.apply(value, at)...)
 		}
@@ -55,8 +56,8 @@ func visit(v reflect.Value, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// child is the JSON name of a field and its path; an inlined struct has its
-// Go name and its parent's path.
+// child returns a field's JSON name and path. For an inlined struct it returns
+// the Go name and the parent's path.
 func child(f reflect.StructField, parent *field.Path) (string, *field.Path) {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	if name == "" {
@@ -65,7 +66,7 @@ func child(f reflect.StructField, parent *field.Path) (string, *field.Path) {
 	return name, parent.Child(name)
 }
 
-// set says whether a field says anything: an empty list does not.
+// set reports whether a field is set. An empty list or map is not set.
 func set(v reflect.Value) bool {
 	if k := v.Kind(); k == reflect.Slice || k == reflect.Map {
 		return v.Len() > 0
@@ -73,12 +74,13 @@ func set(v reflect.Value) bool {
 	return !v.IsZero()
 }
 
-// rule judges a field that is set: check where there is one, and then, with
-// walk, the table's rules for the fields below.
+// rule validates a field that is set: check, if any, validates the value, and
+// walk then applies the table's rules for the fields below.
 type rule struct {
 	check func(v reflect.Value, path *field.Path) field.ErrorList
 	walk  bool
-	// mark says why a field is taken that nothing here acts on.
+	// mark is the reason why a field is accepted although no package of the
+	// agent acts on it.
 	mark string
 }
 
@@ -101,22 +103,23 @@ func (r rule) apply(v reflect.Value, path *field.Path) field.ErrorList {
 }
 
 var (
-	// allow takes whatever is there.
+	// allow accepts every value.
 	allow = rule{}
-	// walk leaves it to the rules for the fields below: those of a struct, a
+	// walk applies the rules for the fields below: those of a struct, a
 	// pointer to one, or a list of them.
 	walk = rule{walk: true}
 )
 
-// refuse takes nothing.
+// refuse rejects every value.
 func refuse(why string) rule {
 	return rule{check: func(_ reflect.Value, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Forbidden(path, why)}
 	}}
 }
 
-// refuseEach takes a struct, or a pointer to one, that says nothing, and
-// names the fields that do; of all else it takes nothing.
+// refuseEach rejects each field that is set of a struct or a pointer to one,
+// and accepts a struct without such a field. It rejects every value of another
+// kind.
 func refuseEach(why string) rule {
 	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
 		var errs field.ErrorList
@@ -133,7 +136,7 @@ func refuseEach(why string) rule {
 	}}
 }
 
-// only takes the named values of a string, a bool or a pointer to one.
+// only accepts the given values of a string, a bool or a pointer to one.
 func only[T comparable](values ...T) rule {
 	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
 		got := reflect.Indirect(v)
@@ -148,7 +151,7 @@ func only[T comparable](values ...T) rule {
 	}}
 }
 
-// where takes the strings for which ok holds.
+// where accepts the strings for which ok returns true.
 func where(ok func(string) bool) rule {
 	return rule{check: func(v reflect.Value, path *field.Path) field.ErrorList {
 		if ok(v.String()) {

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// matchesNode says whether the node has what the pod's nodeSelector and its
-// required node affinity ask for.
+// matchesNode reports whether the node matches the pod's nodeSelector and its
+// required node affinity.
 func matchesNode(p *v1.Pod, node *Node) bool {
 	for key, wanted := range p.Spec.NodeSelector {
 		if value, ok := node.label(key); !ok || value != wanted {
@@ -27,8 +27,8 @@ func matchesNode(p *v1.Pod, node *Node) bool {
 	return false
 }
 
-// matchesTerm says whether the node meets all of a term. A term that says
-// nothing, or something that is not valid, matches no node.
+// matchesTerm reports whether the node meets all requirements of a term. An
+// empty or invalid term matches no node.
 func matchesTerm(term *v1.NodeSelectorTerm, node *Node) bool {
 	for i := range term.MatchExpressions {
 		if !matchesLabel(&term.MatchExpressions[i], node) {
@@ -68,7 +68,8 @@ func matchesLabel(r *v1.NodeSelectorRequirement, node *Node) bool {
 	return requirement.Matches(set)
 }
 
-// matchesField knows the one field that a node can be chosen by.
+// matchesField reports whether the node meets a requirement on a field. The only
+// field is metadata.name.
 func matchesField(r *v1.NodeSelectorRequirement, node *Node) bool {
 	if len(r.Values) != 1 {
 		return false
@@ -87,8 +88,8 @@ func matchesField(r *v1.NodeSelectorRequirement, node *Node) bool {
 	}
 }
 
-// toleratesNode says whether the pod tolerates each taint that would drive it
-// off again: the kubelet looks at NoExecute alone.
+// toleratesNode reports whether the pod tolerates each taint that would evict it
+// again: like the kubelet, it checks only the effect NoExecute.
 func toleratesNode(p *v1.Pod, node *Node) bool {
 	for i := range node.Taints {
 		if t := &node.Taints[i]; t.Effect == v1.TaintEffectNoExecute && !tolerates(p.Spec.Tolerations, t) {
@@ -98,8 +99,8 @@ func toleratesNode(p *v1.Pod, node *Node) bool {
 	return true
 }
 
-// tolerates says whether one of the tolerations covers a taint. The numeric
-// operators Lt and Gt are an alpha of 1.36 and cover none.
+// tolerates reports whether one of the tolerations matches a taint. The numeric
+// operators Lt and Gt are alpha in 1.36 and match no taint.
 func tolerates(tolerations []v1.Toleration, taint *v1.Taint) bool {
 	for i := range tolerations {
 		t := &tolerations[i]

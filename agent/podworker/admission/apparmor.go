@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// checkAppArmor refuses a profile that nothing would enforce
+// checkAppArmor rejects a pod whose AppArmor profile cannot be enforced
 // (pkg/security/apparmor).
 func checkAppArmor(p *v1.Pod, node *Node) *Rejection {
 	required, err := appArmorOf(p)
@@ -22,9 +22,9 @@ func checkAppArmor(p *v1.Pod, node *Node) *Rejection {
 	return &Rejection{Reason: ReasonAppArmor, Message: "Cannot enforce AppArmor: " + err.Error()}
 }
 
-// appArmorOf says whether the pod asks for a profile, and what is wrong with
-// those it asks for. Annotations of before 1.30 count for pods that no API
-// server has turned into fields.
+// appArmorOf reports whether the pod requires a profile, and returns an error if
+// one of its profiles is invalid. The annotations used before 1.30 count too,
+// for pods whose annotations no API server has converted to fields.
 func appArmorOf(p *v1.Pod) (required bool, err error) {
 	look := func(profile *v1.AppArmorProfile) {
 		if profile == nil || profile.Type == v1.AppArmorProfileTypeUnconfined {

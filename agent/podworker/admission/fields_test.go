@@ -169,9 +169,9 @@ var free = map[reflect.Type]string{
 	reflect.TypeFor[v1.StorageMedium]():        "isMedium",
 }
 
-// TestEveryChoice: of each field that has a list of values, another value
-// refuses the pod. Taken for a default it could be less than was asked for,
-// such as a profile of seccomp that is none.
+// TestEveryChoice: for each field that has a list of values, any other value
+// rejects the pod. Treated as the default, it could give less than the pod asks
+// for, such as no seccomp profile.
 func TestEveryChoice(t *testing.T) {
 	n := 0
 	for _, rules := range tables {
@@ -209,10 +209,10 @@ func TestEveryChoice(t *testing.T) {
 	}
 }
 
-// TestEveryField follows the API's types from the pod's spec. Each field is
-// either honoured by a package that uses it, or refused, or acted on by the
-// control plane or by Windows alone, or has its row among README's
-// differences. There is no fourth way, and no rule for what is no field.
+// TestEveryField walks the API types from the pod's spec. Each field must be
+// used by the package that honours it, or rejected, or used only by the control
+// plane or Windows, or have a row in README's table of differences. No rule may
+// exist for a field that does not exist.
 func TestEveryField(t *testing.T) {
 	rows := readmeRows(t)
 	seen := map[reflect.Type]bool{}

@@ -9,9 +9,9 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reasons of rejections, the kubelet's (pkg/kubelet/lifecycle/predicate.go,
-// handlers.go, pkg/kubelet/sysctl). What lacks room is OutOf and the
-// resource's name.
+// Reasons of rejections are the kubelet's (pkg/kubelet/lifecycle/predicate.go,
+// handlers.go, pkg/kubelet/sysctl). The reason for an insufficient resource is
+// OutOf and the resource's name.
 const (
 	ReasonNodeUnknown   = "InvalidNodeInfo"
 	ReasonOSSelector    = "PodOSSelectorNodeLabelDoesNotMatch"
@@ -29,8 +29,8 @@ const (
 	userNamespaceOnHost = "UserNamespacesHostNetworkSupport"
 )
 
-// What a pod that is killed for a critical one is told, in its status, its
-// events and its condition DisruptionTarget
+// Reason and messages of a pod that is preempted for a critical one, in its
+// status, its events and its condition DisruptionTarget
 // (pkg/kubelet/preemption/preemption.go).
 const (
 	ReasonPreempted      = "Preempting"
@@ -38,27 +38,27 @@ const (
 	ConditionOfPreempted = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
-// Rejection says why a pod may not run here.
+// Rejection is the reason why the node rejects a pod.
 type Rejection struct {
 	// Reason and Message are those of the event.
 	Reason, Message string
-	// Preempt, where it is not empty, says that the pod does get its place:
-	// once these are killed, each with ReasonPreempted.
+	// Preempt lists the pods to kill with ReasonPreempted. If it is not empty,
+	// the pod can be admitted once they have ended.
 	Preempt []types.UID
 }
 
-// StatusMessage is the message of the rejected pod's status.
+// StatusMessage returns the message of the rejected pod's status.
 func (r *Rejection) StatusMessage() string { return "Pod was rejected: " + r.Message }
 
-// Fit checks a pod that is not running yet against the node and the other
-// pods that were admitted and are not over; the pod itself may be among
-// them. Nil means that the pod is admitted.
+// Fit checks a pod that is not running yet against the node and the other pods
+// that were admitted and have not ended; others may contain the pod itself. Fit
+// returns nil if the pod is admitted.
 //
-// The checks, their order, reasons and messages are the kubelet's. Two
-// things differ: a critical pod that would be rejected for another reason
-// preempts nobody before, and a static pod that asks for an extended
-// resource that the node does not have at all is rejected, where the kubelet
-// runs it without.
+// The checks, their order, reasons and messages are the kubelet's, with two
+// differences. A critical pod that would be rejected for another reason does not
+// preempt other pods first. A static pod that requests an extended resource that
+// the node does not have at all is rejected; the kubelet runs it without the
+// resource.
 func Fit(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
 	if node == nil {
 		return &Rejection{Reason: ReasonNodeUnknown, Message: "Kubelet cannot get node info."}
@@ -93,9 +93,8 @@ func Fit(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
 	return nil
 }
 
-// checkOS compares the pod's operating system with the node's. What is
-// compared with the node's label is a label of the pod, not its selector, as
-// the kubelet does.
+// checkOS compares the pod's operating system with the node's. Like the kubelet,
+// it compares the pod's label with the node's label, not the pod's nodeSelector.
 func checkOS(p *v1.Pod, node *Node) *Rejection {
 	if wanted, ok := p.Labels[v1.LabelOSStable]; ok && wanted != node.OS {
 		return &Rejection{Reason: ReasonOSSelector, Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
@@ -106,7 +105,8 @@ func checkOS(p *v1.Pod, node *Node) *Rejection {
 	return nil
 }
 
-// checkPlace sees whether this is a node for the pod, whatever room it has.
+// checkPlace checks affinity, node name, host ports and taints, but no
+// resources.
 func checkPlace(p *v1.Pod, node *Node, others []*v1.Pod) *Rejection {
 	own := checkOwnPorts(p, node)
 	switch {
@@ -128,7 +128,8 @@ func predicate(name, why string) *Rejection {
 	return &Rejection{Reason: name, Message: fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }
 
-// checkFeatures refuses what the kubelet's feature gates of 1.36 leave off.
+// checkFeatures rejects features that the kubelet's feature gates disable in
+// 1.36.
 func checkFeatures(p *v1.Pod) *Rejection {
 	if p.Spec.HostNetwork && p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
 		return &Rejection{Reason: ReasonFeature, Message: "Pod requires node features that are not available: " + userNamespaceOnHost}

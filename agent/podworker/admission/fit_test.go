@@ -36,8 +36,7 @@ func fitPod(t *testing.T, uid, metadata, spec string) *v1.Pod {
 	return parse(t, fmt.Sprintf("{metadata: {name: %s, uid: %s, %s}, spec: %s}", uid, uid, metadata, spec))
 }
 
-// unconfirmed makes a node that the API server has not told of, and also
-// changes it.
+// unconfirmed makes a node without a confirmed Node object, and applies also.
 func unconfirmed(also func(*Node)) func(*Node) {
 	return func(n *Node) {
 		n.Unconfirmed = true
@@ -104,7 +103,7 @@ func TestFit(t *testing.T) {
 		{name: "port of an init container", spec: `{initContainers: [{ports: [{hostPort: 80}]}]}`, others: []string{`{containers: [{ports: [{hostPort: 80}]}]}`}},
 
 		{name: "a port of the agent", node: ownPorts, spec: `{containers: [{ports: [{hostPort: 80}, {hostPort: 10250}]}]}`,
-			reason: "NodePorts", message: "Predicate NodePorts failed: host port 10250 is one that the node's agent listens on: give the pod another hostPort"},
+			reason: "NodePorts", message: "Predicate NodePorts failed: host port 10250 is in use by the node agent: give the pod another hostPort"},
 		{name: "a port of the agent, on one address", node: ownPorts, spec: `{containers: [{ports: [{hostPort: 10248, hostIP: 127.0.0.1, protocol: TCP}]}]}`, reason: "NodePorts"},
 		{name: "a port of the agent, of a sidecar", node: ownPorts, spec: `{initContainers: [{restartPolicy: Always, ports: [{hostPort: 10250}]}]}`, reason: "NodePorts"},
 		{name: "a port of the agent, of another protocol", node: ownPorts, spec: `{containers: [{ports: [{hostPort: 10250, protocol: UDP}]}]}`},
@@ -390,8 +389,8 @@ func TestPreemptIsEnough(t *testing.T) {
 	}
 }
 
-// FuzzFit: whatever two pods hold, the answer says something, is the same
-// twice, and preempts nobody but the other.
+// FuzzFit: for any two pods, a rejection has a reason and a message, a second
+// call has the same result, and only the other pod is preempted.
 func FuzzFit(f *testing.F) {
 	f.Add([]byte(`{"priority":2000000000,"containers":[{"resources":{"requests":{"cpu":"20E","example.com/led":"3"}},"ports":[{"hostPort":80}]}]}`),
 		[]byte(`{"overhead":{"cpu":"1e30"},"initContainers":[{"restartPolicy":"Always","resources":{"requests":{"cpu":"-5"}}}],"containers":[{"ports":[{"hostPort":80,"hostIP":"x"}]}]}`))

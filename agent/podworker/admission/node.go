@@ -2,44 +2,44 @@ package admission
 
 import v1 "k8s.io/api/core/v1"
 
-// Node is what pods are checked against: what a kubelet reads from its Node
-// object, its configuration and its kernel.
+// Node is the node that pods are checked against: the values that a kubelet
+// reads from its Node object, its configuration and its kernel.
 type Node struct {
 	// Name is the node's name.
 	Name string
-	// Labels are the Node's. Those that a kubelet sets itself (the host's
-	// name, the operating system and the architecture) need not be there.
+	// Labels are the labels of the Node object. Those that a kubelet sets
+	// (hostname, operating system and architecture) may be missing.
 	Labels map[string]string
-	// Unconfirmed says that Labels and Taints are not the API server's: a pod
-	// that it has sent here is then not measured by them.
+	// Unconfirmed means that Labels and Taints are not from the API server. A
+	// pod from the API server is then not checked against them.
 	Unconfirmed bool
-	// Taints are the Node's.
+	// Taints are the taints of the Node object.
 	Taints []v1.Taint
 	// OS and Arch are Go's names: linux; arm64, arm, amd64.
 	OS, Arch string
-	// Allocatable is what pods may request together. A resource that is not
-	// there is one that the node has none of.
+	// Allocatable is the sum that all pods may request. The node has none of a
+	// resource that is missing here.
 	Allocatable v1.ResourceList
-	// MaxPods is how many pods may run at one time.
+	// MaxPods is the maximum number of pods that run at one time.
 	MaxPods int
-	// OwnPorts are the ports of TCP that the agent listens on: no pod of a network
-	// of its own has them of the host.
+	// OwnPorts are the TCP ports that the agent listens on. A pod without
+	// hostNetwork cannot have them as host ports.
 	OwnPorts []uint16
 	// Kernel is the kernel's release, such as 6.12.41-v8+. It decides which
 	// sysctls are safe.
 	Kernel string
 	// AllowedUnsafeSysctls are names, and patterns that end in *, that pods
-	// may set beside the safe ones.
+	// may set in addition to the safe ones.
 	AllowedUnsafeSysctls []string
-	// AppArmor says that the kernel has it and that it is on.
+	// AppArmor means that the kernel has AppArmor enabled.
 	AppArmor bool
-	// NoStrictGroups says that the runtime has answered and cannot do
-	// supplementalGroupsPolicy: Strict. It is not set while the runtime has
-	// not answered: a refusal is for good.
+	// NoStrictGroups means that the runtime has answered and does not support
+	// supplementalGroupsPolicy: Strict. It is false until the runtime has
+	// answered, because a rejection is final.
 	NoStrictGroups bool
 }
 
-// label is the value of one of the node's labels.
+// label returns the value of a label of the node, and whether the node has it.
 func (n *Node) label(key string) (string, bool) {
 	if value, ok := n.Labels[key]; ok {
 		return value, true

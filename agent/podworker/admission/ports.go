@@ -9,11 +9,11 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// allAddresses is the host IP that a port without one has.
+// allAddresses is the host IP of a port that does not set one.
 const allAddresses = "0.0.0.0"
 
-// portsFree says whether none of the others has a host port that the pod
-// wants.
+// portsFree reports whether no other pod has a host port that conflicts with one
+// of the pod's.
 func portsFree(p *v1.Pod, others []*v1.Pod) bool {
 	return !anyHostPort(p, func(wanted *v1.ContainerPort) bool {
 		for _, other := range others {
@@ -28,8 +28,9 @@ func portsFree(p *v1.Pod, others []*v1.Pod) bool {
 	})
 }
 
-// anyHostPort says whether f holds for one of the host ports that the pod
-// has for as long as it runs: those of its containers and sidecars.
+// anyHostPort reports whether f returns true for one of the pod's host ports. It
+// checks the containers and the restartable init containers (sidecars), which
+// hold their ports for as long as the pod runs.
 func anyHostPort(p *v1.Pod, f func(*v1.ContainerPort) bool) bool {
 	for i := range p.Spec.InitContainers {
 		if c := &p.Spec.InitContainers[i]; pod.IsRestartableInit(c) && anyPort(c, f) {
@@ -44,9 +45,9 @@ func anyHostPort(p *v1.Pod, f func(*v1.ContainerPort) bool) bool {
 	return false
 }
 
-// checkOwnPorts keeps the agent's own ports from pods: the rule that leads a
-// host port to a pod comes before who listens. On the host's network the
-// kernel says that the port is in use, as with a kubelet.
+// checkOwnPorts rejects host ports that the agent listens on: the hostPort rule
+// would redirect packets to the pod before they reach the agent's listener. With
+// hostNetwork the kernel returns "address in use", as under a kubelet.
 func checkOwnPorts(p *v1.Pod, node *Node) *Rejection {
 	if p.Spec.HostNetwork {
 		return nil
@@ -58,7 +59,7 @@ func checkOwnPorts(p *v1.Pod, node *Node) *Rejection {
 	}) {
 		return nil
 	}
-	return predicate(ReasonNodePorts, fmt.Sprintf("host port %d is one that the node's agent listens on: give the pod another hostPort", own))
+	return predicate(ReasonNodePorts, fmt.Sprintf("host port %d is in use by the node agent: give the pod another hostPort", own))
 }
 
 func anyPort(c *v1.Container, f func(*v1.ContainerPort) bool) bool {

@@ -11,16 +11,16 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// need is how much of a resource has to be freed.
+// need is the amount of a resource that has to be freed.
 type need struct {
 	name   v1.ResourceName
 	amount int64
 }
 
-// preempt chooses the pods that make room for a critical one, as the kubelet
-// does (pkg/kubelet/preemption): as few Guaranteed pods as can be, then as
-// few Burstable, then as few BestEffort ones, of each kind those that fit
-// best.
+// preempt chooses the pods to preempt for a critical one, as the kubelet does
+// (pkg/kubelet/preemption): it minimizes the number of Guaranteed pods, then of
+// Burstable, then of BestEffort ones, and takes the best fitting pods of each QoS
+// class.
 func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) *Rejection {
 	r := short[0].rejection()
 	var needs []need
@@ -41,7 +41,7 @@ func preempt(p *v1.Pod, others []*v1.Pod, short []shortage) *Rejection {
 	return r
 }
 
-// candidate is a pod that may be preempted, and what its end would free.
+// candidate is a pod that may be preempted, and the resources that it would free.
 type candidate struct {
 	uid                types.UID
 	requests, overhead v1.ResourceList
@@ -74,7 +74,7 @@ func choose(p *v1.Pod, others []*v1.Pod, needs []need) ([]candidate, error) {
 	return slices.Concat(bestEffort, burstable, guaranteed), nil
 }
 
-// preemptable says whether p may take the place of other.
+// preemptable reports whether p may preempt other.
 func preemptable(p, other *v1.Pod) bool {
 	if pod.IsCritical(p) && !pod.IsCritical(other) {
 		return true
@@ -82,7 +82,7 @@ func preemptable(p, other *v1.Pod) bool {
 	return p.Spec.Priority != nil && other.Spec.Priority != nil && *p.Spec.Priority > *other.Spec.Priority
 }
 
-// without is what is still needed once the pods are gone.
+// without returns the needs that remain once the pods have ended.
 func without(needs []need, gone ...[]candidate) []need {
 	var left []need
 	for _, n := range needs {
@@ -98,8 +98,9 @@ func without(needs []need, gone ...[]candidate) []need {
 	return left
 }
 
-// closest takes one pod after the other, each time the one that leaves the
-// least to free, and of equals the smaller one.
+// closest chooses pods one by one until the needs are met: each time the pod that
+// leaves the least to free, and among equal ones the smaller. It returns an error
+// if all pods together do not meet the needs.
 func closest(pods []candidate, needs []need) ([]candidate, error) {
 	var chosen []candidate
 	pods = slices.Clone(pods)
@@ -122,8 +123,8 @@ func closest(pods []candidate, needs []need) ([]candidate, error) {
 	return chosen, nil
 }
 
-// distance is the sum of the squares of the parts of each need that stay
-// open without the pod.
+// distance returns the sum, over all needs, of the squared fraction of the need
+// that remains once the pod has ended.
 func (c *candidate) distance(needs []need) float64 {
 	total := 0.0
 	for _, n := range needs {
@@ -135,7 +136,8 @@ func (c *candidate) distance(needs []need) float64 {
 	return total
 }
 
-// smaller compares requests of memory, then of cpu.
+// smaller reports whether the pod requests less memory, or as much memory and
+// less CPU. It returns true if both are equal.
 func (c *candidate) smaller(other *candidate) bool {
 	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
 		if x, y := c.frees(name), other.frees(name); x != y {
@@ -145,8 +147,8 @@ func (c *candidate) smaller(other *candidate) bool {
 	return true
 }
 
-// frees is what the pod's end gives back. Overhead counts only beside a
-// request of its own.
+// frees returns the amount that the pod's end frees. Overhead alone, without a
+// request of the containers, does not count.
 func (c *candidate) frees(name v1.ResourceName) int64 {
 	if name == v1.ResourcePods {
 		return 1

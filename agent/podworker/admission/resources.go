@@ -14,8 +14,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// shortage is a resource that the node has not enough of: thousandths of
-// cpu, bytes, or pieces.
+// shortage is an insufficient resource. The unit is millicores for CPU, and
+// bytes or a count for other resources.
 type shortage struct {
 	name                      v1.ResourceName
 	requested, used, capacity int64
@@ -29,9 +29,9 @@ func (s *shortage) rejection() *Rejection {
 	}
 }
 
-// insufficient lists what the pod requests and the node does not have beside
-// the other pods, in the kubelet's order: pods, cpu, memory, local storage,
-// and the rest by name.
+// insufficient lists the resources that the pod requests and that the other pods
+// do not leave, in the kubelet's order: pods, cpu, memory, ephemeral storage,
+// then the others by name.
 func insufficient(p *v1.Pod, node *Node, others []*v1.Pod) []shortage {
 	requests := pod.Requests(p)
 	names := counted(requests)
@@ -65,7 +65,8 @@ func insufficient(p *v1.Pod, node *Node, others []*v1.Pod) []shortage {
 	return short
 }
 
-// counted are the resources of a list that nodes count.
+// counted returns the resources of a list that nodes account for, in the
+// kubelet's order.
 func counted(list v1.ResourceList) []v1.ResourceName {
 	names := make([]v1.ResourceName, 0, len(list))
 	for name := range list {
@@ -79,7 +80,7 @@ func counted(list v1.ResourceList) []v1.ResourceName {
 	return names
 }
 
-// rank is a resource's place in the kubelet's order.
+// rank returns a resource's position in the kubelet's order.
 func rank(name v1.ResourceName) int {
 	switch name {
 	case v1.ResourceCPU:
@@ -93,8 +94,8 @@ func rank(name v1.ResourceName) int {
 	}
 }
 
-// counts says whether nodes count a resource: cpu, memory and local storage,
-// huge pages, and all with a domain in their names.
+// counts reports whether nodes account for a resource: cpu, memory, ephemeral
+// storage, huge pages, and all with a domain in their names.
 func counts(name v1.ResourceName) bool {
 	return rank(name) < 3 || isHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) ||
 		strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix) || isExtended(name)
@@ -104,7 +105,7 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// isExtended says whether a resource is of somebody else than Kubernetes
+// isExtended reports whether a resource is an extended resource
 // (IsExtendedResourceName in pkg/apis/core/v1/helper).
 func isExtended(name v1.ResourceName) bool {
 	text := string(name)
@@ -115,8 +116,8 @@ func isExtended(name v1.ResourceName) bool {
 	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+text)) == 0
 }
 
-// amount is a quantity as it is compared: cpu in thousandths, all else in
-// whole units, rounded up.
+// amount returns a quantity in the unit in which it is compared: CPU in
+// millicores, others in whole units rounded up. It is never negative.
 func amount(list v1.ResourceList, name v1.ResourceName) int64 {
 	q, ok := list[name]
 	if !ok {
@@ -128,7 +129,8 @@ func amount(list v1.ResourceList, name v1.ResourceName) int64 {
 	return max(scaled(&q, 0), 0)
 }
 
-// scaled saturates, where the quantity's own methods would wrap around.
+// scaled converts a quantity to scale. It saturates where the quantity's own
+// methods would overflow.
 func scaled(q *resource.Quantity, scale resource.Scale) int64 {
 	if q.CmpInt64(math.MaxInt64/1000) >= 0 {
 		return math.MaxInt64 / 1000
@@ -136,7 +138,7 @@ func scaled(q *resource.Quantity, scale resource.Scale) int64 {
 	return q.ScaledValue(scale)
 }
 
-// sum of two amounts that are not negative.
+// sum adds two amounts that are not negative, and saturates.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

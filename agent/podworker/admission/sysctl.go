@@ -11,7 +11,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// namespace is what a sysctl belongs to; none for one of the whole kernel.
+// namespace is the kind of namespace that a sysctl belongs to; empty for one of
+// the whole kernel.
 type namespace string
 
 const (
@@ -19,8 +20,8 @@ const (
 	namespaceNet namespace = "Net"
 )
 
-// safeSysctls do not reach beyond the pod that sets them, from the kernel
-// version on that gave each its namespace (pkg/kubelet/sysctl of 1.36).
+// safeSysctls affect only the pod that sets them, from the given kernel version
+// on, in which the sysctl became namespaced (pkg/kubelet/sysctl of 1.36).
 var safeSysctls = []struct {
 	name         string
 	major, minor int
@@ -39,14 +40,14 @@ var safeSysctls = []struct {
 	{"net.ipv4.tcp_wmem", 4, 15},
 }
 
-// ipcSysctls are those of IPC namespaces, and the prefixes kernel.shm and
-// kernel.msg that patterns may have.
+// ipcSysctls are the sysctls of IPC namespaces, and the prefixes kernel.shm and
+// kernel.msg, which patterns may use.
 var ipcSysctls = []string{
 	"kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced", "kernel.shm",
 	"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.msg",
 }
 
-// checkSysctls refuses sysctls that are not on a list, and those of a
+// checkSysctls rejects sysctls that are neither safe nor allowed, and those of a
 // namespace that the pod shares with the host.
 func checkSysctls(p *v1.Pod, node *Node) *Rejection {
 	if p.Spec.SecurityContext == nil {
@@ -71,7 +72,7 @@ func checkSysctl(name string, p *v1.Pod, node *Node) error {
 	return nil
 }
 
-// allowedSysctl says whether pods may set a sysctl, and whose it is.
+// allowedSysctl reports whether pods may set a sysctl, and returns its namespace.
 func allowedSysctl(name string, node *Node) (in namespace, ok bool) {
 	major, minor := kernelVersion(node.Kernel)
 	for _, s := range safeSysctls {
@@ -98,8 +99,8 @@ func namespaceOf(name string) namespace {
 	return ""
 }
 
-// kernelVersion reads the first two numbers of a release; 0, 0 where it has
-// none.
+// kernelVersion parses the first two numbers of a kernel release. It returns 0, 0
+// if there are none.
 func kernelVersion(release string) (major, minor int) {
 	first, rest, _ := strings.Cut(release, ".")
 	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })

@@ -6,27 +6,28 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reasons of refusals.
+// Details of rejected fields.
 const (
-	noClaims   = "devices by resource claims (DRA) are not supported on this node"
-	noDevices  = "block devices are not handed to containers on this node"
-	newerField = "Kubernetes 1.36 does not have the field; it is an alpha of 1.37"
-	notDebug   = "an ephemeral container cannot have it"
+	noClaims   = "resource claims (DRA) are not supported on this node"
+	noDevices  = "raw block volumes are not supported on this node"
+	newerField = "not in Kubernetes 1.36; alpha in 1.37"
+	notDebug   = "not allowed for an ephemeral container"
 )
 
-// Marks of fields that this package takes without a node acting on them.
+// Marks of fields that this package accepts although the node does not act on
+// them.
 const (
-	// markControl is for what a scheduler, a controller or an API server acts
-	// on and no kubelet does: where a pod runs, who may evict it and which
-	// volumes are added to it is decided when the agent has it.
+	// markControl is for fields that a scheduler, a controller or an API
+	// server acts on and no kubelet does: where a pod runs, who may evict it
+	// and which volumes are added to it is decided before the agent gets it.
 	markControl = "control plane"
-	// markWindows is for what nodes with Windows act on alone.
+	// markWindows is for fields that only Windows nodes act on.
 	markWindows = "windows"
-	// markUnmountable is for kinds of volumes that are not built. The pod is
-	// taken, and stays Pending with FailedMount events, as on a kubelet that
-	// misses the kind's driver.
+	// markUnmountable is for volume types that are not implemented. The pod is
+	// admitted and stays Pending with FailedMount events, as on a kubelet
+	// without the type's driver.
 	markUnmountable = "unmountable"
-	// markNote is for what has a row of its own in README's table of
+	// markNote is for fields with a row of their own in README's table of
 	// differences.
 	markNote = "note"
 )
@@ -38,8 +39,8 @@ var (
 	note        = rule{mark: markNote}
 )
 
-// rulesOf are the rules for the fields of a type by their JSON names; nil
-// where the type is not walked.
+// rulesOf returns the rules for the fields of a type by their JSON names; nil
+// if the tables do not have the type.
 func rulesOf(t reflect.Type) map[string]rule {
 	for _, rules := range tables {
 		if r, ok := rules[t]; ok {
@@ -50,7 +51,7 @@ func rulesOf(t reflect.Type) map[string]rule {
 }
 
 // tables have a rule for each field that a pod can set, by its type and JSON
-// name. To support one more, change its rule.
+// name. To support another field, change its rule.
 var tables = []map[reflect.Type]map[string]rule{podTable, containerTable, volumeTable}
 
 var podTable = map[reflect.Type]map[string]rule{
@@ -92,7 +93,7 @@ var podTable = map[reflect.Type]map[string]rule{
 		"setHostnameAsFQDN":             allow,
 		"os":                            walk,
 		"hostUsers":                     allow,
-		"schedulingGates":               refuse("nothing would ever lift it: the pod is on its node already"),
+		"schedulingGates":               refuse("the pod is already bound to a node; nothing would remove the gate"),
 		"resourceClaims":                refuse(noClaims),
 		"resources":                     walk,
 		"hostnameOverride":              allow,

@@ -37,8 +37,8 @@ var containerRules = map[string]rule{
 	"tty":                      allow,
 }
 
-// debugRules are a container's without what the API forbids for one that is
-// added to a running pod.
+// debugRules returns the rules of a container without the fields that the API
+// forbids for an ephemeral container.
 func debugRules() map[string]rule {
 	rules := maps.Clone(containerRules)
 	for _, name := range []string{
@@ -106,7 +106,7 @@ var containerTable = map[reflect.Type]map[string]rule{
 	},
 	reflect.TypeFor[v1.ProbeHandler]():     {"exec": walk, "httpGet": walk, "tcpSocket": walk, "grpc": walk},
 	reflect.TypeFor[v1.Lifecycle]():        {"postStart": walk, "preStop": walk, "stopSignal": allow},
-	reflect.TypeFor[v1.LifecycleHandler](): {"exec": walk, "httpGet": walk, "tcpSocket": refuse("a hook of this kind fails on every node"), "sleep": walk},
+	reflect.TypeFor[v1.LifecycleHandler](): {"exec": walk, "httpGet": walk, "tcpSocket": refuse("tcpSocket hooks fail on every node"), "sleep": walk},
 	reflect.TypeFor[v1.ExecAction]():       {"command": allow},
 	reflect.TypeFor[v1.HTTPGetAction](): {
 		"path":        allow,
@@ -137,8 +137,9 @@ var containerTable = map[reflect.Type]map[string]rule{
 	reflect.TypeFor[v1.Capabilities](): {"add": allow, "drop": allow},
 }
 
-// isField says whether a variable or a file can have that field of its pod.
-// Which of the two it is, the source has checked.
+// isField reports whether the downward API supports a field of the pod, in an
+// environment variable or a file. The config source has checked which of the two
+// the field is allowed in.
 func isField(path string) bool {
 	return path == "metadata.labels" || path == "metadata.annotations" || criconfig.SupportsFieldRef(path)
 }

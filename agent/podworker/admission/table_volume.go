@@ -122,8 +122,8 @@ var volumeTable = map[reflect.Type]map[string]rule{
 	},
 }
 
-// isMedium says whether an emptyDir can lie there: on disk, in memory, or in
-// huge pages of the only size or of a named one.
+// isMedium reports whether an emptyDir can have the medium: disk, memory, or huge
+// pages of the only size or of a given size.
 func isMedium(medium string) bool {
 	switch m := v1.StorageMedium(medium); m {
 	case v1.StorageMediumDefault, v1.StorageMediumMemory, v1.StorageMediumHugePages:

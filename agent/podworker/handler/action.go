@@ -1,11 +1,10 @@
-// Package handler runs one action against a container: a command in it, an
-// HTTP request, a TCP connection or a gRPC health check, as its probes and
-// hooks ask for. It owns what counts as success and the words in which a
-// failure is told; when an action runs, and what follows from its result, is
-// decided by probe and lifecycle.
+// Package handler runs one action of a probe or a hook against a container: a
+// command in it, an HTTP request, a TCP connection, a gRPC health check or a
+// sleep. It decides whether the action succeeded and words its failure. The
+// packages probe and hook decide when an action runs and how its result is used.
 //
 // Texts and results are those of pkg/probe and pkg/kubelet/prober in
-// Kubernetes 1.36: people and tests match on them.
+// Kubernetes 1.36, because users and tests match on them.
 package handler
 
 import (
@@ -26,30 +25,30 @@ import (
 	"github.com/tinylet/tinylet/agent/config/version"
 )
 
-// maxOutput bounds what is kept of a command's output and read of a
-// response's body, in bytes.
+// maxOutput is the maximum number of bytes that are kept of a command's output
+// and read of a response's body.
 const maxOutput = 10 << 10
 
-// maxResponseHeader bounds a response's header in bytes: a container must not
-// fill the agent's memory.
+// maxResponseHeader is the maximum size of a response's header in bytes: a
+// container must not fill the agent's memory.
 const maxResponseHeader = 64 << 10
 
-// maxReceive bounds what a server may send over HTTP/2 before it is read, in
-// bytes; by default that is 4 MiB.
+// maxReceive is the maximum number of bytes that a server may send over HTTP/2
+// before they are read. The default is 4 MiB.
 const maxReceive = 64 << 10
 
-// Status says how a probe's action ended.
+// Status is the result of a probe's action.
 type Status uint8
 
 // The results of a probe's action.
 const (
-	// Unknown: the action could not be run; there is no result.
+	// Unknown means that the action could not be run and has no result.
 	Unknown Status = iota
-	// Success: it did what it should.
+	// Success means that the action succeeded.
 	Success
-	// Warning is a success about which somebody should be told.
+	// Warning means that the action succeeded, with a warning to report.
 	Warning
-	// Failure: it did not, or not in time.
+	// Failure means that the action failed or timed out.
 	Failure
 )
 
@@ -66,43 +65,44 @@ func (s Status) String() string {
 	return "unknown"
 }
 
-// Result is what a probe's action found. Output is for people: why it failed
-// or warns; at most about 10 KiB, and never the body of an HTTP failure.
+// Result is the result of a probe's action. Output is the reason of a failure or
+// warning, for users. It has at most about 10 KiB, and never contains the body of
+// an HTTP failure.
 type Result struct {
 	Status Status
 	Output string
 }
 
-// Exec runs commands in containers. container.Containers says what ExecSync
-// promises.
+// Exec runs commands in containers. container.Containers defines the contract of
+// ExecSync.
 type Exec interface {
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
 }
 
-// Config is what a Runner works with.
+// Config is the configuration of a Runner.
 type Config struct {
 	Exec Exec
-	// Dial opens connections; nil is the system's TCP.
+	// Dial opens connections; nil means TCP with a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Runner runs actions. It is safe for concurrent use, starts nothing of its
-// own and keeps no connections.
+// Runner runs actions. It is safe for concurrent use, has no background
+// goroutines and keeps no connections open.
 type Runner struct {
 	exec      Exec
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	transport *http.Transport
-	commands  gate // of probes
+	commands  gate // limits the commands of probes
 }
 
-// New makes a Runner.
+// New returns a Runner.
 func New(cfg Config) *Runner {
 	r := &Runner{exec: cfg.Exec, dial: cfg.Dial, commands: newGate()}
 	if r.dial == nil {
 		d := &net.Dialer{KeepAlive: -1, Control: linger}
 		r.dial = d.DialContext
 	}
-	// No proxy: an action is about the container, not about the way to it.
+	// No proxy: an action checks the container, not the path to it.
 	r.transport = &http.Transport{
 		DialContext:            r.dial,
 		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // certificates of probed containers are not verified (API contract)
@@ -118,28 +118,29 @@ func New(cfg Config) *Runner {
 	return r
 }
 
-// linger lets a closed connection go after a second, where the system would
-// keep each for a minute (kubernetes issue 89898). It fails for nothing that
-// a probe needs.
+// linger sets SO_LINGER to one second, so that a closed connection does not stay
+// in TIME_WAIT for a minute (kubernetes issue 89898). It ignores errors of the
+// option: a probe works without it.
 func linger(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
 	})
 }
 
-// Target is what an action is run against.
+// Target is the container that an action is run against.
 type Target struct {
 	ContainerID string
 	Container   *v1.Container
-	// IP is the pod's primary address, the node's own on the host's network;
-	// "" if it is not known.
+	// IP is the pod's primary address, or the node's address with hostNetwork;
+	// empty if it is not known.
 	IP string
 }
 
-// errNoAddress says that an action has nowhere to connect to.
-var errNoAddress = errors.New("the pod has no IP address")
+// errNoAddress means that the address to connect to is not known.
+var errNoAddress = errors.New("pod has no IP address")
 
-// address is where to connect to: host, or the pod if that is empty.
+// address returns the address to connect to: that of host, or the pod's if host
+// is empty.
 func (t *Target) address(host string, port int) (string, error) {
 	if host == "" {
 		host = t.IP
@@ -150,8 +151,8 @@ func (t *Target) address(host string, port int) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
-// portOf resolves a port that may be the name of one of the container's, or
-// a number written as a string (pkg/probe/util.go).
+// portOf resolves a port that may be the name of a port of the container, or a
+// number written as a string (pkg/probe/util.go).
 func portOf(port intstr.IntOrString, c *v1.Container) (int, error) {
 	n := int(port.IntVal)
 	if port.Type == intstr.String {
@@ -176,7 +177,7 @@ func portOf(port intstr.IntOrString, c *v1.Container) (int, error) {
 
 var errNoPort = errors.New("no such port")
 
-// userAgent is what a kubelet of this release calls itself.
+// userAgent returns the User-Agent of a kubelet of this release.
 func userAgent(purpose string) string {
 	release := strings.TrimPrefix(version.Kubernetes, "v")
 	if parts := strings.SplitN(release, ".", 3); len(parts) == 3 {

@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// TestPort checks what names a port.
+// TestPort checks how a port is resolved.
 func TestPort(t *testing.T) {
 	c := &v1.Container{Name: "web", Ports: []v1.ContainerPort{{Name: "http", ContainerPort: 8080}, {ContainerPort: 1}}}
 	cases := []struct {
@@ -171,8 +171,8 @@ func TestProbeTCP(t *testing.T) {
 
 var errGone = errors.New("the container is gone")
 
-// TestNoResult checks what cannot be run: it gives an error, and ctx's cause
-// when ctx has ended.
+// TestNoResult checks that an action that cannot be run returns an error, and the
+// cause of ctx if ctx has ended.
 func TestNoResult(t *testing.T) {
 	one := int32(1)
 	cases := []struct {

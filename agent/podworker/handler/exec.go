@@ -12,22 +12,22 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// execSlack is what the runtime gets, beyond the probe's timeout, to end the
-// command and to say so. A command that left a child behind which holds its
-// output may keep the runtime from ever answering.
+// execSlack is the time, beyond the probe's timeout, in which the runtime has to
+// end the command and answer. If a child of the command survives and keeps its
+// output open, the runtime may never answer.
 const execSlack = 2 * time.Second
 
-// ExitError says that a command ended with an exit code other than 0. Its
-// text does not have the output, which may hold secrets.
+// ExitError means that a command ended with an exit code other than 0. Its text
+// omits the output, which may contain secrets.
 type ExitError struct {
 	Code int32
-	// Output is the head of what the command wrote, errors last.
+	// Output is the start of the command's output, stdout before stderr.
 	Output string
 }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("command exited with %d", e.Code) }
 
-// run runs a command; a timeout of 0 leaves the time to ctx.
+// run runs a command. With a timeout of 0 only ctx limits it.
 func (r *Runner) run(ctx context.Context, id string, cmd []string, timeout time.Duration) (output string, err error) {
 	stdout, stderr, code, err := r.exec.ExecSync(ctx, id, cmd, timeout)
 	output = head(stdout, stderr)
@@ -37,9 +37,10 @@ func (r *Runner) run(ctx context.Context, id string, cmd []string, timeout time.
 	return output, err
 }
 
-// probeExec succeeds when the command ends in time with exit code 0. Its time
-// begins when it starts: a few commands of probes run at a time. Hooks do not
-// wait for them: each container runs one at a time, and a grace period counts.
+// probeExec succeeds if the command ends in time with exit code 0. The timeout
+// begins when the command starts: before that it waits for the gate, which limits
+// the concurrent commands of probes. Hooks do not pass the gate, because each
+// container runs one hook at a time and the grace period is running.
 func (r *Runner) probeExec(ctx context.Context, a *v1.ExecAction, t *Target, timeout time.Duration) (Result, error) {
 	leave, err := r.commands.enter(ctx)
 	if err != nil {
@@ -63,8 +64,8 @@ func (r *Runner) probeExec(ctx context.Context, a *v1.ExecAction, t *Target, tim
 	return Result{}, err
 }
 
-// head is the first maxOutput bytes of both outputs: what is longer is not
-// kept alive.
+// head returns the first maxOutput bytes of both outputs. The result is a copy,
+// so that longer outputs can be freed.
 func head(stdout, stderr []byte) string {
 	stdout = stdout[:min(len(stdout), maxOutput)]
 	stderr = stderr[:min(len(stderr), maxOutput-len(stdout))]
@@ -78,8 +79,8 @@ func head(stdout, stderr []byte) string {
 	return out.String()
 }
 
-// expandAll puts the values of the container's plain variables in the place
-// of $(NAME). Variables with a source are empty here, as upstream has it
+// expandAll replaces $(NAME) by the value of the container's variable. As
+// upstream, variables with valueFrom are empty
 // (ExpandContainerCommandOnlyStatic in pkg/kubelet/container/helpers.go).
 func expandAll(cmd []string, env []v1.EnvVar) []string {
 	for i, word := range cmd {
@@ -97,8 +98,8 @@ func expandAll(cmd []string, env []v1.EnvVar) []string {
 }
 
 // expand expands one word by the rules of Kubernetes'
-// third_party/forked/golang/expansion: $$ is one $, what is not closed or not
-// known stays, values are not expanded again.
+// third_party/forked/golang/expansion: $$ becomes $, unclosed and unknown
+// references stay, values are not expanded again.
 func expand(word string, env []v1.EnvVar) string {
 	var out strings.Builder
 	for {
@@ -124,7 +125,8 @@ func expand(word string, env []v1.EnvVar) string {
 	}
 }
 
-// valueOf is a variable's value, the last of that name, or the reference.
+// valueOf returns the value of the last variable of a name, or the reference
+// itself if there is none.
 func valueOf(name string, env []v1.EnvVar) string {
 	for i := len(env) - 1; i >= 0; i-- {
 		if env[i].Name == name {

@@ -7,21 +7,24 @@ import (
 )
 
 const (
-	// maxCommands is how many commands of probes start at a time. Each takes a
-	// process, and as much of the runtime's memory as it prints.
+	// maxCommands is the maximum number of concurrent commands of probes. Each
+	// needs a process, and memory of the runtime for its output.
 	maxCommands = 4
-	// maxHeld is how long a command holds its place. One that takes longer
-	// goes on without: slow commands delay the others and never stop them.
+	// maxHeld is the maximum time for which a command holds its slot. A command
+	// that takes longer continues without a slot, so that slow commands delay
+	// the others but never block them.
 	maxHeld = 2 * time.Second
 )
 
-// gate admits commands in the order of their arrival.
+// gate limits the concurrency of commands. Commands enter in the order of their
+// arrival.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, maxCommands) }
 
-// enter waits for a place. leave gives it back, at the latest after maxHeld; it
-// is to be called once the command has ended.
+// enter waits for a slot, or returns the cause of ctx when ctx ends. The caller
+// must call leave when the command has ended. The slot is released then, or after
+// maxHeld if that is earlier.
 func (g gate) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g <- struct{}{}:

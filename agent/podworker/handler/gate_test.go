@@ -48,8 +48,8 @@ func probeOf(takes string) *v1.ProbeHandler {
 	return &v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{takes}}}
 }
 
-// A few commands run at a time; the others wait for their turn, which does not
-// count as the time of their probe.
+// A few commands run at a time; the others wait for a slot. The wait does not
+// count against the timeout of their probe.
 func TestCommandsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exec := &slowExec{}
@@ -78,7 +78,7 @@ func TestCommandsWait(t *testing.T) {
 	})
 }
 
-// Commands that never end do not keep others from their turn.
+// Commands that never end do not block others.
 func TestSlowCommandsGiveTheirPlaceUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{Exec: &slowExec{}})
@@ -98,7 +98,7 @@ func TestSlowCommandsGiveTheirPlaceUp(t *testing.T) {
 	})
 }
 
-// A probe that is given up while it waits has no result.
+// A probe that is cancelled while it waits has no result.
 func TestCommandIsGivenUpWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exec := &slowExec{}

@@ -15,10 +15,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// checkMethod is the one call of grpc.health.v1 that a probe makes.
+// checkMethod is the method of grpc.health.v1 that a probe calls.
 const checkMethod = "/grpc.health.v1.Health/Check"
 
-// probeGRPC succeeds when the service says that it is serving.
+// probeGRPC succeeds if the service answers with the status SERVING.
 func (r *Runner) probeGRPC(ctx context.Context, a *v1.GRPCAction, t *Target, timeout time.Duration) (Result, error) {
 	address, err := t.address("", int(a.Port))
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *Runner) probeGRPC(ctx context.Context, a *v1.GRPCAction, t *Target, tim
 	return healthResult(health, err, timeout), nil
 }
 
-// clientConn makes a connection for one call, with small buffers.
+// clientConn returns a client connection for one call, with small buffers.
 func (r *Runner) clientConn(address string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -59,7 +59,8 @@ func (r *Runner) clientConn(address string) (*grpc.ClientConn, error) {
 	)
 }
 
-// connect waits until the connection is there; only ctx ends the trying.
+// connect blocks until the connection is ready or ctx ends. It retries until
+// then.
 func connect(ctx context.Context, conn *grpc.ClientConn) error {
 	conn.Connect()
 	for {
@@ -77,7 +78,8 @@ func connect(ctx context.Context, conn *grpc.ClientConn) error {
 	}
 }
 
-// healthResult words the answer as upstream does (pkg/probe/grpc).
+// healthResult converts the response to a Result with upstream's texts
+// (pkg/probe/grpc).
 func healthResult(health healthStatus, err error, timeout time.Duration) Result {
 	switch status.Code(err) {
 	case codes.OK:

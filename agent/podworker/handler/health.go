@@ -11,14 +11,14 @@ import (
 // healthRequest is grpc.health.v1.HealthCheckRequest: the service's name.
 type healthRequest string
 
-// healthCodec writes a healthRequest and reads a healthStatus. Two messages
-// of one field each need no generated code.
+// healthCodec encodes a healthRequest and decodes a healthStatus. The two
+// messages have one field each and need no generated code.
 type healthCodec struct{}
 
 // fieldOne is the number of the only field of either message.
 const fieldOne protowire.Number = 1
 
-// Name is the content subtype, that of any protobuf.
+// Name returns the content subtype of protobuf.
 func (healthCodec) Name() string { return "proto" }
 
 var errCodec = errors.New("not a message of grpc.health.v1")
@@ -51,17 +51,16 @@ func (healthCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// decodeHealth reads a HealthCheckResponse; fields that it does not know are
-// passed over.
+// decodeHealth decodes a HealthCheckResponse. It skips unknown fields.
 func decodeHealth(b []byte) (healthStatus, error) {
 	var health healthStatus
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return 0, fmt.Errorf("read health response: %w", protowire.ParseError(n))
+			return 0, fmt.Errorf("decode health response: %w", protowire.ParseError(n))
 		}
 		if number > protowire.MaxValidNumber {
-			return 0, fmt.Errorf("read health response: field %d: %w", number, errCodec)
+			return 0, fmt.Errorf("decode health response: field %d: %w", number, errCodec)
 		}
 		b = b[n:]
 		if number == fieldOne && kind == protowire.VarintType {
@@ -71,7 +70,7 @@ func decodeHealth(b []byte) (healthStatus, error) {
 			n = protowire.ConsumeFieldValue(number, kind, b)
 		}
 		if n < 0 {
-			return 0, fmt.Errorf("read health response: %w", protowire.ParseError(n))
+			return 0, fmt.Errorf("decode health response: %w", protowire.ParseError(n))
 		}
 		b = b[n:]
 	}

@@ -11,14 +11,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// errSleepCut says that a hook's sleep did not come to its end.
+// errSleepCut means that ctx ended before a hook's sleep did. The text is
+// upstream's.
 var errSleepCut = errors.New("container terminated before sleep hook finished")
 
-// Hook runs a lifecycle hook's action. It blocks until the action has ended
-// or ctx has. The answer to an HTTP request does not matter, only that there
-// is one; the error of a command is an *ExitError, or what the runtime said.
-// note is not empty when somebody should be told how it went although it
-// went well.
+// Hook runs the action of a lifecycle hook. It blocks until the action or ctx
+// ends. An HTTP request succeeds with any response. The error of a command is an
+// *ExitError, or the runtime's error. note is not empty if the hook succeeded in
+// a way that should be reported.
 func (r *Runner) Hook(ctx context.Context, h *v1.LifecycleHandler, t Target) (note string, err error) {
 	switch {
 	case h.Exec != nil:
@@ -30,12 +30,13 @@ func (r *Runner) Hook(ctx context.Context, h *v1.LifecycleHandler, t Target) (no
 	case h.Sleep != nil:
 		return "", sleep(ctx, h.Sleep.Seconds)
 	}
-	// A tcpSocket hook too: the API lets it pass, and nothing runs it.
+	// This includes tcpSocket: the API accepts it, but no node runs it.
 	return "", errNoHandler
 }
 
-// hookHTTP tries HTTP where an HTTPS hook meets a server that speaks only
-// that (runHTTPHandler in pkg/kubelet/lifecycle/handlers.go).
+// hookHTTP makes the request of a hook. If the server answers an HTTPS request
+// with plain HTTP, hookHTTP retries with HTTP (runHTTPHandler in
+// pkg/kubelet/lifecycle/handlers.go).
 func (r *Runner) hookHTTP(ctx context.Context, a *v1.HTTPGetAction, t *Target) (note string, err error) {
 	req, err := request(ctx, a, t, "lifecycle")
 	if err != nil {
@@ -54,21 +55,22 @@ func (r *Runner) hookHTTP(ctx context.Context, a *v1.HTTPGetAction, t *Target) (
 	return fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host), nil
 }
 
-// get makes a request of which only the answer's coming counts.
+// get makes a request. Any response is a success.
 func (r *Runner) get(req *http.Request) error {
 	client := http.Client{Transport: r.transport, CheckRedirect: sameHost}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
-	if resp.ContentLength <= maxOutput { // or not known: the server may still be at work
+	if resp.ContentLength <= maxOutput { // or unknown: the server may still be writing
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxOutput))
 	}
 	_ = resp.Body.Close()
 	return nil
 }
 
-// maxSleepSeconds keeps a hostile hook inside time.Duration: one year.
+// maxSleepSeconds is one year. It keeps the value of a hostile hook from
+// overflowing time.Duration.
 const maxSleepSeconds = 365 * 24 * 3600
 
 func sleep(ctx context.Context, seconds int64) error {

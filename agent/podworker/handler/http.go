@@ -13,13 +13,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxRedirects is how often a redirect is followed.
+// maxRedirects is the maximum number of redirects that are followed.
 const maxRedirects = 10
 
 var errRedirects = errors.New("stopped after 10 redirects")
 
-// request makes the request that a manifest asks for (NewRequestForHTTPGetAction
-// in pkg/probe/http/request.go).
+// request returns the request of an httpGet action (NewRequestForHTTPGetAction in
+// pkg/probe/http/request.go).
 func request(ctx context.Context, a *v1.HTTPGetAction, t *Target, purpose string) (*http.Request, error) {
 	port, err := portOf(a.Port, t.Container)
 	if err != nil {
@@ -31,7 +31,7 @@ func request(ctx context.Context, a *v1.HTTPGetAction, t *Target, purpose string
 	}
 	u, err := url.Parse(a.Path)
 	if err != nil {
-		u = &url.URL{Path: a.Path} // as upstream: it is too late to refuse it
+		u = &url.URL{Path: a.Path} // as upstream: the pod is already admitted
 	}
 	u.Scheme, u.Host = "http", address
 	if a.Scheme != "" {
@@ -39,14 +39,14 @@ func request(ctx context.Context, a *v1.HTTPGetAction, t *Target, purpose string
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("create request: %w", err)
 	}
 	setHeaders(req, a.HTTPHeaders, purpose)
 	return req, nil
 }
 
-// setHeaders sets the manifest's headers and what stands for those that it
-// does not have. An empty Accept is none.
+// setHeaders sets the manifest's headers, and default User-Agent and Accept
+// headers if it does not set them. An empty Accept means no header.
 func setHeaders(req *http.Request, headers []v1.HTTPHeader, purpose string) {
 	for _, h := range headers {
 		req.Header.Add(h.Name, h.Value)
@@ -62,8 +62,8 @@ func setHeaders(req *http.Request, headers []v1.HTTPHeader, purpose string) {
 	req.Host = req.Header.Get("Host")
 }
 
-// sameHost stops at a redirect to another host: the response that says so is
-// the last.
+// sameHost is a CheckRedirect function that does not follow a redirect to another
+// host. The redirect is then the response.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -74,10 +74,10 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// probeHTTP succeeds when the answer's status is from 200 to 399. A body that
-// breaks off gives no result. The body of a redirect is told only where the
-// pod itself answered: with host set, the probe's author could read what other
-// servers say to the node.
+// probeHTTP succeeds if the response's status is from 200 to 399. A body that
+// cannot be read gives no result. The body of a redirect is reported only if host
+// is not set, so that the pod itself has answered. With host set, the author of
+// the probe could read what other servers answer to the node.
 func (r *Runner) probeHTTP(ctx context.Context, a *v1.HTTPGetAction, t *Target, timeout time.Duration) (Result, error) {
 	req, err := request(ctx, a, t, "probe")
 	if err != nil {
@@ -102,6 +102,6 @@ func (r *Runner) probeHTTP(ctx context.Context, a *v1.HTTPGetAction, t *Target, 
 	case code >= http.StatusOK && code < http.StatusBadRequest:
 		return Result{Status: Success}, nil
 	}
-	// The body is not told: it may come from anywhere (kubernetes issue 99425).
+	// The body is not reported: it may come from anywhere (kubernetes issue 99425).
 	return Result{Status: Failure, Output: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)}, nil
 }

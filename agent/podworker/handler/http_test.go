@@ -153,8 +153,8 @@ func TestProbeHTTP(t *testing.T) {
 	})
 }
 
-// The body of a redirect is told where the pod answered, and not where the
-// manifest names another host: an event would show what that says to the node.
+// The body of a redirect is reported if the pod answered, but not if the manifest
+// sets host: an event would show what that host answers to the node.
 func TestRedirectBodyOfAnotherHost(t *testing.T) {
 	const secret = "of the node's loopback"
 	host, port := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -8,15 +8,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// errNoHandler says that a manifest asks for no action, or for one that this
-// place does not know.
-var errNoHandler = errors.New("no handler that can be run here")
+// errNoHandler means that a probe or hook has no action, or one that is not
+// supported.
+var errNoHandler = errors.New("no supported handler")
 
-// Probe runs a probe's action once. It blocks for timeout at most, a command
-// for two seconds more if the runtime does not end it, and before that until
-// it may start: a few commands do at a time. An error says that
-// there is no result, of which nothing may follow; it is ctx's cause when ctx
-// has ended.
+// Probe runs the action of a probe once. It blocks for at most timeout. A command
+// may take two seconds more if the runtime does not end it; before that it waits
+// until it may start, because concurrent commands are limited. An error means
+// that there is no result, and the run must not count. The error is the cause of
+// ctx if ctx has ended.
 func (r *Runner) Probe(ctx context.Context, h *v1.ProbeHandler, t Target, timeout time.Duration) (Result, error) {
 	result, err := r.probe(ctx, h, &t, timeout)
 	if ctx.Err() != nil {
@@ -39,7 +39,7 @@ func (r *Runner) probe(ctx context.Context, h *v1.ProbeHandler, t *Target, timeo
 	return Result{}, errNoHandler
 }
 
-// probeTCP succeeds when a connection can be opened.
+// probeTCP succeeds if it can open a connection.
 func (r *Runner) probeTCP(ctx context.Context, a *v1.TCPSocketAction, t *Target, timeout time.Duration) (Result, error) {
 	port, err := portOf(a.Port, t.Container)
 	if err != nil {
@@ -55,6 +55,6 @@ func (r *Runner) probeTCP(ctx context.Context, a *v1.TCPSocketAction, t *Target,
 	if err != nil {
 		return Result{Status: Failure, Output: err.Error()}, nil
 	}
-	_ = conn.Close() // the connection was open: that is the answer
+	_ = conn.Close()
 	return Result{Status: Success}, nil
 }

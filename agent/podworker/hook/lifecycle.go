@@ -1,7 +1,6 @@
-// Package hook runs the postStart and preStop hooks of containers and
-// owns how they are reported and what they leave of the grace period. When a
-// hook runs, and what a failed one means for its container, is decided by the
-// caller.
+// Package hook runs the postStart and preStop hooks of containers. It reports
+// their failures and computes the rest of the grace period. The caller decides
+// when a hook runs and how a failed hook affects its container.
 package hook
 
 import (
@@ -18,54 +17,55 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/handler"
 )
 
-// Reasons of events and of waiting containers, as the kubelet words them
+// Reasons of events and of waiting containers are the kubelet's
 // (pkg/kubelet/events/event.go, pkg/kubelet/kuberuntime/kuberuntime_container.go).
 const (
 	ReasonFailedPostStart = "FailedPostStartHook"
 	ReasonFailedPreStop   = "FailedPreStopHook"
-	// WaitingPostStart is why a container waits whose postStart hook failed.
+	// WaitingPostStart is the waiting reason of a container whose postStart
+	// hook failed.
 	WaitingPostStart = "PostStartHookError"
 
 	reasonFallback = "LifecycleHTTPFallback"
 )
 
-// Error says that a hook failed.
+// Error is the failure of a hook.
 type Error struct {
-	// Reason and Message are for the event. The message tells nothing of the
-	// cause: a server's answer may hold secrets.
+	// Reason and Message are for the event. The message omits the cause,
+	// because a server's response may contain secrets.
 	Reason, Message string
 	// Detail is for the container's status, as upstream has it: the cause and,
-	// for a command, what it wrote.
+	// for a command, its output.
 	Detail string
 	Err    error
 }
 
-// Error does not have a command's output.
+// Error returns the message and the cause, without a command's output.
 func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Message, e.Err) }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hooks runs a hook's action; *handler.Runner does.
+// Hooks runs the action of a hook. *handler.Runner implements it.
 type Hooks interface {
 	Hook(ctx context.Context, h *v1.LifecycleHandler, t handler.Target) (note string, err error)
 }
 
-// Config is what a Runner works with.
+// Config is the configuration of a Runner.
 type Config struct {
-	// Exec runs commands in containers. Not used where Hooks is set.
+	// Exec runs commands in containers. It is not used if Hooks is set.
 	Exec handler.Exec
-	// Hooks runs the hooks; nil makes an handler.Runner on Exec.
+	// Hooks runs the hooks; nil means a handler.Runner with Exec.
 	Hooks  Hooks
 	Events *event.Recorder
 }
 
-// Runner runs hooks. It is safe for concurrent use and holds no state.
+// Runner runs hooks. It is safe for concurrent use and has no state.
 type Runner struct {
 	hooks  Hooks
 	events *event.Recorder
 }
 
-// New makes a Runner; nothing is started.
+// New returns a Runner. It starts no goroutines.
 func New(cfg Config) *Runner {
 	if cfg.Hooks == nil {
 		cfg.Hooks = handler.New(handler.Config{Exec: cfg.Exec})
@@ -73,10 +73,10 @@ func New(cfg Config) *Runner {
 	return &Runner{hooks: cfg.Hooks, events: cfg.Events}
 }
 
-// PostStart runs the container's postStart hook, if it has one. It blocks
-// until the hook has ended or ctx has; nothing else bounds it (the API
-// contract). podIPs are the pod's addresses, the primary first, or the node's
-// on the host's network. The error is an *Error.
+// PostStart runs the container's postStart hook, if it has one. It blocks until
+// the hook or ctx ends; the API defines no other limit. podIPs are the pod's
+// addresses, the primary first, or the node's addresses with hostNetwork. The
+// error is an *Error.
 func (r *Runner) PostStart(ctx context.Context, p *v1.Pod, c *v1.Container, containerID string, podIPs []string) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -89,12 +89,12 @@ func (r *Runner) PostStart(ctx context.Context, p *v1.Pod, c *v1.Container, cont
 	return nil
 }
 
-// PreStop runs a preStop hook: h, which may come from the running
-// container's own record where the spec is not known any more, else the one
-// that c has. It blocks until the hook has ended or ctx has, which the caller
-// ends with the grace period; a hook that was cut off so is no error, as
-// upstream has it. c may be bare but for its name, p nil if only the container
-// is known. The error is an *Error.
+// PreStop runs a preStop hook: h if it is not nil, else the hook of c. h may come
+// from the running container's own record if the spec is not known any more.
+// PreStop blocks until the hook or ctx ends. The caller sets the deadline of ctx
+// to the end of the grace period; as upstream, a hook that reaches the deadline
+// is no error. c needs only a name. p may be nil if only the container is known.
+// The error is an *Error.
 func (r *Runner) PreStop(ctx context.Context, p *v1.Pod, c *v1.Container, containerID string, podIPs []string, h *v1.LifecycleHandler) error {
 	if h == nil && c.Lifecycle != nil {
 		h = c.Lifecycle.PreStop
@@ -129,7 +129,7 @@ func (r *Runner) run(ctx context.Context, ref pod.Ref, c *v1.Container, containe
 	return nil
 }
 
-// detail words a failure as upstream does (pkg/kubelet/lifecycle/handlers.go).
+// detail formats a failure as upstream does (pkg/kubelet/lifecycle/handlers.go).
 func detail(ref pod.Ref, c *v1.Container, h *v1.LifecycleHandler, err error) string {
 	where := fmt.Sprintf("for Container %q in Pod %q failed - error: %v", c.Name, fmt.Sprintf("%s_%s(%s)", ref.Name, ref.Namespace, ref.UID), err)
 	switch {
@@ -148,13 +148,14 @@ func detail(ref pod.Ref, c *v1.Container, h *v1.LifecycleHandler, err error) str
 	return fmt.Sprintf("Cannot run handler: %v", err)
 }
 
-// minGrace is what every container gets between the stop signal and the kill.
+// minGrace is the minimum time between the stop signal and SIGKILL.
 const minGrace = 2 * time.Second
 
-// Grace is what is left of a container's grace period when elapsed of it went
-// to its preStop hook: at least two seconds, and whole seconds are taken off
-// only (killContainer in pkg/kubelet/kuberuntime/kuberuntime_container.go).
-// Where total is not positive, no hook is to be run at all.
+// Grace returns the rest of a container's grace period after its preStop hook
+// took elapsed of it. The rest is at least two seconds, and only whole seconds
+// are subtracted (killContainer in
+// pkg/kubelet/kuberuntime/kuberuntime_container.go). If total is not positive,
+// the caller must not run a hook.
 func Grace(total, elapsed time.Duration) time.Duration {
 	return max(max(total, 0)-max(elapsed, 0).Truncate(time.Second), minGrace)
 }

@@ -47,7 +47,7 @@ var (
 
 var errBroken = errors.New("connection refused")
 
-// TestHooks checks which handler runs and how its failure is told.
+// TestHooks checks which handler runs and how its failure is reported.
 func TestHooks(t *testing.T) {
 	both := &v1.Lifecycle{PostStart: start, PreStop: stop}
 	postStart := func(r *Runner, c *v1.Container, _ *v1.LifecycleHandler) error {
@@ -119,7 +119,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestNote checks that a hook that went another way is told of.
+// TestNote checks that a fallback from HTTPS to HTTP records an event.
 func TestNote(t *testing.T) {
 	r, events := newRunner(&stubHooks{note: "request to HTTPS lifecycle hook x got HTTP response, retry with HTTP succeeded"})
 	if err := r.PreStop(t.Context(), nil, &v1.Container{Name: "web"}, "c1", nil, stop); err != nil {
@@ -182,7 +182,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestGrace checks the arithmetic of what a hook leaves.
+// TestGrace checks the rest of the grace period after a hook.
 func TestGrace(t *testing.T) {
 	const s = time.Second
 	cases := []struct {

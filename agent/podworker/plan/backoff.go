@@ -9,27 +9,27 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// The crash-loop wait as the kubelet has it (pkg/kubelet/kubelet.go and
-// k8s.io/client-go/util/flowcontrol.Backoff): the first restart is immediate,
-// the next waits initialBackoff, and the wait doubles up to the longest. It
-// starts over when a container ran, or its end lies back, more than twice the
-// longest wait.
+// The crash loop backoff follows the kubelet (pkg/kubelet/kubelet.go and
+// k8s.io/client-go/util/flowcontrol.Backoff). The first restart is immediate,
+// the next one waits initialBackoff, and each further wait doubles up to the
+// maximum. The backoff is reset when a container ran for more than twice the
+// maximum, or when its end is longer ago than that.
 const (
 	initialBackoff    = 10 * time.Second
 	defaultMaxBackoff = 300 * time.Second
 )
 
-// What containerd says of a container whose task it did not find at its start
-// (internal/cri/server/restart.go): the power went, or somebody killed the
-// shim.
+// The exit code and reason that containerd reports for a container whose task
+// it did not find when containerd started (internal/cri/server/restart.go): the
+// power failed, or the shim was killed.
 const (
 	lostExitCode = 255
 	lostReason   = "Unknown"
 )
 
-// backoff answers how long after the end of last to wait for the next start,
-// and the wait to store with that one. A container that did not end by itself
-// (it is still there and will be killed) is not waited for.
+// backoff returns the wait between the end of last and the next start, and the
+// backoff to store with that start. There is no wait for a container that did
+// not exit, since it still runs and will be killed.
 func (p *planner) backoff(c *v1.Container, last *container.Container) (wait, next time.Duration) {
 	first := min(initialBackoff, p.max)
 	stored := min(max(last.Backoff, 0), p.max)
@@ -52,8 +52,8 @@ func (p *planner) backoff(c *v1.Container, last *container.Container) (wait, nex
 	return stored, min(2*stored, p.max)
 }
 
-// wait plans to start c not before the time given. The message has the
-// kubelet's shape, which people search logs and events for.
+// wait plans to start c at until at the earliest. The message has the kubelet's
+// form, since people search logs and events for it.
 func (p *planner) wait(c *v1.Container, wait time.Duration, until time.Time) {
 	if p.out.Waiting == nil {
 		p.out.Waiting = make(map[string]Waiting, 1)

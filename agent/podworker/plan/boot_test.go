@@ -6,7 +6,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// What a sandbox of an earlier boot held went with that boot.
+// A sandbox of an earlier boot holds no address and nothing else.
 func TestSandboxOfAnEarlierBoot(t *testing.T) {
 	made := func(id string, attempt uint32, boot string) container.Sandbox {
 		s := notReady(id, attempt)

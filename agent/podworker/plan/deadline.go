@@ -7,15 +7,15 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// The kubelet's words for a pod that ran past its activeDeadlineSeconds
-// (pkg/kubelet/active_deadline.go).
+// The kubelet's reason and message for a pod that exceeded its
+// activeDeadlineSeconds (pkg/kubelet/active_deadline.go).
 const (
 	reasonDeadline  = "DeadlineExceeded"
 	messageDeadline = "Pod was active on the node longer than the specified deadline"
 )
 
-// deadline gives up a pod that was active for too long, or plans to look
-// again when it will have been.
+// deadline fails a pod that exceeded its active deadline, or plans the next
+// sync for the moment at which it will have.
 func (p *planner) deadline() {
 	seconds := p.Pod.Spec.ActiveDeadlineSeconds
 	if seconds == nil || p.out.Done || *seconds > math.MaxInt64/int64(time.Second) {
@@ -38,17 +38,18 @@ func (p *planner) deadline() {
 	p.out.FailReason, p.out.FailMessage = reasonDeadline, messageDeadline
 }
 
-// activeFor is how long the pod is active: what the agent measured itself, on
-// the monotonic clock if the caller's times have it, and what went before.
-// That only the wall clock knows: as the age of the oldest evidence when the
-// agent first saw the pod, or now, less what was measured. The two differ by
-// how far the clock was set meanwhile, and the smaller one counts.
+// activeFor returns how long the pod has been active: the time that the agent
+// measured, on the monotonic clock if the caller's times have it, plus the time
+// before. Only the wall clock shows the time before, in two ways: as the age of
+// the oldest evidence when the agent first saw the pod, and as its age now
+// minus the measured time. The two differ by how far the clock was stepped
+// meanwhile. The smaller one counts.
 func activeFor(measured, ageThen, ageNow time.Duration) time.Duration {
 	return measured + max(0, min(ageThen, ageNow-measured))
 }
 
-// activeSince is when the pod began, by the oldest evidence: an agent that
-// was started again knows only what it saw itself.
+// activeSince returns the start of the pod by the oldest evidence, since a
+// restarted agent has observed only a part of the pod's time.
 func (p *planner) activeSince() time.Time {
 	oldest := p.StartedAt
 	consider := func(t time.Time) {

@@ -2,9 +2,9 @@ package plan
 
 import "github.com/tinylet/tinylet/agent/pod"
 
-// ephemerals plans the ephemeral containers that were never started. They
-// need the sandbox and nothing else, and nothing waits for them; none is ever
-// started twice, killed for itself or counted.
+// ephemerals plans the ephemeral containers that were never started. They need
+// only the sandbox, and nothing waits for them. None is ever started twice,
+// killed for its own state, or counted.
 func (p *planner) ephemerals() {
 	for i := range p.Pod.Spec.EphemeralContainers {
 		c := pod.EphemeralOf(&p.Pod.Spec.EphemeralContainers[i])
@@ -12,7 +12,7 @@ func (p *planner) ephemerals() {
 			continue
 		}
 		if cur := p.current(c.Name); cur != nil {
-			p.replace(c, pod.Ephemeral, cur) // it was only created
+			p.replace(c, pod.Ephemeral, cur) // created, never started
 			continue
 		}
 		p.start(c, pod.Ephemeral, nil)

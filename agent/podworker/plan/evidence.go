@@ -9,8 +9,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// current is the container that stands for the name in the usable sandbox:
-// the newest that runs, else the newest at all; nil if there is none.
+// current returns the container that represents the name in the usable sandbox:
+// the newest running one, else the newest one, or nil if there is none.
 func (p *planner) current(name string) *container.Container {
 	if p.sandbox == nil {
 		return nil
@@ -31,8 +31,8 @@ func (p *planner) current(name string) *container.Container {
 	return newest
 }
 
-// evidence is the newest container of that name, in any sandbox, that was
-// ever started; nil if none is known.
+// evidence returns the newest container of that name, in any sandbox, that was
+// ever started, or nil if none is known.
 func (p *planner) evidence(name string) *container.Container {
 	for i := range p.Observed.Containers {
 		if c := &p.Observed.Containers[i]; c.Name == name && c.State != container.StateCreated {
@@ -42,8 +42,9 @@ func (p *planner) evidence(name string) *container.Container {
 	return nil
 }
 
-// nextCount is the restart count of the next container of that name: one
-// more than any that was started, and not less than one that was only created.
+// nextCount returns the restart count of the next container of that name: one
+// more than that of any container that was started, and not less than that of
+// one that was only created.
 func (p *planner) nextCount(name string) int {
 	next := 0
 	for i := range p.Observed.Containers {
@@ -60,21 +61,21 @@ func (p *planner) nextCount(name string) int {
 	return next
 }
 
-// mayRun says whether the container has to be stopped to be sure that it is
-// not running.
+// mayRun reports whether the container has to be stopped to make sure that it
+// does not run.
 func mayRun(c *container.Container) bool {
 	return c.State == container.StateRunning || c.State == container.StateUnknown
 }
 
-// succeeded says whether the container came to a good end. One that the
-// kernel killed for its memory did not, whatever its exit code
-// (isInitContainerFailed in pkg/kubelet/kuberuntime/helpers.go).
+// succeeded reports whether the container completed successfully. One that was
+// OOM-killed did not, whatever its exit code (isInitContainerFailed in
+// pkg/kubelet/kuberuntime/helpers.go).
 func succeeded(c *container.Container) bool {
 	return c.State == container.StateExited && c.ExitCode == 0 && c.Reason != "OOMKilled"
 }
 
-// changed says whether the container was created from another spec, or has to
-// be for a resize. An absent hash tells nothing.
+// changed reports whether the container was created from another spec, or has
+// to be recreated for a resize. A container without a hash counts as unchanged.
 func (p *planner) changed(c *v1.Container, cur *container.Container) bool {
 	if _, resized := p.Resized[cur.ID]; resized {
 		return true
@@ -82,7 +83,7 @@ func (p *planner) changed(c *v1.Container, cur *container.Container) bool {
 	return p.Hash != nil && cur.Hash != "" && p.Hash(c) != cur.Hash
 }
 
-// started says whether a running container counts as started.
+// started reports whether a running container counts as started.
 func (p *planner) started(c *v1.Container, cur *container.Container) bool {
 	if r, known := p.Probes[cur.ID]; known {
 		return r.Started
@@ -90,9 +91,9 @@ func (p *planner) started(c *v1.Container, cur *container.Container) bool {
 	return c.StartupProbe == nil
 }
 
-// comesBack says whether the end of last is followed by another run of the
-// container: by its rules and policy, or by the policy alone where nobody saw
-// how it ended. What ran until its sandbox went counts as failed.
+// comesBack reports whether the container is restarted after the end of last:
+// by its rules and policy, or by the policy alone if its exit was not observed.
+// A container that ran until its sandbox was lost counts as failed.
 func comesBack(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	if last.State == container.StateExited {
 		return pod.Restarts(&p.Spec, c, last.ExitCode)
@@ -100,9 +101,8 @@ func comesBack(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	return pod.RestartPolicy(&p.Spec, c) != v1.RestartPolicyNever
 }
 
-// retries says whether an init container that did not come to a good end is
-// run again. The kernel may have killed one for its memory that yet ended
-// with 0.
+// retries reports whether an init container that did not succeed is restarted.
+// An OOM-killed one may have exited with 0 all the same.
 func retries(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	if last.State == container.StateExited && last.ExitCode == 0 {
 		return pod.RestartPolicy(&p.Spec, c) != v1.RestartPolicyNever
@@ -110,8 +110,8 @@ func retries(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	return comesBack(p, c, last)
 }
 
-// wanted says whether a main container that does not run should be started,
-// last being the newest that was (nil: none).
+// wanted reports whether a main container that does not run should be started;
+// last is the newest one that was started, or nil.
 func wanted(p *v1.Pod, c *v1.Container, last *container.Container) bool {
 	return last == nil || comesBack(p, c, last)
 }

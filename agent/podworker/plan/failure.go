@@ -7,10 +7,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// failure says whether a running container has to be killed for what its
-// probes or its postStart hook found, and why in the kubelet's words
+// failure reports whether a running container has to be killed because of a
+// probe or its postStart hook, and returns the kubelet's message
 // (computePodActions and computeInitContainerActions in
-// pkg/kubelet/kuberuntime). What happens after it the caller adds.
+// pkg/kubelet/kuberuntime). The caller appends what follows the kill.
 func (p *planner) failure(kind pod.Kind, c *v1.Container, cur *container.Container) (message string, failed bool) {
 	r := p.Probes[cur.ID]
 	if !r.Failed {
@@ -30,9 +30,9 @@ func (p *planner) failure(kind pod.Kind, c *v1.Container, cur *container.Contain
 	}
 }
 
-// killFailed plans the end of a main container that failed, and its restart
-// where the policy has one. The rules for exit codes are not looked at: it
-// has none yet.
+// killFailed plans the kill of a main container that failed, and its restart if
+// the policy requires one. The rules for exit codes do not apply, since the
+// container has no exit code yet.
 func (p *planner) killFailed(c *v1.Container, cur *container.Container, message string) {
 	if pod.RestartPolicy(&p.Pod.Spec, c) == v1.RestartPolicyNever {
 		p.ending++
@@ -47,10 +47,10 @@ func (p *planner) killFailed(c *v1.Container, cur *container.Container, message 
 	p.startKilled(c, pod.Main, cur)
 }
 
-// startKilled plans the start after a kill. The kubelet counts the crash-loop
-// wait from the end before, so a container that ran for longer than its wait
-// comes back at once; for any other the wait begins at its end, and the plan
-// after the kill knows that.
+// startKilled plans the start after a kill. The kubelet counts the crash loop
+// backoff from the previous end, so a container that ran for longer than its
+// backoff is restarted at once. For any other the backoff begins at its end,
+// and the plan after the kill handles it.
 func (p *planner) startKilled(c *v1.Container, kind pod.Kind, cur *container.Container) {
 	stored := min(max(cur.Backoff, 0), p.max)
 	if ran := p.Now.Sub(cur.StartedAt); ran >= 0 && ran < stored {

@@ -8,13 +8,13 @@ import (
 )
 
 // inits plans the init containers in the usable sandbox: one at a time, in
-// order, none again once a main container exists there. initialized says that
-// the main containers may start; failed, that the pod is lost.
+// order, and none again once a main container exists there. initialized means
+// that the main containers may start. failed means that the pod has failed.
 //
-// The last init container that exists tells how far the pod came, since the
-// earlier ones may have been removed meanwhile. Restartable ones count as
-// done once they have started, and are restarted whenever they do not run,
-// also while a later one is at work.
+// The last existing init container shows the progress of the pod, since the
+// earlier ones may have been removed. Restartable init containers count as done
+// once they have started. They are restarted whenever they do not run, also
+// while a later one runs.
 func (p *planner) inits() (initialized, failed bool) {
 	specs := p.Pod.Spec.InitContainers
 	if len(specs) == 0 {
@@ -35,8 +35,8 @@ func (p *planner) inits() (initialized, failed bool) {
 	return true, false
 }
 
-// progress is the index of the init container at which to go on, or their
-// number if the pod is initialized.
+// progress returns the index of the init container at which to continue, or
+// their number if the pod is initialized.
 func (p *planner) progress() int {
 	for i := range p.Pod.Spec.Containers {
 		if p.current(p.Pod.Spec.Containers[i].Name) != nil {
@@ -51,7 +51,7 @@ func (p *planner) progress() int {
 	return 0
 }
 
-// init plans the init container that the pod stands at.
+// init plans the init container at which the pod is.
 func (p *planner) init(c *v1.Container) (done, failed bool) {
 	if pod.IsRestartableInit(c) {
 		return p.sidecar(c), false
@@ -73,8 +73,8 @@ func (p *planner) init(c *v1.Container) (done, failed bool) {
 	return false, false
 }
 
-// sidecar plans a restartable init container and says whether it has started.
-// That its liveness probe fails does not hold up the next one.
+// sidecar plans a restartable init container and reports whether it has
+// started. A failing liveness probe does not delay the next init container.
 func (p *planner) sidecar(c *v1.Container) (started bool) {
 	cur := p.current(c.Name)
 	switch {

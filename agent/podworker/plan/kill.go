@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// kill plans the end of cur, whose spec is c, nil if the pod has none.
+// kill plans the kill of cur. c is its spec, or nil if the pod has none.
 func (p *planner) kill(c *v1.Container, cur *container.Container, message string) {
 	if slices.ContainsFunc(p.out.Kill, func(k Kill) bool { return k.ID == cur.ID }) {
 		return
@@ -26,9 +26,9 @@ func (p *planner) kill(c *v1.Container, cur *container.Container, message string
 	})
 }
 
-// strays kills what runs beside the current containers: a second one of the
-// same name, or one in an older sandbox. Ephemeral containers and names that
-// the spec does not have are left alone in the current sandbox.
+// strays kills running containers other than the current ones: a second one of
+// the same name, or one in an older sandbox. In the current sandbox it leaves
+// ephemeral containers alone, and names that the spec does not have.
 func (p *planner) strays() {
 	for i := range p.Observed.Containers {
 		cur := &p.Observed.Containers[i]

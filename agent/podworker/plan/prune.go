@@ -6,11 +6,11 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// prune plans the removal of what is over: dead containers but the current
-// and one more of each name, as the kubelet keeps them
-// (--maximum-dead-containers-per-container=1); created containers that will
-// not be started; and older sandboxes that nothing kept lies in. Nothing that
-// may run is removed, nor the newest sandbox: it holds the attempt number.
+// prune plans the removal of what is not needed any more: dead containers
+// except for the current one and one more of each name, as the kubelet keeps
+// them (--maximum-dead-containers-per-container=1); created containers that
+// will not be started; and older sandboxes without kept containers. It removes
+// nothing that may run, nor the newest sandbox, which has the attempt number.
 func (p *planner) prune() {
 	for i := range p.Observed.Containers {
 		if c := &p.Observed.Containers[i]; p.prunable(i) {
@@ -40,7 +40,8 @@ func (p *planner) prunable(index int) bool {
 	return false
 }
 
-// standing is the container whose status is the name's status now.
+// standing returns the container that determines the current status of the
+// name.
 func (p *planner) standing(name string) *container.Container {
 	if c := p.current(name); c != nil {
 		return c
@@ -48,8 +49,8 @@ func (p *planner) standing(name string) *container.Container {
 	return p.evidence(name)
 }
 
-// deadBefore counts the newer dead containers of the same name, leaving out
-// the one that stands for it.
+// deadBefore counts the newer dead containers of the same name, except for the
+// one that standing returns.
 func (p *planner) deadBefore(index int) (n int) {
 	name := p.Observed.Containers[index].Name
 	standing := p.standing(name)
@@ -62,7 +63,7 @@ func (p *planner) deadBefore(index int) (n int) {
 	return n
 }
 
-// emptied says whether all containers of the sandbox will be gone.
+// emptied reports whether all containers of the sandbox will be removed.
 func (p *planner) emptied(sandboxID string) bool {
 	for i := range p.Observed.Containers {
 		c := &p.Observed.Containers[i]

@@ -9,9 +9,9 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// resets says whether a container ended in a way that restarts all containers
-// of the pod. A sidecar that was stopped after the last main container does
-// not bring the pod back.
+// resets reports whether a container exited in a way that restarts all
+// containers of the pod. A sidecar that was stopped after the last main
+// container does not restart the pod.
 func (p *planner) resets() bool {
 	for i := range p.Pod.Spec.Containers {
 		if p.source(&p.Pod.Spec.Containers[i]) != nil {
@@ -26,9 +26,9 @@ func (p *planner) resets() bool {
 	return false
 }
 
-// overBefore says whether all main containers had come to their end for good
-// by then. Those that were killed for a restart of all end after the one that
-// asked for it.
+// overBefore reports whether all main containers had ended for good at t.
+// Containers that were killed for a restart of all end after the one that
+// triggered it.
 func (p *planner) overBefore(t time.Time) bool {
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
@@ -40,8 +40,8 @@ func (p *planner) overBefore(t time.Time) bool {
 	return true
 }
 
-// source is the container that asks for the restart of all; nil if that of
-// this name does not.
+// source returns the container of this name that triggers the restart of all
+// containers, or nil if it does not trigger one.
 func (p *planner) source(c *v1.Container) *container.Container {
 	if len(c.RestartPolicyRules) == 0 {
 		return nil
@@ -52,11 +52,11 @@ func (p *planner) source(c *v1.Container) *container.Container {
 	return nil
 }
 
-// reset plans the restart of all containers: first what runs is killed, with
-// no more grace than it must get (RestartAllContainers in
-// pkg/kubelet/kuberuntime), then all init and main containers are removed,
-// those that asked for it last. An agent that dies meanwhile finds one of
-// those and goes on; without any, the pod starts from the beginning.
+// reset plans the restart of all containers. First the running ones are killed,
+// with the minimum grace period (RestartAllContainers in
+// pkg/kubelet/kuberuntime). Then all init and main containers are removed,
+// those that triggered the restart last. An agent that died meanwhile finds one
+// of those and continues. Without any, the pod starts from the beginning.
 func (p *planner) reset() {
 	if p.resetWaits() {
 		return
@@ -85,7 +85,8 @@ func (p *planner) reset() {
 	p.out.Remove, p.out.Reset = append(p.out.Remove, sources...), true
 }
 
-// resetWaits says whether all that ask for the restart began too short ago.
+// resetWaits reports whether all containers that trigger the restart started
+// too recently. If so, it plans the wait.
 func (p *planner) resetWaits() bool {
 	wait := min(initialBackoff, p.max)
 	var until time.Time

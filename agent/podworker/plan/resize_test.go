@@ -2,8 +2,8 @@ package plan
 
 import "testing"
 
-// A resize that wants a restart takes the way of a changed spec, and tells
-// why.
+// A resize that requires a restart is planned like a changed spec, with the
+// message of the resize.
 func TestResizedContainersStartAnew(t *testing.T) {
 	const why = "Container a resize requires restart"
 	up := observed(ready("s0", 0), running("a7", "a", count(7)), running("b0", "b"))

@@ -476,7 +476,7 @@ func simulate(t *testing.T, data []byte) {
 }
 
 // TestSimulation drives random pods on a random runtime with an agent that
-// dies anywhere, then lets the world be calm and expects the pod in order.
+// dies anywhere. Then faults end, and the pod must reach its desired state.
 func TestSimulation(t *testing.T) {
 	for seed := range uint64(1500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -497,8 +497,8 @@ func FuzzSync(f *testing.F) {
 }
 
 // TestAgentDies kills the agent after every possible step of a pod's start,
-// up to three times in a row. Whatever the runtime was told before stays:
-// what runs goes on running, and nothing exists twice.
+// up to three times in a row. Completed runtime calls keep their effect:
+// running containers keep running, and nothing exists twice.
 func TestAgentDies(t *testing.T) {
 	const longest = 8 // steps in one plan of these pods, and one more
 	pods := map[string]func() *v1.Pod{
@@ -547,8 +547,8 @@ func TestAgentDies(t *testing.T) {
 }
 
 // TestAgentDiesInReset kills the agent up to twice at every step in which all
-// containers of a pod are restarted: each runs anew in the end, once, in the
-// same sandbox, and what is ephemeral did not notice.
+// containers of a pod are restarted: in the end each was restarted once, in the
+// same sandbox, and ephemeral containers are not affected.
 func TestAgentDiesInReset(t *testing.T) {
 	const longest = 9
 	for _, source := range []string{"a", "s"} {

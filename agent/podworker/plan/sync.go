@@ -15,18 +15,17 @@ import (
 type planner struct {
 	Input
 	max time.Duration
-	// sandbox is the one that containers may be started in; nil if it has to
-	// be made first.
+	// sandbox is the sandbox in which containers may be started; nil if it has
+	// to be created first.
 	sandbox *container.Sandbox
-	kept    int // main containers that run and stay, or come back
+	kept    int // main containers that keep running or are restarted
 	ending  int // main containers that are killed for good
 	out     Actions
 }
 
-// Sync decides what the pod needs next. It neither blocks nor fails, and it
-// may be called at any time and as often as anybody likes: the same input
-// gives the same actions. For a pod that is being deleted it starts nothing;
-// Terminate is for that.
+// Sync decides what the pod needs next. It neither blocks nor fails, and may be
+// called at any time and any number of times: the same input gives the same
+// actions. For a pod that is being deleted it starts nothing; use Terminate.
 func Sync(in Input) Actions {
 	p := planner{Input: in, max: in.MaxBackoff}
 	if p.Observed == nil {
@@ -59,14 +58,14 @@ func Sync(in Input) Actions {
 	return p.out
 }
 
-// overByAPI says whether the API server holds a terminal phase of the pod,
-// which is final. What a manifest says of its own status counts for nothing.
+// overByAPI reports whether the API server has a terminal phase of the pod,
+// which is final. The status in a manifest is ignored.
 func overByAPI(p *v1.Pod) bool {
 	return !pod.IsStatic(p) && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
 }
 
-// usable is the sandbox that the pod's containers belong in: the newest one
-// if it is ready and has the network that the pod asks for.
+// usable returns the sandbox for the pod's containers: the newest one, if it is
+// ready and has the network that the pod requests, and else nil.
 func usable(p *v1.Pod, o *container.Observed) *container.Sandbox {
 	s := o.Sandbox()
 	if s == nil || !s.Ready || s.HostNetwork != p.Spec.HostNetwork {
@@ -75,14 +74,14 @@ func usable(p *v1.Pod, o *container.Observed) *container.Sandbox {
 	return s
 }
 
-// finish gives up the pod: whatever was planned, nothing is started.
+// finish ends the pod: it drops all planned actions and starts nothing.
 func (p *planner) finish() {
 	p.clear()
 	p.out.KillPod = p.Observed.Running()
 	p.out.Done = true
 }
 
-// clear forgets what was planned.
+// clear drops all planned actions.
 func (p *planner) clear() {
 	p.out = Actions{}
 	if p.sandbox != nil {
@@ -90,15 +89,15 @@ func (p *planner) clear() {
 	}
 }
 
-// holds says whether a sandbox may hold an address or anything else. One of an
-// earlier boot does not: it can be stopped when there is time for it, which
-// after a power cut there is once the pods run.
+// holds reports whether a sandbox may hold an address or anything else. One of
+// an earlier boot does not. It can be stopped later, which after a power cut is
+// once the pods run.
 func (p *planner) holds(s container.Sandbox) bool {
 	return s.Ready || p.BootID == "" || s.BootID == "" || s.BootID == p.BootID
 }
 
-// rebuild plans a pod without a usable sandbox: either nothing is left to
-// run, or it starts from the beginning in a new one.
+// rebuild plans a pod without a usable sandbox: either nothing is left to run,
+// or it starts from the beginning in a new sandbox.
 func (p *planner) rebuild() {
 	if p.initFailedForGood() || !p.anyWanted() {
 		p.finish()
@@ -121,8 +120,9 @@ func (p *planner) rebuild() {
 	}
 }
 
-// initFailedForGood says whether the pod failed in its init containers. What
-// ran when the sandbox went counts as failed: it did not come to its end.
+// initFailedForGood reports whether the pod failed in its init containers. One
+// that ran when the sandbox was lost counts as failed, since it did not
+// complete.
 func (p *planner) initFailedForGood() bool {
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
@@ -144,7 +144,7 @@ func (p *planner) anyWanted() bool {
 	return false
 }
 
-// converge plans a pod whose sandbox is in order.
+// converge plans a pod whose sandbox is usable.
 func (p *planner) converge() {
 	p.ephemerals()
 	initialized, failed := p.inits()
@@ -162,9 +162,9 @@ func (p *planner) converge() {
 	p.strays()
 }
 
-// end plans the end of a pod with no main container left to run. The last
-// ones that failed their probes are killed first, for their own reason;
-// nothing is started beside that.
+// end plans the end of a pod with no main container left to run. The last ones
+// that failed their probes are killed first, each for its own reason; nothing
+// is started at the same time.
 func (p *planner) end() {
 	if p.ending == 0 {
 		p.finish()
@@ -178,7 +178,7 @@ func (p *planner) end() {
 	p.out.Kill = kills
 }
 
-// starting says whether a main container is about to start, now or later.
+// starting reports whether a main container is about to start, now or later.
 func (p *planner) starting() bool {
 	if slices.ContainsFunc(p.out.Start, func(s Start) bool { return !s.Init && !s.Ephemeral }) {
 		return true
@@ -214,8 +214,8 @@ func (p *planner) mains() {
 	}
 }
 
-// replace plans the start of what is not running as it should: cur is created,
-// dead, unknown, or running from another spec.
+// replace plans the start of a container that does not run as it should: cur is
+// created, dead, unknown, or running from another spec.
 func (p *planner) replace(c *v1.Container, kind pod.Kind, cur *container.Container) {
 	switch cur.State {
 	case container.StateCreated:
@@ -237,8 +237,8 @@ func (p *planner) replace(c *v1.Container, kind pod.Kind, cur *container.Contain
 	}
 }
 
-// whyReplaced is the message of the event for a container that runs from
-// another spec.
+// whyReplaced returns the event message for a container that runs from another
+// spec.
 func (p *planner) whyReplaced(c *v1.Container, kind pod.Kind, cur *container.Container) string {
 	resized := p.Resized[cur.ID]
 	switch {
@@ -250,16 +250,16 @@ func (p *planner) whyReplaced(c *v1.Container, kind pod.Kind, cur *container.Con
 	return "Container " + c.Name + " definition changed, will be restarted"
 }
 
-// start plans a new container after the end of last (nil for the first), or
-// the wait for it.
+// start plans a new container after the end of last (nil for the first), or the
+// wait for it.
 func (p *planner) start(c *v1.Container, kind pod.Kind, last *container.Container) {
 	if p.planned(c.Name) {
 		return
 	}
 	s := startOf(c, kind)
 	s.RestartCount = p.nextCount(c.Name)
-	// An init container that did its work and runs again, because its sandbox
-	// went, has not crashed: boards lose their power, also several times in a
+	// An init container that succeeded and runs again, because its sandbox was
+	// lost, has not crashed: boards lose their power, also several times in a
 	// row.
 	again := kind == pod.Init && !pod.IsRestartableInit(c) && last != nil && succeeded(last)
 	if last != nil && !again {
@@ -277,7 +277,7 @@ func startOf(c *v1.Container, kind pod.Kind) Start {
 	return Start{Container: c, Init: kind == pod.Init, Ephemeral: kind == pod.Ephemeral}
 }
 
-// add plans one start; a name that a broken spec has twice starts once.
+// add plans one start. A name that an invalid spec has twice starts once.
 func (p *planner) add(s Start) {
 	if !p.planned(s.Container.Name) {
 		p.out.Start = append(p.out.Start, s)
@@ -294,7 +294,7 @@ func (p *planner) specified(name string) bool {
 	return c != nil
 }
 
-// until moves Next forward to t, or sets it.
+// until sets Next to t, unless Next is earlier.
 func (p *planner) until(t time.Time) {
 	if p.out.Next.IsZero() || t.Before(p.out.Next) {
 		p.out.Next = t

@@ -11,37 +11,38 @@ import (
 )
 
 // Termination is how to stop a pod. The grace periods of all containers run
-// from the same moment, and so do their PreStop hooks, those of sidecars too;
-// a container gets its stop signal when its hook is done and the stages
-// before its own have ended, or when its grace period is over
+// from the same moment, and so do their PreStop hooks, including those of
+// sidecars. A container gets its stop signal when its hook is done and the
+// earlier stages have ended, or when its grace period is over
 // (pkg/kubelet/kuberuntime/kuberuntime_termination_order.go).
 type Termination struct {
-	// Stages are worked off in order, the containers of one stage all at
-	// once: the main containers, then the restartable init containers one by
-	// one, the last of the spec first.
+	// Stages are executed in order, the containers of one stage all at once:
+	// the main containers, then the restartable init containers one by one, the
+	// last of the spec first.
 	Stages [][]Stop
-	// Sandboxes are stopped after that, the newest first: all that exist,
-	// ready or not, since one that is not ready may still hold an address.
+	// Sandboxes are stopped after that, newest first: all that exist, ready or
+	// not, since one that is not ready may still hold an address.
 	Sandboxes []string
 }
 
 // Stop is one container to stop.
 type Stop struct {
 	ID, Name string
-	// Grace is what the pod asks for; the caller may shorten it. It is the
-	// time for the hook, the stages before and the stop signal together, and
-	// the stop signal gets pod.MinGracePeriod at least.
+	// Grace is the grace period that the pod requests; the caller may shorten
+	// it. It covers the hook, the earlier stages and the stop signal together.
+	// The stop signal gets pod.MinGracePeriod at least.
 	Grace time.Duration
-	// PreStop is the hook to run before, by the pod's spec, or by the
-	// container itself where that is not known; nil if there is none.
+	// PreStop is the hook to run before the stop signal: that of the pod's
+	// spec, or that of the container itself if the spec is not known. nil if
+	// there is none.
 	PreStop *v1.LifecycleHandler
 	// Container points into the pod's spec; nil if it is not known.
 	Container *v1.Container
 }
 
-// Terminate lists what has to be stopped until nothing of the pod runs. The
-// pod may be nil where its spec is not known any more; then the containers
-// stop all at once, each with the grace period that it was created with.
+// Terminate lists what has to be stopped until nothing of the pod runs. The pod
+// may be nil if its spec is not known any more. Then the containers stop all at
+// once, each with the grace period that it was created with.
 func Terminate(p *v1.Pod, o *container.Observed) Termination {
 	var t Termination
 	if o == nil {
@@ -83,8 +84,8 @@ func stopOf(p *v1.Pod, cur *container.Container) Stop {
 	return Stop{ID: cur.ID, Name: cur.Name, Grace: graceOf(p, cur), PreStop: preStopOf(c, cur), Container: c}
 }
 
-// preStopOf is the hook of the container's spec c, or, where that is not
-// known, the one that it was made with.
+// preStopOf returns the hook of the container's spec c, or, if c is nil, the
+// one that the container was created with.
 func preStopOf(c *v1.Container, cur *container.Container) *v1.LifecycleHandler {
 	switch {
 	case c == nil:

@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// addresses fills in the node's addresses and the pod's: at most one of each
+// addresses sets the node's addresses and the pod's: at most one of each
 // family, the node's primary family first. A pod whose sandboxes have all
-// stopped keeps the addresses that it had.
+// stopped keeps its previous addresses.
 func (g *generator) addresses(s *v1.PodStatus) {
 	host := onePerFamily(g.HostIPs, g.HostIPs)
 	s.HostIP, s.HostIPs = g.old.HostIP, g.old.HostIPs
@@ -45,9 +45,9 @@ func (g *generator) anySandboxReady() bool {
 	return false
 }
 
-// onePerFamily picks the first address of each family from list, beginning
-// with the family of the first valid address of primary; IPv4 if that has
-// none. What is no address is left out.
+// onePerFamily returns the first address of each family from list, starting
+// with the family of the first valid address of primary, or IPv4 if that has
+// none. It omits invalid addresses.
 func onePerFamily(list, primary []string) []string {
 	v6First := false
 	for _, text := range primary {

@@ -18,8 +18,8 @@ const (
 	reasonGatesNotReady  = "ReadinessGatesNotReady"
 )
 
-// owned says whether a condition is the kubelet's to set; all others are kept
-// as the API server has them.
+// owned reports whether the kubelet sets a condition. All others are kept as
+// the API server has them.
 func owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
@@ -30,7 +30,8 @@ func owned(t v1.PodConditionType) bool {
 	return false
 }
 
-// conditions fills in the conditions, which need the phase and the containers.
+// conditions sets the conditions. The phase and the container statuses must be
+// set before.
 func (g *generator) conditions(s *v1.PodStatus) {
 	disruption := g.disruption(s)
 	for _, c := range g.api.Conditions {
@@ -66,9 +67,9 @@ func (g *generator) conditions(s *v1.PodStatus) {
 	}
 }
 
-// disruption is the condition of a pod that the node itself ended, once it
-// has ended: the old one, or a new one, or nil. A controller that sees it
-// need not wait any more.
+// disruption returns the condition DisruptionTarget: the old one, a new one if
+// the node ended the pod for a reason of its own and the pod has ended, or nil.
+// A controller that sees it need not wait any more.
 func (g *generator) disruption(s *v1.PodStatus) *v1.PodCondition {
 	c := condition(g.old.Conditions, v1.DisruptionTarget)
 	if g.Disruption == nil || g.held || !terminal(s.Phase) || c != nil && c.Status == v1.ConditionTrue {
@@ -97,8 +98,8 @@ func truth(b bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
-// sandboxReady says whether containers can be started: the newest sandbox is
-// ready and has the network that the pod asks for.
+// sandboxReady reports whether containers can be started: the newest sandbox is
+// ready and has the network that the pod requests.
 func (g *generator) sandboxReady() bool {
 	s := g.Observed.Sandbox()
 	return s != nil && s.Ready && s.HostNetwork == g.Pod.Spec.HostNetwork
@@ -134,7 +135,7 @@ func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// readinessGates withdraws ready unless every gate's condition is true.
+// readinessGates sets ready to false unless every gate's condition is true.
 func (g *generator) readinessGates(conditions []v1.PodCondition, ready *v1.PodCondition) {
 	var closed []string
 	for _, gate := range g.Pod.Spec.ReadinessGates {
@@ -151,8 +152,8 @@ func (g *generator) readinessGates(conditions []v1.PodCondition, ready *v1.PodCo
 	}
 }
 
-// podInitialized stays true once it was: init containers that run again do
-// not make a pod new.
+// podInitialized stays true once it was: init containers that run again do not
+// make a pod uninitialized.
 func (g *generator) podInitialized(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if s.Phase == v1.PodSucceeded {

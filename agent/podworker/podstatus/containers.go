@@ -12,23 +12,22 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reasons of container states that are generated here rather than by the
-// runtime.
+// Reasons of container states that this package sets rather than the runtime.
 const (
 	reasonCreating     = "ContainerCreating"
 	reasonInitializing = "PodInitializing"
 	reasonCompleted    = "Completed"
 	reasonError        = "Error"
-	// reasonOOMKilled is the runtime's, or what package oom puts in its place.
+	// reasonOOMKilled is set by the runtime or by package oom.
 	reasonOOMKilled = "OOMKilled"
-	// reasonUnknown is the end of a container whose end nobody saw.
+	// reasonUnknown is the reason of a container whose exit was not observed.
 	reasonUnknown = "ContainerStatusUnknown"
 )
 
-// exitUnknown is the exit code reported where nobody knows it.
+// exitUnknown is the exit code that is reported if the real one is unknown.
 const exitUnknown = 137
 
-// mainContainers are the statuses of the main containers by name.
+// mainContainers returns the statuses of the main containers by name.
 func (g *generator) mainContainers() []v1.ContainerStatus {
 	out := make([]v1.ContainerStatus, 0, len(g.Pod.Spec.Containers))
 	for i := range g.Pod.Spec.Containers {
@@ -47,8 +46,8 @@ func byName(list []v1.ContainerStatus) []v1.ContainerStatus {
 	return list
 }
 
-// ephemeralContainers are the statuses of the ephemeral containers by name.
-// None has probes, so none is ever said to have started or to be ready.
+// ephemeralContainers returns the statuses of the ephemeral containers by name.
+// They have no probes, so none is reported as started or ready.
 func (g *generator) ephemeralContainers() []v1.ContainerStatus {
 	if len(g.Pod.Spec.EphemeralContainers) == 0 {
 		return nil
@@ -63,7 +62,8 @@ func (g *generator) ephemeralContainers() []v1.ContainerStatus {
 	return byName(out)
 }
 
-// initContainers are the statuses of the init containers, in their order.
+// initContainers returns the statuses of the init containers, in the order of
+// the spec.
 func (g *generator) initContainers() []v1.ContainerStatus {
 	if len(g.Pod.Spec.InitContainers) == 0 {
 		return nil
@@ -92,8 +92,8 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// newest are the container that stands for a name and the one before it that
-// was started, either nil if there is none.
+// newest returns the container that represents a name, and the one before it
+// that was started; either is nil if there is none.
 func (g *generator) newest(name string) (current, previous *container.Container) {
 	for i := range g.Observed.Containers {
 		c := &g.Observed.Containers[i]
@@ -110,8 +110,8 @@ func (g *generator) newest(name string) (current, previous *container.Container)
 	return current, nil
 }
 
-// container is the status of one container as the runtime shows it, without
-// readiness and without reasons for a wait.
+// container returns the status of one container by the runtime's state, without
+// readiness and without wait reasons.
 func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod.Kind) v1.ContainerStatus {
 	current, previous := g.newest(c.Name)
 	if current == nil {
@@ -143,9 +143,9 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, kind pod
 	return s
 }
 
-// countOn is the restart count of a container that may have lost its own with
-// all that ran before it: it is never less than it was, and another container
-// than the one that the old status tells of has at least the next.
+// countOn returns the restart count of a container whose earlier attempts the
+// runtime may have lost. It never decreases, and a container other than that of
+// the old status has at least the next count.
 func countOn(old, s *v1.ContainerStatus) int32 {
 	least := old.RestartCount
 	if old.ContainerID != s.ContainerID {
@@ -154,8 +154,8 @@ func countOn(old, s *v1.ContainerStatus) int32 {
 	return max(s.RestartCount, least)
 }
 
-// NextCount is the restart count of the container after the one that s tells
-// of: one more if that one ran, and the same if it was only made.
+// NextCount returns the restart count of the container after s: one more if
+// that container ran, and the same if it was only created.
 func NextCount(s *v1.ContainerStatus) int32 {
 	if s.State.Waiting == nil && s.ContainerID != "" {
 		return oneMore(s.RestartCount)
@@ -165,8 +165,8 @@ func NextCount(s *v1.ContainerStatus) int32 {
 
 func oneMore(count int32) int32 { return min(count, math.MaxInt32-1) + 1 }
 
-// remembered is the end of the run before that of containerID as the old
-// status tells it.
+// remembered returns the termination state, from the old status, of the
+// container before containerID.
 func remembered(old *v1.ContainerStatus, containerID string) v1.ContainerState {
 	for _, t := range []*v1.ContainerStateTerminated{old.State.Terminated, old.LastTerminationState.Terminated} {
 		if t != nil && t.ContainerID != containerID {
@@ -176,8 +176,8 @@ func remembered(old *v1.ContainerStatus, containerID string) v1.ContainerState {
 	return v1.ContainerState{}
 }
 
-// absent is the status of a container that the runtime does not know: not
-// there yet, or gone.
+// absent returns the status of a container that the runtime does not have: not
+// created yet, or gone.
 func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, kind pod.Kind) v1.ContainerStatus {
 	if g.removing && kind != pod.Ephemeral && old != nil && old.State.Waiting == nil {
 		return removed(old)
@@ -219,8 +219,8 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, kind pod.Ki
 	return s
 }
 
-// mainExists says whether a main container was created, which tells that the
-// pod has been initialized.
+// mainExists reports whether a main container was created, which means that the
+// pod is initialized.
 func (g *generator) mainExists() bool {
 	for i := range g.Pod.Spec.Containers {
 		if g.Observed.Latest(g.Pod.Spec.Containers[i].Name) != nil {
@@ -230,7 +230,7 @@ func (g *generator) mainExists() bool {
 	return false
 }
 
-// wait puts in why a container that should be started is not.
+// wait adds the reason why a container that should be started is not.
 func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.Kind) {
 	r, ok := g.Waiting[c.Name]
 	if !ok || s.State.Running != nil || g.Terminating || g.Terminated || g.Pod.DeletionTimestamp != nil {
@@ -245,7 +245,7 @@ func (g *generator) wait(c *v1.Container, s *v1.ContainerStatus, kind pod.Kind) 
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: r.Reason, Message: r.Message}}
 }
 
-// probe fills in started and ready.
+// probe sets started and ready.
 func (g *generator) probe(c *v1.Container, s, old *v1.ContainerStatus) {
 	result := Probe{}
 	if s.State.Running != nil {

@@ -102,7 +102,7 @@ func TestPhase(t *testing.T) {
 	}
 }
 
-// TestContainerState looks at the one container a, or the init container i
+// TestContainerState checks the one container a, or the init container i
 // where there is one.
 func TestContainerState(t *testing.T) {
 	a := []string{"a"}
@@ -149,7 +149,7 @@ func TestContainerState(t *testing.T) {
 		{name: "a wait counts not for what is over", pod: basePod(a, policy(v1.RestartPolicyNever)), in: Input{Observed: observed(up, exited("a", 0, 1, 2, 1, "Error")), Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", ""}}}, state: ended(1, "Error", "", "a-0", at(1), at(2))},
 		{name: "a wait counts not while the pod is stopped", in: Input{Terminating: true, Observed: observed(up, exited("a", 0, 1, 2, 1, "Error")), Waiting: map[string]Waiting{"a": {"CrashLoopBackOff", ""}}}, state: ended(1, "Error", "", "a-0", at(1), at(2))},
 		{name: "what runs goes before what is newer", in: Input{Observed: observed(up, created("a", 1), running("a", 0, 1))}, state: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1).Truncate(time.Second))}}, ready: true},
-		{name: "unknown", in: Input{Observed: observed(up, unknown("a", 0, 1))}, state: ended(137, "ContainerStatusUnknown", "The container runtime does not know whether the container still runs", "a-0", at(1))},
+		{name: "unknown", in: Input{Observed: observed(up, unknown("a", 0, 1))}, state: ended(137, "ContainerStatusUnknown", "The container runtime reports the state of the container as unknown", "a-0", at(1))},
 		{name: "unknown and never started", in: Input{Observed: observed(up, never)}, state: waiting("ContainerCreating", "")},
 		{name: "gone while it ran", in: Input{Observed: observed(up), Previous: wasRunning}, state: waiting("ContainerCreating", ""), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 3},
 		{name: "gone while it ran, in a pod being deleted", pod: basePod(a, deleted), in: Input{Observed: observed(up), Previous: wasRunning}, state: waiting("ContainerCreating", ""), last: ended(137, "ContainerStatusUnknown", "The container was running and is not known to the container runtime any more", "a-2"), count: 2},
@@ -488,8 +488,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestProbeResults looks at started and ready of the one container a that
-// runs.
+// TestProbeResults checks started and ready of the one running container a.
 func TestProbeResults(t *testing.T) {
 	was := func(id string, started, ready bool) *v1.PodStatus {
 		return &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
@@ -579,7 +578,7 @@ func TestVolumeMounts(t *testing.T) {
 	}
 }
 
-// TestPassedOn looks at what goes into the status as it is found.
+// TestPassedOn checks the values that the status has unchanged.
 func TestPassedOn(t *testing.T) {
 	user := &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1000, GID: 2000}}
 	c := running("a", 0, 3)

@@ -6,7 +6,8 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// Unlocked fails when somebody keeps readers out of the store until ctx ends.
+// Unlocked returns nil as soon as the store's lock could be taken for reading,
+// and an error if it cannot until ctx ends.
 func (s *Store) Unlocked(ctx context.Context) error {
 	return health.Free(ctx, s.mu.TryRLock, s.mu.RUnlock)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// TestLockThatIsHeld is one for ever: the next who wants it gives up.
+// TestLockThatIsHeld holds the lock for ever: Unlocked fails.
 func TestLockThatIsHeld(t *testing.T) {
 	s := NewStore()
 	if err := s.Unlocked(t.Context()); err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// messageBytes is what the termination messages of one pod may take together
+// messageBytes is the maximum total size of the termination messages of one pod
 // (MaxPodTerminationMessageLogLength in pkg/kubelet/container/runtime.go).
 const messageBytes = 12 << 10
 
 // trimMessages cuts the containers' messages to their share and makes them
-// valid UTF-8, which the API demands: a container writes what it likes.
+// valid UTF-8, which the API requires: a container may write any bytes.
 func (g *generator) trimMessages(s *v1.PodStatus) {
 	spec := &g.Pod.Spec
 	share := messageBytes / max(1, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
@@ -24,7 +24,7 @@ func (g *generator) trimMessages(s *v1.PodStatus) {
 	}
 }
 
-// trimState replaces an end whose message has to change, since it may be
+// trimState replaces a termination state whose message changes, since it may be
 // shared with the previous status.
 func trimState(s *v1.ContainerState, limit int) {
 	if s.Terminated == nil {
@@ -37,7 +37,7 @@ func trimState(s *v1.ContainerState, limit int) {
 	}
 }
 
-// trim cuts text to limit bytes without breaking a character.
+// trim cuts text to limit bytes without splitting a character.
 func trim(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {

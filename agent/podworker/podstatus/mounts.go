@@ -2,9 +2,9 @@ package podstatus
 
 import v1 "k8s.io/api/core/v1"
 
-// volumeMounts repeats the spec's mounts, and says which of the read-only
-// ones are so to the bottom (resolveRecursiveReadOnly in
-// pkg/kubelet/kubelet_pods.go, KEP-3857).
+// volumeMounts returns the status of the spec's mounts, and marks the recursive
+// read-only ones (resolveRecursiveReadOnly in pkg/kubelet/kubelet_pods.go,
+// KEP-3857).
 func (g *generator) volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
 	if len(c.VolumeMounts) == 0 {
 		return nil
@@ -28,8 +28,8 @@ func (g *generator) volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
 	return out
 }
 
-// recursively says whether a read-only mount is to be so to the bottom where
-// that can be done. One that propagates cannot.
+// recursively reports whether a read-only mount is to be recursively read-only
+// where that is supported. A mount with propagation cannot be.
 func recursively(m *v1.VolumeMount) bool {
 	if m.RecursiveReadOnly == nil || m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
 		return false

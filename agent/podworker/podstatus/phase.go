@@ -9,10 +9,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// phase decides the phase with its reason and message. A terminal phase is
-// never left (generateAPIPodStatus in pkg/kubelet/kubelet_pods.go), and what
-// ran is not pending again, of which a power cut can leave no trace: unless
-// all of the pod may start over.
+// phase sets the phase with its reason and message. A terminal phase is final
+// (generateAPIPodStatus in pkg/kubelet/kubelet_pods.go). A pod that ran does
+// not become pending again, even if a power cut left no trace of its
+// containers, unless all of the pod may be restarted.
 func (g *generator) phase(s *v1.PodStatus) {
 	s.Phase = g.computedPhase(s)
 	if r := g.Failed; r != nil {
@@ -37,17 +37,16 @@ func (g *generator) phase(s *v1.PodStatus) {
 	g.held = g.holds(s)
 }
 
-// hold keeps an end back while a container still runs: who reads that a pod
-// is over takes what it used for free (mergePodStatus in
-// pkg/kubelet/status/status_manager.go). The conditions tell of the end
-// already.
+// hold suppresses a terminal phase while a container still runs, since readers
+// treat the resources of a terminated pod as free (mergePodStatus in
+// pkg/kubelet/status/status_manager.go). The conditions already show the end.
 func (g *generator) hold(s *v1.PodStatus) {
 	if g.held {
 		s.Phase, s.Reason, s.Message = cmp.Or(g.old.Phase, v1.PodPending), g.old.Reason, g.old.Message
 	}
 }
 
-// holds says whether the phase has to be kept back.
+// holds reports whether the phase has to be suppressed.
 func (g *generator) holds(s *v1.PodStatus) bool {
 	if !terminal(s.Phase) || terminal(g.old.Phase) || terminal(g.api.Phase) || g.Terminated {
 		return false
@@ -62,8 +61,9 @@ func (g *generator) holds(s *v1.PodStatus) bool {
 
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// restarts says whether a container that ended so is started again. An init
-// container that succeeded is never run again, nor is an ephemeral one.
+// restarts reports whether a container with this termination state is
+// restarted. An init container that succeeded is never restarted, nor is an
+// ephemeral one.
 func (g *generator) restarts(c *v1.Container, end *v1.ContainerStateTerminated, kind pod.Kind) bool {
 	switch {
 	case kind == pod.Ephemeral, kind == pod.Init && end.ExitCode == 0 && !pod.IsRestartableInit(c):
@@ -75,8 +75,9 @@ func (g *generator) restarts(c *v1.Container, end *v1.ContainerStateTerminated, 
 	}
 }
 
-// ended is how a container ended that does not run: now, or before the wait
-// that it is in; nil if it never did.
+// ended returns the termination state of a container that does not run: the
+// current one, or the one before its wait. It returns nil if the container
+// never ended.
 func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	if s.State.Terminated != nil {
 		return s.State.Terminated
@@ -87,10 +88,10 @@ func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return nil
 }
 
-// counts is a pod's containers by what they do.
+// counts are the numbers of a pod's containers by state.
 type counts struct {
-	waiting, running, stopped int // main ones and, but for stopped, restartable init ones
-	over, succeeded           int // of the stopped: for good, with exit code 0
+	waiting, running, stopped int // main containers and, except in stopped, sidecars
+	over, succeeded           int // of stopped: not restarted, exited with 0
 }
 
 // computedPhase is getPhase of pkg/kubelet/kubelet_pods.go.
@@ -116,8 +117,8 @@ func (g *generator) computedPhase(s *v1.PodStatus) v1.PodPhase {
 	}
 }
 
-// initPhase says whether initialization has still to come to its end, or came
-// to a bad one.
+// initPhase reports whether initialization has still to complete, and whether
+// it failed.
 func (g *generator) initPhase(s *v1.PodStatus) (pending, failed bool) {
 	for i := range g.Pod.Spec.InitContainers {
 		c, cs := &g.Pod.Spec.InitContainers[i], &s.InitContainerStatuses[i]
@@ -168,7 +169,7 @@ func (g *generator) count(s *v1.PodStatus) (n counts) {
 	return n
 }
 
-// mainActive says whether the ready sandbox has a main container.
+// mainActive reports whether the ready sandbox has a main container.
 func (g *generator) mainActive() bool {
 	sandbox := g.Observed.Sandbox()
 	if sandbox == nil || !sandbox.Ready {

@@ -7,16 +7,17 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// resources fills in what the container was allocated, and what it has.
+// resources sets the container's allocated and actual resources.
 func (g *generator) resources(c *v1.Container, current *container.Container, s, old *v1.ContainerStatus) {
 	if old != nil && old.ContainerID != s.ContainerID {
-		old = nil // of another run
+		old = nil // belongs to another container ID
 	}
 	s.Resources, s.AllocatedResources = resize.ContainerResources(c, g.actual(c, current), old)
 }
 
-// actual is what a running container has; nil for one that does not run. No
-// runtime tells a memory request: without a resize it is as allocated.
+// actual returns the resources of a running container; nil for one that does
+// not run. No runtime reports a memory request: without a resize it equals the
+// allocation.
 func (g *generator) actual(c *v1.Container, current *container.Container) *resize.Actual {
 	if current.State != container.StateRunning {
 		return nil
@@ -31,7 +32,7 @@ func (g *generator) actual(c *v1.Container, current *container.Container) *resiz
 	return &a
 }
 
-// podResources fills in those of a pod that has some as a whole.
+// podResources sets the resources of a pod that has pod-level resources.
 func (g *generator) podResources(s *v1.PodStatus) {
 	if g.Pod.Spec.Resources == nil {
 		return
@@ -46,7 +47,7 @@ func (g *generator) podResources(s *v1.PodStatus) {
 	s.Resources, s.AllocatedResources = resize.PodResources(g.Pod, actual, g.old)
 }
 
-// resizeConditions tell of a pod that has not ended.
+// resizeConditions adds the resize conditions of a pod that has not ended.
 func (g *generator) resizeConditions(s *v1.PodStatus) {
 	if !terminal(s.Phase) {
 		s.Conditions = append(s.Conditions, g.Resize.List()...)

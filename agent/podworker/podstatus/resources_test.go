@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// A container that runs shows what it has, whoever resized it, and one that
-// does not what it was allocated.
+// A running container shows its actual resources, whoever resized it, and any
+// other its allocation.
 func TestResourcesAreThoseThatRun(t *testing.T) {
 	p := basePod([]string{"a"}, func(p *v1.Pod) {
 		p.Spec.Containers[0].Resources = v1.ResourceRequirements{

@@ -9,8 +9,9 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// The kubelet's words for a pod whose containers are all restarted because
-// one ended (KEP-5532; pkg/kubelet/kubelet_pods.go, pkg/kubelet/status).
+// The kubelet's reasons and messages for a pod whose containers are all
+// restarted because one exited (KEP-5532; pkg/kubelet/kubelet_pods.go,
+// pkg/kubelet/status).
 const (
 	reasonRestartingAll  = "RestartingAllContainers"
 	messageRestartingAll = "The container was removed to restart all containers of the pod"
@@ -18,9 +19,9 @@ const (
 	messageRestartRule   = "container exited with restart policy rule"
 )
 
-// restartAll finds out whether all containers are about to be restarted: one
-// that asked for it is still there. Once that is gone too, the condition tells
-// for one more time.
+// restartAll finds out whether all containers are about to be restarted: a
+// container that triggered the restart still exists. When that is removed too,
+// the old condition shows the restart for one more status.
 func (g *generator) restartAll() {
 	if !pod.MayRestartAll(&g.Pod.Spec) || g.stops() || terminal(g.old.Phase) || terminal(g.api.Phase) {
 		return
@@ -30,17 +31,17 @@ func (g *generator) restartAll() {
 	g.removing = g.restarting || c != nil && c.Status == v1.ConditionTrue
 }
 
-// stops says whether the pod is on its way out.
+// stops reports whether the pod is terminating or has terminated.
 func (g *generator) stops() bool {
 	return g.Terminating || g.Terminated || g.Failed != nil || g.Pod.DeletionTimestamp != nil
 }
 
-// asksRestart says whether a container ended by a rule that restarts all. The
-// end of a sidecar counts only if it came before that of the last main
+// asksRestart reports whether a container exited by a rule that restarts all.
+// The exit of a sidecar counts only if it came before that of the last main
 // container.
 func (g *generator) asksRestart() bool {
-	var asked, ended time.Time // the first end of an init container that asks, the last of a main one that is over
-	asks, open := false, false // open: a main container runs, or is to run
+	var asked, ended time.Time // the first exit of an init container that triggers the restart, the last of a main one that ended for good
+	asks, open := false, false // open: a main container runs or will run
 	for c, kind := range pod.Containers(&g.Pod.Spec) {
 		current, _ := g.newest(c.Name)
 		exited := current != nil && current.State == container.StateExited
@@ -64,7 +65,7 @@ func (g *generator) asksRestart() bool {
 	return asks && (open || ended.After(asked))
 }
 
-// removed is the status of a container that was removed to be started anew
+// removed returns the status of a container that was removed to be restarted
 // with all the others.
 func removed(old *v1.ContainerStatus) v1.ContainerStatus {
 	s := *old
@@ -88,7 +89,8 @@ func isRemoved(s v1.ContainerState) bool {
 	return s.Waiting != nil && s.Waiting.Reason == reasonRestartingAll
 }
 
-// allRestarting is the condition of a pod that has such rules.
+// allRestarting returns the condition AllContainersRestarting of a pod that has
+// such rules.
 func (g *generator) allRestarting(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 	switch {

@@ -11,7 +11,7 @@ import (
 
 func (g *generator) containerID(c *container.Container) string { return g.Runtime + "://" + c.ID }
 
-// state is one container's state as the runtime shows it.
+// state returns one container's state as the runtime reports it.
 func (g *generator) state(c *container.Container) v1.ContainerState {
 	switch c.State {
 	case container.StateRunning:
@@ -22,7 +22,7 @@ func (g *generator) state(c *container.Container) v1.ContainerState {
 		if !c.StartedAt.IsZero() {
 			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 				Reason:      reasonUnknown,
-				Message:     "The container runtime does not know whether the container still runs",
+				Message:     "The container runtime reports the state of the container as unknown",
 				ExitCode:    exitUnknown,
 				StartedAt:   timeOf(c.StartedAt),
 				ContainerID: g.containerID(c),
@@ -50,7 +50,7 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 	}
 	told := g.told(t.ContainerID)
 	if told.Reason == reasonOOMKilled {
-		t.Reason = reasonOOMKilled // the kernel's figures that said so are gone by now
+		t.Reason = reasonOOMKilled // the kernel's OOM counters are gone by now
 	}
 	m, read := g.Messages[c.ID]
 	switch {
@@ -64,8 +64,8 @@ func (g *generator) terminated(c *container.Container) *v1.ContainerStateTermina
 	return t
 }
 
-// told is what the old status says of a container's end; the zero value if it
-// says nothing.
+// told returns the termination state that the old status has of a container, or
+// the zero value if it has none.
 func (g *generator) told(containerID string) v1.ContainerStateTerminated {
 	for c := range pod.Statuses(g.old) {
 		for _, t := range [2]*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {

@@ -1,8 +1,8 @@
-// Package podstatus owns what a pod's status says. Generate makes a PodStatus
-// from spec and observation and has no effects; Store keeps the newest one of
-// each pod in memory. The words and rules are those of the kubelet
-// (pkg/kubelet/kubelet_pods.go and pkg/kubelet/status/generate.go), which
-// kubectl and controllers read.
+// Package podstatus generates and stores the status of pods. Generate computes
+// a PodStatus from spec and observation and has no effects; Store keeps the
+// newest status of each pod in memory. Reasons, messages and rules are those of
+// the kubelet (pkg/kubelet/kubelet_pods.go and pkg/kubelet/status/generate.go),
+// which kubectl and controllers read.
 package podstatus
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// Reason is why a whole pod is not run: a word in CamelCase, which programs
+// Reason is why a whole pod is not run: a reason in CamelCase, which programs
 // read, and a message for people.
 type Reason struct {
 	Reason, Message string
@@ -27,59 +27,63 @@ type Waiting struct {
 	Reason, Message string
 }
 
-// Probe is what a container's probes found.
+// Probe is the result of a container's probes.
 type Probe struct {
 	Started, Ready bool
 }
 
-// Input is all that Generate looks at. It is not changed.
+// Input is all that Generate reads. Generate does not change it.
 type Input struct {
 	Pod      *v1.Pod
-	Observed *container.Observed // nil means that the runtime knows nothing of the pod
-	// Previous is the last status generated; nil uses the API server's, or
-	// none for a static pod.
+	Observed *container.Observed // nil means that the runtime has nothing of the pod
+	// Previous is the last generated status; nil uses the API server's, or none
+	// for a static pod.
 	Previous *v1.PodStatus
 	Now      time.Time
 
-	// Waiting says by container name why a container could not be started
-	// yet: CrashLoopBackOff, ErrImagePull, CreateContainerConfigError and the
-	// like. It counts for what should be started and does not run.
+	// Waiting has by container name the reason why a container could not be
+	// started yet: CrashLoopBackOff, ErrImagePull, CreateContainerConfigError
+	// and the like. It applies to containers that should be started and do not
+	// run.
 	Waiting map[string]Waiting
-	// Rejected is set for a pod that may not run here: it has failed.
+	// Rejected is set for a pod that was not admitted: it has failed.
 	Rejected *Reason
-	// Failed is set for a pod that was given up although its containers could
-	// go on, such as DeadlineExceeded, Evicted or Preempting.
+	// Failed is set for a pod that was ended although its containers could
+	// continue, with a reason such as DeadlineExceeded, Evicted or Preempting.
 	Failed *Reason
-	// Disruption is set for a pod that the node ended for its own sake, such
-	// as TerminationByKubelet: the condition DisruptionTarget of its end.
+	// Disruption is set for a pod that the node ended for a reason of its own,
+	// such as TerminationByKubelet. It becomes the condition DisruptionTarget
+	// once the pod has ended.
 	Disruption *Reason
-	// Terminating says that the pod is being stopped: nothing starts again.
+	// Terminating means that the pod is being stopped: nothing starts again.
 	Terminating bool
-	// Terminated says that the pod has been stopped: nothing runs.
+	// Terminated means that the pod has been stopped: nothing runs.
 	Terminated bool
 
-	// Probes are the results by container ID. A running container that is
-	// not in it is what Previous says of it; a new one has started unless it
+	// Probes are the probe results by container ID. A running container without
+	// an entry keeps the values of Previous. A new one has started unless it
 	// has a startup probe, and is ready unless it has a readiness probe.
 	Probes map[string]Probe
-	// RecursiveReadOnly says that the pod's runtime handler can mount
-	// read-only what is mounted below a volume.
+	// RecursiveReadOnly means that the pod's runtime handler supports recursive
+	// read-only mounts.
 	RecursiveReadOnly bool
-	// Messages are the termination messages by container ID. A container that
-	// is not in it keeps the message that Previous has, so each has to be read
-	// only once.
+	// Messages are the termination messages by container ID. A container
+	// without an entry keeps the message of Previous, so each message has to be
+	// read only once.
 	Messages map[string]string
-	// Actual is what running containers have, by ID. One that is not in it has
-	// what the runtime tells of it.
+	// Actual are the actual resources of running containers, by ID. A container
+	// without an entry has those that the runtime reports.
 	Actual map[string]resize.Actual
-	// PodActual is what the pod has as a whole; nil is not known.
+	// PodActual are the actual resources of the pod as a whole; nil means
+	// unknown.
 	PodActual *resize.PodActual
-	// Resize are the conditions of its resizes.
+	// Resize are the conditions of the pod's resizes.
 	Resize resize.Conditions
-	// HostIPs are the node's addresses, the primary first; empty keeps those
-	// of Previous.
+	// HostIPs are the node's addresses, the primary first; empty keeps those of
+	// Previous.
 	HostIPs []string
-	// Runtime is the name before "://" in container IDs; empty is containerd.
+	// Runtime is the name before "://" in container IDs; empty means
+	// containerd.
 	Runtime string
 }
 
@@ -87,17 +91,19 @@ type Input struct {
 type generator struct {
 	Input
 	old *v1.PodStatus // never nil
-	api *v1.PodStatus // what the API server holds, empty for a static pod
-	// restarting says that all containers are about to be restarted;
-	// removing, that those which are gone were removed for that.
+	api *v1.PodStatus // what the API server has, empty for a static pod
+	// restarting means that all containers are about to be restarted. removing
+	// means that absent containers were removed for that.
 	restarting, removing bool
-	// held says that the phase is not shown yet, since something still runs.
+	// held means that the terminal phase is suppressed, since something still
+	// runs.
 	held bool
 }
 
-// Generate makes the pod's status. The same input gives the same status, and
-// a status generated upon itself does not change; times are cut to seconds as
-// the API has them. The result shares the spec's resource lists with the pod.
+// Generate returns the pod's status. The same input gives the same status, and
+// a status generated with itself as Previous does not change. Times are
+// truncated to seconds as in the API. The result shares the spec's resource
+// lists with the pod.
 func Generate(in Input) v1.PodStatus {
 	g := generator{Input: in, old: in.Previous, api: &v1.PodStatus{}}
 	if !pod.IsStatic(in.Pod) {
@@ -138,8 +144,8 @@ func Generate(in Input) v1.PodStatus {
 	return s
 }
 
-// startTime is when the node took the pod on, which never changes. An agent
-// that forgot it takes the oldest evidence.
+// startTime returns when the node accepted the pod, which never changes.
+// Without a previous status it is the time of the oldest evidence.
 func (g *generator) startTime() *metav1.Time {
 	for _, t := range []*metav1.Time{g.old.StartTime, g.api.StartTime} {
 		if t != nil && !t.IsZero() {
@@ -162,7 +168,7 @@ func (g *generator) startTime() *metav1.Time {
 	return &t
 }
 
-// timeOf is the time as the API keeps it, in whole seconds.
+// timeOf returns the time as the API has it, in whole seconds.
 func timeOf(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}

@@ -15,33 +15,33 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Entry is a pod and its newest status. Both are shared: nobody changes what
-// they point to.
+// Entry is a pod and its newest status. Both are shared and must not be
+// changed.
 type Entry struct {
 	Pod    *v1.Pod
 	Status *v1.PodStatus
-	// Observed says that somebody has looked at what the runtime holds of the
-	// pod. Before that the status is what a new pod's would be.
+	// Observed means that the runtime's state of the pod was observed. Before
+	// that the status is that of a new pod, or the API server's.
 	Observed bool
-	// Sandbox is the pod's sandbox that is ready; the zero Sandbox is none.
+	// Sandbox is the pod's ready sandbox; the zero Sandbox means none.
 	Sandbox Sandbox
 	// started are the containers that were started after the status was
-	// observed. It is never changed in place.
+	// observed. The slice is never changed in place.
 	started []Running
 }
 
-// Running is a container that runs.
+// Running is a running container.
 type Running struct {
 	Name string
-	// ID is the runtime's.
+	// ID is the runtime's container ID.
 	ID string
-	// Restarts is which attempt it is, the first being 0.
+	// Restarts is the number of the attempt; the first is 0.
 	Restarts int
 }
 
-// Running are the containers of the pod that run: by the status, and those that
-// were started since. A status may come minutes after a start, while a hook
-// runs or the next container's image is pulled.
+// Running returns the running containers of the pod: those of the status, and
+// those that were started since. A status may follow a start by minutes, while
+// a hook runs or the next container's image is pulled.
 func (e *Entry) Running() iter.Seq[Running] {
 	return func(yield func(Running) bool) {
 		for _, r := range e.started {
@@ -64,7 +64,8 @@ func (e *Entry) Running() iter.Seq[Running] {
 	}
 }
 
-// RunningOf is the running container of that name; ok is false if there is none.
+// RunningOf returns the running container of that name; ok is false if there is
+// none.
 func (e *Entry) RunningOf(name string) (found Running, ok bool) {
 	for r := range e.Running() {
 		if r.Name == name {
@@ -78,18 +79,18 @@ func (e *Entry) startedSince(name string) bool {
 	return slices.ContainsFunc(e.started, func(r Running) bool { return r.Name == name })
 }
 
-// Sandbox is what is known of a pod's sandbox that is ready.
+// Sandbox describes a pod's ready sandbox.
 type Sandbox struct {
-	// ID is the runtime's.
+	// ID is the runtime's sandbox ID.
 	ID string
-	// Since is when it was made.
+	// Since is when it was created.
 	Since time.Time
-	// HostNetwork says that it has no network of its own.
+	// HostNetwork means that it uses the host's network namespace.
 	HostNetwork bool
 }
 
 // Store keeps the newest status of each pod in memory. It is safe for
-// concurrent use and never blocks on anything but its own short lock.
+// concurrent use, and blocks only on its own lock, which is held briefly.
 type Store struct {
 	changed chan struct{}
 
@@ -98,19 +99,19 @@ type Store struct {
 	notified map[chan<- struct{}]struct{}
 }
 
-// NewStore makes an empty store.
+// NewStore returns an empty store.
 func NewStore() *Store {
 	return &Store{changed: make(chan struct{}, 1), entries: make(map[types.UID]Entry)}
 }
 
-// Set keeps the pod, the status that was observed of it, neither of which the
-// caller changes any more, and its sandbox. It says whether the status is
-// another one than before. A status that says the same keeps the earlier one.
+// Set stores the pod, its observed status and its sandbox. The caller must not
+// change them afterwards. Set reports whether the status differs from the one
+// before. An equal status keeps the earlier one.
 func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bool) {
 	s.mu.Lock()
 	old, known := s.entries[p.UID]
 	changed = !known || !equality.Semantic.DeepEqual(old.Status, &status)
-	e := Entry{Pod: p, Status: old.Status, Observed: true, Sandbox: sandbox} // observed after all starts
+	e := Entry{Pod: p, Status: old.Status, Observed: true, Sandbox: sandbox} // the observation includes all earlier starts
 	if changed {
 		e.Status = &status
 	}
@@ -124,9 +125,9 @@ func (s *Store) Set(p *v1.Pod, status v1.PodStatus, sandbox Sandbox) (changed bo
 	return changed
 }
 
-// Started notes that a container was started, and notifies those that list what
-// runs (Entry.Running): they cannot come too early. The next Set must be of what
-// was observed after that. A pod that is not known has no containers.
+// Started records that a container was started, and notifies the readers of
+// running containers (Entry.Running). The next Set must have a status observed
+// after that. Started does nothing for an unknown pod.
 func (s *Store) Started(uid types.UID, r Running) {
 	s.mu.Lock()
 	e, known := s.entries[uid]
@@ -140,8 +141,8 @@ func (s *Store) Started(uid types.UID, r Running) {
 	}
 }
 
-// Submit keeps the pod. Of one that is known the status stays as it is; that
-// of another is first, until it is observed.
+// Submit stores the pod. A known pod keeps its status. A new one has the status
+// first until it is observed.
 func (s *Store) Submit(p *v1.Pod, first v1.PodStatus) {
 	s.mu.Lock()
 	e, known := s.entries[p.UID]
@@ -155,14 +156,14 @@ func (s *Store) Submit(p *v1.Pod, first v1.PodStatus) {
 	}
 }
 
-// Get is the pod and its newest status, both shared and not to be changed;
-// ok is false and both are nil for an unknown UID.
+// Get returns the pod and its newest status, which are shared and must not be
+// changed; ok is false and both are nil for an unknown UID.
 func (s *Store) Get(uid types.UID) (p *v1.Pod, status *v1.PodStatus, ok bool) {
 	e, ok := s.Entry(uid)
 	return e.Pod, e.Status, ok
 }
 
-// Entry is all that is known of a pod; ok is false for an unknown UID.
+// Entry returns the entry of a pod; ok is false for an unknown UID.
 func (s *Store) Entry(uid types.UID) (e Entry, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -170,7 +171,7 @@ func (s *Store) Entry(uid types.UID) (e Entry, ok bool) {
 	return e, ok
 }
 
-// List is all entries by namespace, name and UID.
+// List returns all entries, sorted by namespace, name and UID.
 func (s *Store) List() []Entry {
 	s.mu.RLock()
 	list := make([]Entry, 0, len(s.entries))
@@ -199,15 +200,16 @@ func (s *Store) Delete(uid types.UID) {
 	}
 }
 
-// Changed receives after one or more changes. There is one such channel: it
-// is for one reader, who lists again; others are notified.
+// Changed returns the channel that receives after one or more changes. There is
+// one such channel, for one reader, which lists again. Other readers use
+// Notify.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Notify fills slot, which has room for one, after each change from now on, and
-// after each start of a container,
-// unless it is full. Who is woken lists again; a slow one holds up nobody and
-// misses none but the steps between. cancel ends it. One slot may be given to
-// several that notify, but to each only once at a time.
+// Notify sends to slot, which has a capacity of one, after each change and each
+// start of a container from now on, unless it is full. The reader lists again.
+// A slow reader blocks nothing, and misses only intermediate states. cancel
+// ends the notifications. A slot may be shared by several notifiers, but must
+// not be registered twice with the same one at a time.
 func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
 	s.mu.Lock()
 	if s.notified == nil {
@@ -222,13 +224,13 @@ func (s *Store) Notify(slot chan<- struct{}) (cancel func()) {
 	}
 }
 
-// wake is called without the lock.
+// wake notifies all readers. The caller must not hold the lock.
 func (s *Store) wake() {
 	nudge(s.changed)
 	s.notify()
 }
 
-// notify is called without the lock.
+// notify sends to all slots of Notify. The caller must not hold the lock.
 func (s *Store) notify() {
 	s.mu.RLock()
 	for slot := range s.notified {
@@ -240,6 +242,6 @@ func (s *Store) notify() {
 func nudge(slot chan<- struct{}) {
 	select {
 	case slot <- struct{}{}:
-	default: // a wakeup is due already
+	default: // a wakeup is already pending
 	}
 }

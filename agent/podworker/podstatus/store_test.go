@@ -75,8 +75,7 @@ func TestStoreKeepsNewestPod(t *testing.T) {
 	}
 }
 
-// TestStoreSubmit knows a status that was observed from one that a new pod's
-// would be.
+// TestStoreSubmit distinguishes an observed status from that of a new pod.
 func TestStoreSubmit(t *testing.T) {
 	s := NewStore()
 	check := func(what string, phase v1.PodPhase, observed, woken bool) {
@@ -126,8 +125,8 @@ func TestStoreConcurrently(t *testing.T) {
 	}
 }
 
-// TestStoreNotify wakes each of several for each change, and nobody who has
-// ended it.
+// TestStoreNotify checks that each change notifies every slot, except for those
+// that were cancelled.
 func TestStoreNotify(t *testing.T) {
 	s := NewStore()
 	woken := func(c <-chan struct{}) bool {
@@ -172,7 +171,8 @@ func TestStoreNotify(t *testing.T) {
 }
 
 // TestStoreStarted checks that a container that was started is listed as running
-// before any status tells of it, and that who is notified of the start sees it.
+// before any status has it, and that a reader that is notified of the start
+// lists it.
 func TestStoreStarted(t *testing.T) {
 	s, p := NewStore(), named("a", "web")
 	running := func() (out []Running) {

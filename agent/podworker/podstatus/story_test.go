@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "write the expected statuses in testdata anew")
 
 // step is one moment of a pod's life. Pod and Previous are filled in by the
-// story; forget lets the agent start again without any memory.
+// story; forget restarts the agent without any state.
 type step struct {
 	name   string
 	in     Input

@@ -6,10 +6,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// terminate gives every container that may have run an end, once the pod has
-// been stopped (TerminatePod in pkg/kubelet/status/status_manager.go): what
-// nobody saw ending counts as an error. Init containers that the pod did not
-// come to stay as they are.
+// terminate sets a termination state for every container that may have run,
+// once the pod has been stopped (TerminatePod in
+// pkg/kubelet/status/status_manager.go). An exit that was not observed counts
+// as an error. Init containers that were not reached stay as they are.
 func (g *generator) terminate(s *v1.PodStatus) {
 	if g.initialized(s) {
 		for i := range s.ContainerStatuses {
@@ -27,7 +27,7 @@ func (g *generator) terminate(s *v1.PodStatus) {
 	}
 }
 
-// initialized says whether the main containers were free to start.
+// initialized reports whether the main containers were free to start.
 func (g *generator) initialized(s *v1.PodStatus) bool {
 	for i := range s.ContainerStatuses {
 		if cs := &s.ContainerStatuses[i]; cs.State.Waiting == nil || ended(cs) != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 )
 
-// act executes one plan in the order that package plan gives. retry is when
-// to try again what could not be done yet without being a fault. seen is how
-// the pod looks then, if that is known: it is where all that was done is that
-// something was started, and nil otherwise.
+// act executes one plan in the order that package plan defines. retry is the
+// time of the next attempt at what could not be done yet without being a
+// failure. seen is the pod's state after act, if act did nothing but start
+// something, and nil otherwise.
 func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (seen *container.Observed, retry time.Time, err error) {
 	if a.KillPod {
 		if err := s.stopper(pod.RefOf(p), p, o, f, noLimit).all(ctx, plan.Terminate(p, o)); err != nil {
@@ -46,9 +46,9 @@ func (s *Syncer) act(ctx context.Context, p *v1.Pod, o *container.Observed, a *p
 	return seen, retry, nil
 }
 
-// stopOld stops sandboxes of an earlier boot, after the pods that wait for
-// their turn to start: the runtime then gives their addresses back, which
-// network plugins may keep on the disk.
+// stopOld stops sandboxes of an earlier boot, after the pods that wait for a
+// start slot: the runtime then releases their addresses, which network plugins
+// may keep on the disk.
 func (s *Syncer) stopOld(ctx context.Context, f *facts) error {
 	if len(f.old) == 0 {
 		return nil
@@ -66,7 +66,8 @@ func (s *Syncer) stopOld(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// prune removes what is not needed as evidence any more.
+// prune removes containers and sandboxes that are not needed as evidence any
+// more.
 func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions) error {
 	if err := s.sandboxes(ctx, a.StopSandboxes); err != nil {
 		return err
@@ -89,8 +90,8 @@ func (s *Syncer) prune(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	return nil
 }
 
-// dropTraces removes the logs and termination messages of removed containers:
-// a crash loop would else leave some for each start.
+// dropTraces removes the logs and termination messages of removed containers.
+// Otherwise a crash loop would leave a set of them for each start.
 func (s *Syncer) dropTraces(ctx context.Context, p *v1.Pod, o *container.Observed, removed []string) error {
 	if len(removed) == 0 {
 		return nil
@@ -106,7 +107,7 @@ func (s *Syncer) dropTraces(ctx context.Context, p *v1.Pod, o *container.Observe
 		}
 		name, count := o.Containers[i].Name, o.Containers[i].RestartCount
 		var keep []string
-		shared := false // one that was never started has the number of the next
+		shared := false // a container that was never started shares its number with the next
 		for j := range o.Containers {
 			if c := &o.Containers[j]; c.Name == name && !slices.Contains(removed, c.ID) {
 				keep = append(keep, c.TerminationMessagePath)

@@ -14,8 +14,9 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// carryOut does the steps of a resize, once in a sync, and what no look would
-// show. What fails ends them; the next look goes on from what it finds.
+// carryOut executes the steps of a resize once in a sync, and then writes the
+// settings that the comparison does not cover. It stops at the first failure. The next
+// sync continues from the state that it observes.
 func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 	r.tried = true
 	if len(r.plan.Steps) > 0 {
@@ -43,9 +44,9 @@ func (r *resizing) carryOut(ctx context.Context, s *Syncer, p *v1.Pod) error {
 	return nil
 }
 
-// settleGroups brings up to date what follows from requests and limits: the
-// protection of the memory of the pod and of what runs in it, and what the
-// groups above it have.
+// settleGroups updates what follows from requests and limits: the memory
+// protection of the pod and of its running containers, and the resources of the
+// cgroups above the pod's.
 func (s *Syncer) settleGroups(p *v1.Pod, runs map[string]resize.Running, n *criconfig.Node) error {
 	for name, c := range runs {
 		if err := s.protectContainer(p, name, c.ID, n); err != nil {
@@ -74,13 +75,13 @@ func (s *Syncer) carryOut(ctx context.Context, p *v1.Pod, step *resize.Step, n *
 	return nil
 }
 
-// updateContainer has the runtime update one container. All that the container
-// is to have goes with each update, so that no runtime sets an older figure
-// again.
+// updateContainer updates one container through the runtime. Each update has
+// all resources of the container, so that no runtime restores an older value.
 //
-// Where the kernel does not account swap, a runtime may refuse: crun up to
-// 1.21 wants to write memory.swap.max, which is not there, and then has done
-// nothing or a part. The container's own files are written then.
+// Where the kernel does not account swap, a runtime may fail: crun up to 1.21
+// tries to write memory.swap.max, which does not exist, and then has applied
+// nothing or a part. In that case updateContainer writes the container's cgroup
+// files itself.
 func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.Step, n *criconfig.Node) error {
 	c, _ := pod.Find(&p.Spec, step.Container)
 	sized := *c
@@ -90,15 +91,16 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 	resources.CpusetCpus = s.CPUs.For(p.UID, c.Name)
 	err := s.Runtime.UpdateContainerResources(ctx, step.ID, resources)
 	if errors.Is(err, container.ErrNotFound) {
-		return nil // it has ended, and starts with what was allocated
+		return nil // the container exited; its next start uses the allocation
 	}
 	if err != nil && s.mayWrite(err, n) {
 		path := criconfig.ContainerCgroup(criconfig.PodCgroup(p, n), step.ID, n)
 		if byHand := s.setCgroup(path, criconfig.ContainerLimits(p, &sized, n)); byHand != nil {
 			err = errors.Join(err, byHand)
 		} else {
-			s.Log.Info("container resized by its cgroup's files: the container runtime cannot, without accounting of swap in the kernel",
-				"pod", pod.RefOf(p).String(), "podUID", p.UID, "container", c.Name, "error", err)
+			s.Log.Info("resized container through cgroup files",
+				"pod", pod.RefOf(p).String(), "podUID", p.UID, "container", c.Name, "error", err,
+				"reason", "the container runtime cannot resize where the kernel does not account swap")
 			err = nil
 		}
 	}
@@ -108,8 +110,9 @@ func (s *Syncer) updateContainer(ctx context.Context, p *v1.Pod, step *resize.St
 	return err
 }
 
-// protectContainer writes what follows from a container's new request and
-// limit past the runtime, which not all of them know to update.
+// protectContainer writes the cgroup files that follow from a container's new
+// request and limit. It bypasses the runtime, since not all runtimes can update
+// these files.
 func (s *Syncer) protectContainer(p *v1.Pod, name, id string, n *criconfig.Node) error {
 	c, _ := pod.Find(&p.Spec, name)
 	files := criconfig.MemoryQoS(p, c, n)
@@ -118,19 +121,20 @@ func (s *Syncer) protectContainer(p *v1.Pod, name, id string, n *criconfig.Node)
 	}
 	err := s.setCgroup(criconfig.ContainerCgroup(criconfig.PodCgroup(p, n), id, n), cgroups.Resources{Unified: files})
 	if errors.Is(err, cgroups.ErrNotFound) {
-		return nil // it has ended
+		return nil // the container exited
 	}
 	return err
 }
 
-// mayWrite says whether a container's files may be written since the runtime
-// cannot: it has answered, and the kernel is one of those.
+// mayWrite reports whether a container's cgroup files may be written because
+// the runtime's update failed with err: the runtime has answered, and the
+// kernel does not account swap.
 func (s *Syncer) mayWrite(err error, n *criconfig.Node) bool {
 	return s.Cgroups != nil && !n.SwapAccounting &&
 		!errors.Is(err, container.ErrUnavailable) && !errors.Is(err, container.ErrTimeout)
 }
 
-// setCgroup writes limits of a cgroup that is there.
+// setCgroup writes limits of an existing cgroup.
 func (s *Syncer) setCgroup(path string, r cgroups.Resources) error {
 	begun := s.now()
 	err := s.Cgroups.Set(path, r)
@@ -138,9 +142,9 @@ func (s *Syncer) setCgroup(path string, r cgroups.Resources) error {
 	return err
 }
 
-// raised is what a pod's cgroup gets before containers start in it: while a
-// resize is in progress no limit becomes less, which is for the steps of the
-// resize, once what runs takes less.
+// raised returns the resources that a pod's cgroup gets before containers start
+// in it. While a resize is in progress it lowers no limit: the steps of the
+// resize do that, once the running containers use less.
 func (st *starter) raised(path string, r cgroups.Resources) cgroups.Resources {
 	if !st.facts.resizing {
 		return r

@@ -13,37 +13,37 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// admitter is what the pods of this node take from it. What runs has its
-// place; the others are judged in the order in which the sources bring them,
-// so the same manifests always give the same verdicts. The zero value works.
+// admitter decides which pods the node admits. Running pods keep their place.
+// The others are decided in the order in which the sources submit them, so the
+// same manifests always give the same result. The zero value is ready to use.
 type admitter struct {
 	mu sync.Mutex
-	// running are the pods that the runtime held when the agent came; nil
-	// before that is known.
+	// running are the pods that the runtime had when the agent started; nil
+	// until they are known.
 	running map[types.UID]struct{}
-	pods    []*judged // in the order of their submission
-	// reserved is a pod as others have to reckon with it; nil is as it is. It
-	// must not block.
+	pods    []*judged // in the order of submission
+	// reserved returns a pod with the resources that the admission of other
+	// pods has to count; nil returns the pod unchanged. It must not block.
 	reserved func(*v1.Pod) *v1.Pod
-	// under is which pressures the node is under; nil is never any.
+	// under returns the node's pressure conditions; nil means no pressure.
 	under func() evictionapi.Conditions
 }
 
-// judged is one pod and what was found of it.
+// judged is a pod and the result of its admission.
 type judged struct {
 	pod *v1.Pod
-	// unsupported names the fields of its spec that cannot be honoured; empty
-	// if there are none.
+	// unsupported names the fields of the pod's spec that are not supported;
+	// empty if there are none.
 	unsupported string
-	// rejection is why the pod may not run; nil admits it.
+	// rejection is the reason why the pod is rejected; nil means admitted.
 	rejection *admission.Rejection
-	// over says that the pod takes nothing any more.
+	// over means that the pod has ended and uses no resources any more.
 	over bool
 }
 
-// submit judges a pod that is new, and notes the new version of one that is
-// not: what was admitted is not judged again. A nil node admits every pod.
-// Before it is known what runs, no pod is judged.
+// submit decides the admission of a new pod. For a known pod it only stores the
+// new version: an admitted pod is not decided again. A nil node admits every
+// pod. No pod is decided before the running pods are known.
 func (a *admitter) submit(p *v1.Pod, node *admission.Node) {
 	unsupported := ""
 	if problems := admission.Unsupported(p); len(problems) > 0 {
@@ -62,7 +62,8 @@ func (a *admitter) submit(p *v1.Pod, node *admission.Node) {
 	}
 }
 
-// adopt learns what runs, which has its place, and judges the others.
+// adopt records the running pods, which are admitted. The first call then
+// decides the admission of the pods submitted before it.
 func (a *admitter) adopt(found []pod.Ref, node *admission.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,8 +89,9 @@ func (a *admitter) adopt(found []pod.Ref, node *admission.Node) {
 	}
 }
 
-// judge needs the lock. As in the kubelet, pressure is looked at first, and
-// once: a pod that is refused for it does not come later.
+// judge decides the admission of a pod. As in the kubelet, it checks node
+// pressure first and only once: a pod that is rejected for pressure is not
+// admitted later. The caller holds the lock.
 func (a *admitter) judge(j *judged, node *admission.Node) {
 	if _, runs := a.running[j.pod.UID]; runs {
 		return
@@ -105,7 +107,7 @@ func (a *admitter) judge(j *judged, node *admission.Node) {
 	}
 }
 
-// fits checks a pod of another size; a nil node takes it.
+// fits checks whether a pod of another size fits; a nil node takes every pod.
 func (a *admitter) fits(p *v1.Pod, node *admission.Node) *admission.Rejection {
 	if node == nil {
 		return nil
@@ -119,7 +121,7 @@ func (a *admitter) fits(p *v1.Pod, node *admission.Node) *admission.Rejection {
 	return admission.Fit(p, node, a.others(j))
 }
 
-// resize notes what a pod was allocated, if it is known.
+// resize stores the allocated version of a pod, if the pod is known.
 func (a *admitter) resize(p *v1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,8 +130,8 @@ func (a *admitter) resize(p *v1.Pod) {
 	}
 }
 
-// verdict is what was found of the pod; ok is false for one that no source
-// wants any more.
+// verdict returns the result of a pod's admission; ok is false for a pod that
+// no source has any more.
 func (a *admitter) verdict(uid types.UID) (unsupported string, rejection *admission.Rejection, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,8 +141,8 @@ func (a *admitter) verdict(uid types.UID) (unsupported string, rejection *admiss
 	return "", nil, false
 }
 
-// retry judges a pod again whose rejection named pods to preempt, once none
-// of those takes anything. done is false while one still does.
+// retry decides a pod again whose rejection named pods to preempt, once all of
+// those have ended. done is false while one of them has not.
 func (a *admitter) retry(uid types.UID, node *admission.Node) (done bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,8 +159,8 @@ func (a *admitter) retry(uid types.UID, node *admission.Node) (done bool) {
 	return true
 }
 
-// claim admits a pod that runs already, whatever was found before: what
-// another agent, or this one before its restart, has started stays.
+// claim admits a pod that already runs, whatever was decided before: a pod that
+// another agent, or this one before its restart, has started keeps running.
 func (a *admitter) claim(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,8 +169,8 @@ func (a *admitter) claim(uid types.UID) {
 	}
 }
 
-// begin notes that the pod lives, and has its place: one of the UID may have
-// ended before, after this one was submitted.
+// begin records that the pod is alive and counts against the node's resources.
+// An earlier pod of the same UID may have ended after this one was submitted.
 func (a *admitter) begin(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -177,8 +179,8 @@ func (a *admitter) begin(uid types.UID) {
 	}
 }
 
-// end notes that the pod takes nothing any more, and answers who waited for
-// that.
+// end records that the pod uses no resources any more, and returns the pods
+// that waited for that.
 func (a *admitter) end(uid types.UID) (waiting []types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,7 +190,7 @@ func (a *admitter) end(uid types.UID) (waiting []types.UID) {
 	return a.waitingFor(uid)
 }
 
-// remove forgets the pod, and answers who waited for its end.
+// remove forgets the pod, and returns the pods that waited for its end.
 func (a *admitter) remove(uid types.UID) (waiting []types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,7 +199,8 @@ func (a *admitter) remove(uid types.UID) (waiting []types.UID) {
 	return a.waitingFor(uid)
 }
 
-// waitingFor are the pods for which this one is preempted. It needs the lock.
+// waitingFor returns the pods for which this one is preempted. The caller holds
+// the lock.
 func (a *admitter) waitingFor(uid types.UID) (waiting []types.UID) {
 	for _, j := range a.pods {
 		if j.rejection != nil && slices.Contains(j.rejection.Preempt, uid) {
@@ -207,7 +210,7 @@ func (a *admitter) waitingFor(uid types.UID) (waiting []types.UID) {
 	return waiting
 }
 
-// find needs the lock.
+// find returns the entry of a pod, or nil. The caller holds the lock.
 func (a *admitter) find(uid types.UID) *judged {
 	for _, j := range a.pods {
 		if j.pod.UID == uid {
@@ -217,9 +220,9 @@ func (a *admitter) find(uid types.UID) *judged {
 	return nil
 }
 
-// others are the pods that take something beside j. One of the same full
-// name has to end before j begins, so it counts for nothing. It needs the
-// lock.
+// others returns the pods that count against the node's resources in addition
+// to j. A pod of the same full name does not count, since it has to end before
+// j begins. The caller holds the lock.
 func (a *admitter) others(j *judged) []*v1.Pod {
 	name := pod.RefOf(j.pod).FullName()
 	var out []*v1.Pod

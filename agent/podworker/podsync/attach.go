@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container/image"
 )
 
-// attach puts in what the container's config takes from elsewhere: objects,
-// volumes, another container's processes.
+// attach adds what the container's config takes from elsewhere: objects,
+// volumes and another container's process namespace.
 func (st *starter) attach(ctx context.Context, in *criconfig.ContainerInput) (err error) {
 	c := in.Container
 	if in.ConfigMaps, in.Secrets, err = st.objectsOf(ctx, c); err != nil {
@@ -34,8 +34,8 @@ func (st *starter) attach(ctx context.Context, in *criconfig.ContainerInput) (er
 	return st.subPaths(ctx, in)
 }
 
-// subPaths resolves the container's subPaths below their volumes and holds
-// them, so that no container can move them any more.
+// subPaths resolves the container's subPaths below their volumes and pins them,
+// so that no container can move them any more.
 func (st *starter) subPaths(ctx context.Context, in *criconfig.ContainerInput) error {
 	c := in.Container
 	wanted, err := criconfig.SubPaths(*in)
@@ -56,7 +56,7 @@ func (st *starter) subPaths(ctx context.Context, in *criconfig.ContainerInput) e
 	return nil
 }
 
-// imageVolumes pulls the images that the container mounts.
+// imageVolumes pulls the images that the container mounts as volumes.
 func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string]*runtimeapi.ImageSpec, error) {
 	var out map[string]*runtimeapi.ImageSpec
 	for i := range c.VolumeMounts {
@@ -77,8 +77,8 @@ func (st *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[strin
 	return out, nil
 }
 
-// pull makes the image of c present; container is the one that waits for it.
-// img is nil after a pull.
+// pull makes the image of c present; container is the name of the container
+// that waits for it. img is nil after a pull.
 func (st *starter) pull(ctx context.Context, container string, c *v1.Container) (ref string, img *runtimeapi.Image, err error) {
 	ref, img, err = st.Images.Ensure(ctx, st.pod, c, image.Options{Sandbox: st.sandbox, Secrets: st.pullSecrets(ctx), Slow: st.facts.turn.leave})
 	if err != nil {
@@ -90,8 +90,9 @@ func (st *starter) pull(ctx context.Context, container string, c *v1.Container) 
 	return ref, img, nil
 }
 
-// target is the container whose processes an ephemeral one is to see, or "".
-// It fails if there is none of that name.
+// target returns the ID of the container whose process namespace an ephemeral
+// container shares, or "" if it targets none. It fails if there is no container
+// of that name.
 func (st *starter) target(name string) (id string, err error) {
 	for i := range st.pod.Spec.EphemeralContainers {
 		e := &st.pod.Spec.EphemeralContainers[i]
@@ -107,8 +108,8 @@ func (st *starter) target(name string) (id string, err error) {
 	return "", nil
 }
 
-// configError is the kubelet's wording of why a container cannot be
-// configured, or the error itself.
+// configError returns the kubelet's wording of a container's configuration
+// error, or the error itself.
 func configError(err error) error {
 	if bad := new(criconfig.ConfigError); errors.As(err, &bad) {
 		return bad

@@ -5,8 +5,9 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Cgroups makes pods' cgroups and takes them down, as cgroups.Tree does it by
-// the kernel's files and cgroups.Slices by systemd, with the promises of Tree.
+// Cgroups creates and removes pods' cgroups. cgroups.Tree does it through the
+// kernel's files and cgroups.Slices through systemd. Both keep the guarantees
+// of Tree.
 type Cgroups interface {
 	Ensure(path string, r cgroups.Resources) error
 	Delete(path string) error
@@ -20,15 +21,16 @@ type Cgroups interface {
 	Spare(path string, r cgroups.Resources) (spared cgroups.Resources, tooLow bool)
 }
 
-// The kinds of work on cgroups, as kubelet_cgroup_manager_duration_seconds has
-// them (pkg/kubelet/cm/cgroup_manager_linux.go).
+// The operations on cgroups, with the labels of
+// kubelet_cgroup_manager_duration_seconds
+// (pkg/kubelet/cm/cgroup_manager_linux.go).
 var (
 	createCgroup  = metrics.AppendLabel(nil, "operation_type", "create")
 	updateCgroup  = metrics.AppendLabel(nil, "operation_type", "update")
 	destroyCgroup = metrics.AppendLabel(nil, "operation_type", "destroy")
 )
 
-// ensureCgroup makes a cgroup, or brings it up to date.
+// ensureCgroup creates a cgroup, or updates it.
 func (s *Syncer) ensureCgroup(path string, r cgroups.Resources) error {
 	operation, begun := createCgroup, s.now()
 	if s.Cgroups.Exists(path) {
@@ -39,7 +41,7 @@ func (s *Syncer) ensureCgroup(path string, r cgroups.Resources) error {
 	return err
 }
 
-// deleteCgroup removes a cgroup with those below it.
+// deleteCgroup removes a cgroup with its descendants.
 func (s *Syncer) deleteCgroup(path string) error {
 	begun := s.now()
 	err := s.Cgroups.Delete(path)

@@ -9,10 +9,11 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 )
 
-// schedule remembers until when the last plan waits, and answers when to look
-// again. A board's wall clock may be set while a pod waits, or between the plan
-// and here; the wait is measured from the plan's reading of the clock on the
-// monotonic clock, and no jump prolongs it.
+// schedule stores the time until which the last plan waits, and returns the
+// time of the next sync. The wall clock of a board may be stepped while a pod
+// waits, or between the plan and this call. So the wait is measured on the
+// monotonic clock, from the moment at which the plan read the clock. No step
+// prolongs it.
 func (f *facts) schedule(next time.Time) time.Time {
 	f.next, f.due = next, time.Time{}
 	if !next.IsZero() {
@@ -21,8 +22,9 @@ func (f *facts) schedule(next time.Time) time.Time {
 	return f.due
 }
 
-// clock is the wall time for the next plan: now, or the moment to which the
-// last plan waited if that wait is over and the clock was set back meanwhile.
+// clock returns the wall time for the next plan. This is now, or the time until
+// which the last plan waited, if that wait is over and the clock was set back
+// meanwhile.
 func (f *facts) clock(now time.Time) time.Time {
 	f.read, f.planned = now, now
 	if !f.due.IsZero() && !now.Before(f.due) && now.Round(0).Before(f.next.Round(0)) {
@@ -31,10 +33,10 @@ func (f *facts) clock(now time.Time) time.Time {
 	return f.planned
 }
 
-// reasonBackOff is the kubelet's reason of the event for a crash loop.
+// reasonBackOff is the kubelet's event reason for a crash loop.
 const reasonBackOff = "BackOff"
 
-// tellBackoffs makes one event for each crash-loop wait.
+// tellBackoffs emits one event for each crash loop backoff.
 func (s *Syncer) tellBackoffs(p *v1.Pod, a *plan.Actions, f *facts) {
 	for name, w := range a.Waiting {
 		if w.Reason != plan.ReasonCrashLoop || f.backoffs[name].Equal(w.Until) {

@@ -16,10 +16,11 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
 )
 
-// allocate gives the pod the CPUs that its containers ask for alone, before
-// anything of it starts, and refuses a pod of which nothing has run yet if
-// there are none. One that runs, or did, shares CPUs until a sync finds some: it
-// was admitted once, by another configuration or another agent.
+// allocate allocates the exclusive CPUs that the pod's containers request,
+// before any of them starts. If there are not enough, it rejects a pod of which
+// nothing has run yet. A pod that runs, or has run, uses the shared CPUs until
+// a sync can allocate some: it was admitted once, by another configuration or
+// another agent.
 func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (result podworker.Result, refused bool, err error) {
 	if s.CPUs == nil || a.Done || !a.CreateSandbox && len(a.Start) == 0 && !o.Running() {
 		return podworker.Result{}, false, nil
@@ -37,13 +38,13 @@ func (s *Syncer) allocate(ctx context.Context, p *v1.Pod, o *container.Observed,
 	case len(o.Containers) == 0 && !o.Running():
 		return s.reject(ctx, p, o, f, &admission.Rejection{Reason: r.Reason, Message: r.Message}), true, nil
 	}
-	s.Events.Warning(pod.RefOf(p), r.Reason, "it goes on with CPUs that it shares: "+r.Message)
+	s.Events.Warning(pod.RefOf(p), r.Reason, "The pod keeps running on shared CPUs: "+r.Message)
 	return podworker.Result{}, false, nil
 }
 
-// nodeFor is the node for the config of a container, or of the pod's sandbox
-// and cgroup where the name is "": who is alone on CPUs has no quota of their
-// time.
+// nodeFor returns the node settings for the config of a container, or of the
+// pod's sandbox and cgroup if the name is "". A container with exclusive CPUs
+// has no CFS quota.
 func (s *Syncer) nodeFor(uid types.UID, name string, n *criconfig.Node) *criconfig.Node {
 	if !n.CPUCFSQuota || !s.CPUs.Unbounded(uid, name) {
 		return n

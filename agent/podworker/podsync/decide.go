@@ -13,32 +13,34 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// Undecided decides the resizes that are due, of all pods, and says whether
-// that of this pod is still to be decided or written down: then what it asks
-// for must not be taken for what it was given. It blocks on the disk. Nothing
-// is decided before all sources have told their pods, whose room it may be.
+// Undecided decides the due resizes of all pods. It reports whether the resize
+// of this pod still has to be decided or persisted; then the pod's spec must
+// not be taken for its allocation. It blocks on the disk. It decides nothing
+// before all sources have reported their pods, since a resize might take the
+// room of one of those.
 func (s *Syncer) Undecided(uid types.UID) bool {
 	s.decideResizes(uid)
 	return s.resizes.isDue(uid)
 }
 
-// SourcesReady has decided what waited for all sources. It does not block.
+// SourcesReady triggers the decision of the resizes that waited for all
+// sources. It does not block.
 func (s *Syncer) SourcesReady() {
 	for _, next := range s.resizes.allDue() {
 		s.Wake(next.Pod.UID)
 	}
 }
 
-// Reconciled is told of the status that the API server has of a pod that is
-// wanted as it was. It does not block.
+// Reconciled processes the API server's status of a pod whose spec has not
+// changed. It does not block.
 func (s *Syncer) Reconciled(p *v1.Pod) {
 	if s.resizes.reconcile(p) {
 		s.Wake(p.UID)
 	}
 }
 
-// decideResizes is called by the worker of one pod, which lives and need not
-// be woken.
+// decideResizes decides the due resizes of all pods. The worker of the pod by
+// calls it; that pod is alive and needs no wakeup.
 func (s *Syncer) decideResizes(by types.UID) {
 	s.resizes.begin(by)
 	if len(s.resizes.allDue()) == 0 || s.Ready != nil && !s.Ready() {
@@ -48,8 +50,8 @@ func (s *Syncer) decideResizes(by types.UID) {
 	defer s.resizes.deciding.Unlock()
 	for _, next := range s.resizes.allDue() {
 		if err := s.decideResize(next); err != nil {
-			s.Log.Warn("resize is put off until it can be written down", "pod", pod.RefOf(next.Pod).String(), "podUID", next.Pod.UID, "error", err)
-			continue // a pod that is woken would try it again, and wake this one
+			s.Log.Warn("cannot persist resize decision", "pod", pod.RefOf(next.Pod).String(), "podUID", next.Pod.UID, "error", err)
+			continue // no wakeup: the woken pod would retry it, and wake this one
 		}
 		if next.Pod.UID != by {
 			s.Wake(next.Pod.UID)
@@ -57,7 +59,8 @@ func (s *Syncer) decideResizes(by types.UID) {
 	}
 }
 
-// decideResize decides one, and has it on the disk before it takes effect.
+// decideResize decides one resize, and persists the decision before it takes
+// effect.
 func (s *Syncer) decideResize(next resize.Pending) error {
 	p, given := next.Pod, next.Allocation
 	d := resize.Decide(p, given, resize.Node{Features: s.Resizable, Room: s.roomFor})
@@ -66,7 +69,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	}
 	if len(d.Preempt) > 0 {
 		s.resizes.change(p.UID, func(e *resizable) { e.due = e.wanted != p })
-		return nil // looked at again when the last of them has ended
+		return nil // decided again when the last victim has ended
 	}
 	if d.Outcome == resize.Allocate {
 		given = resize.Of(p)
@@ -94,7 +97,7 @@ func (s *Syncer) decideResize(next resize.Pending) error {
 	return nil
 }
 
-// tellDecision records the event of a decision.
+// tellDecision emits the event of a decision.
 func (s *Syncer) tellDecision(p *v1.Pod, d *resize.Decision) {
 	ref := pod.RefOf(p)
 	switch d.Outcome {
@@ -108,7 +111,7 @@ func (s *Syncer) tellDecision(p *v1.Pod, d *resize.Decision) {
 	}
 }
 
-// roomFor checks a pod of another size as a new one is checked.
+// roomFor checks a pod of another size by the rules for a new pod.
 func (s *Syncer) roomFor(p *v1.Pod) resize.Room {
 	r := s.admission.fits(p, s.AdmitNode())
 	switch {
@@ -120,15 +123,16 @@ func (s *Syncer) roomFor(p *v1.Pod) resize.Room {
 	return resize.Room{Reason: r.Reason, Message: r.Message}
 }
 
-// roomFreed has the resizes decided again that were put off: a pod takes less,
-// or nothing any more. It does not block.
+// roomFreed triggers a new decision of the deferred resizes, since a pod uses
+// less or has ended. It does not block.
 func (s *Syncer) roomFreed(trigger string) {
 	for _, uid := range s.resizes.again(trigger) {
 		s.Wake(uid)
 	}
 }
 
-// reserved is a pod as others have to reckon with it while it is resized.
+// reserved returns the pod with the resources that others have to count for it
+// while it is resized.
 func (s *Syncer) reserved(p *v1.Pod) *v1.Pod {
 	if !s.resizes.resized(p.UID) {
 		return p
@@ -142,14 +146,14 @@ func (s *Syncer) reserved(p *v1.Pod) *v1.Pod {
 	return resize.Reserved(&seen)
 }
 
-// forgetResizes forgets a pod of which nothing is left.
+// forgetResizes drops the allocation of a pod whose remains are removed.
 func (s *Syncer) forgetResizes(ref pod.Ref) error {
 	if err := s.resizes.forget(ref.UID); err != nil {
-		return fmt.Errorf("forget what pod %s was allocated: %w", ref, err)
+		return fmt.Errorf("drop resource allocation of pod %s: %w", ref, err)
 	}
 	return nil
 }
 
-// errNotShown says that a resize was carried out and the node does not show
-// it.
-var errNotShown = errors.New("what was set is not what the container runtime or the cgroup shows")
+// errNotShown means that a resize was carried out, but the actual resources
+// differ.
+var errNotShown = errors.New("the container runtime or the cgroup does not report the resources that were set")

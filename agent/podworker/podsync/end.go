@@ -16,22 +16,23 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// errStillRuns says that a termination has to be repeated.
-var errStillRuns = errors.New("something of the pod still runs")
+// errStillRuns means that the termination has to be repeated.
+var errStillRuns = errors.New("containers or sandboxes are still running")
 
-// Terminate implements worker.Syncer.
+// Terminate implements podworker.Syncer.
 func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace time.Duration) error {
 	p = s.resizes.allocated(p)
 	f := s.factsOf(ref.UID)
 	f.terminating = true
 	s.Probes.Terminating(ref.UID)
-	// What has ended since is stopped once more, which does no harm.
+	// A container that has exited since is stopped once more, which does no
+	// harm.
 	o, err := s.lastSeen(ctx, f, ref)
 	if err != nil {
 		return err
 	}
 	if p != nil {
-		s.evicted(p, f) // it may stop before a sync has seen that
+		s.evicted(p, f) // the pod may be terminated before a sync records it
 		s.report(ctx, p, o, f)
 	}
 	stopper, end := s.stopper(ref, p, o, f, grace), plan.Terminate(p, o)
@@ -52,8 +53,9 @@ func (s *Syncer) Terminate(ctx context.Context, ref pod.Ref, p *v1.Pod, grace ti
 }
 
 // stopSandboxes stops a pod's sandboxes, whose containers were stopped before,
-// and answers what is left of it. How the containers ended is asked for
-// meanwhile: the runtime is busy with the network for most of the time.
+// and returns what is left of the pod. It reads the exit states of the
+// containers concurrently, since the runtime spends most of the time on network
+// teardown.
 func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (*container.Observed, error) {
 	type seen struct {
 		o   *container.Observed
@@ -75,7 +77,8 @@ func (s *Syncer) stopSandboxes(ctx context.Context, ref pod.Ref, ids []string) (
 	return container.Observe(ctx, s.Runtime, ref.UID)
 }
 
-// lastSeen takes what was last seen of the pod, or looks anew.
+// lastSeen returns the stored observation of the pod, or observes the pod
+// again.
 func (s *Syncer) lastSeen(ctx context.Context, f *facts, ref pod.Ref) (*container.Observed, error) {
 	if o := f.seen; o != nil {
 		f.seen = nil
@@ -84,8 +87,9 @@ func (s *Syncer) lastSeen(ctx context.Context, f *facts, ref pod.Ref) (*containe
 	return container.Observe(ctx, s.Runtime, ref.UID)
 }
 
-// Finish implements worker.Syncer: it takes the volumes and the cgroup down.
-// The stopped containers and their logs stay, and tell of the end.
+// Finish implements podworker.Syncer: it releases the volumes and removes the
+// cgroup. The stopped containers and their logs stay as the record of how the
+// pod ended.
 func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	p = s.resizes.allocated(p)
 	if err := s.Volumes.Release(ctx, ref.UID); err != nil {
@@ -104,7 +108,7 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 			}
 		}
 		if err := s.ensureGroups(node, ref.UID); err != nil {
-			s.Log.Warn("what the pods' classes may use is not brought up to date", "error", err)
+			s.Log.Warn("cannot update QoS cgroups", "error", err)
 		}
 	}
 	if err := s.removeLeft(ctx, ref, f); err != nil {
@@ -126,16 +130,16 @@ func (s *Syncer) Finish(ctx context.Context, ref pod.Ref, p *v1.Pod) error {
 	return nil
 }
 
-// dropCgroup removes a cgroup of a pod of which the runtime has stopped all.
-// What still lives there has slipped from it: a start that was broken off in
-// the middle can leave a process behind. It is killed, as the kubelet does
-// (pkg/kubelet/cm/pod_container_manager_linux.go: Destroy), and the group goes
-// with the next try.
+// dropCgroup removes a cgroup of a pod whose containers the runtime has
+// stopped. Processes that are still in it are orphans of the runtime: an
+// interrupted start can leave such a process. dropCgroup kills them, as the
+// kubelet does (pkg/kubelet/cm/pod_container_manager_linux.go: Destroy). The
+// next try removes the cgroup.
 func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *facts) error {
 	err := s.deleteCgroup(path)
 	if errors.Is(err, cgroups.ErrBusy) {
 		f.slipped = leftTries
-		s.Log.Warn("processes that the container runtime has lost are killed", "pod", ref.String(), "podUID", ref.UID, "cgroup", path)
+		s.Log.Warn("kill orphaned processes in pod cgroup", "pod", ref.String(), "podUID", ref.UID, "cgroup", path)
 		err = errors.Join(err, s.Cgroups.Kill(path))
 	}
 	if err != nil {
@@ -144,12 +148,12 @@ func (s *Syncer) dropCgroup(ref pod.Ref, path string, f *facts) error {
 	return nil
 }
 
-// leftTries is how often it is tried to take away what the runtime holds of a
-// pod beside a lost process; a pod is not kept from its end for more.
+// leftTries bounds the attempts to remove what the runtime still has of a pod
+// with orphaned processes. After that the pod is finished anyway.
 const leftTries = 3
 
-// removeLeft takes away what else a lost process tells of: the shim that stood
-// for it, and its record.
+// removeLeft removes what else an orphaned process implies: the shim of its
+// container, and the container's record.
 func (s *Syncer) removeLeft(ctx context.Context, ref pod.Ref, f *facts) error {
 	if f.slipped == 0 || s.Below == nil {
 		return nil
@@ -158,21 +162,21 @@ func (s *Syncer) removeLeft(ctx context.Context, ref pod.Ref, f *facts) error {
 	removed, err := s.Below.RemoveLeft(ctx, ref.UID)
 	log := s.Log.With("pod", ref.String(), "podUID", ref.UID)
 	if removed > 0 {
-		log.Warn("containers that the container runtime has lost are removed", "containers", removed)
+		log.Warn("removed leaked containers", "containers", removed)
 	}
 	switch {
 	case err == nil:
 		f.slipped = 0
 		return nil
 	case f.slipped == 0 || errors.Is(err, container.ErrUnsupported):
-		log.Warn("what the container runtime has lost of a pod may stay until it is restarted", "error", err)
+		log.Warn("cannot remove leaked containers", "error", err, "remedy", "restart the container runtime")
 		f.slipped = 0
 		return nil
 	}
-	return fmt.Errorf("remove what the runtime has lost of pod %s: %w", ref, err)
+	return fmt.Errorf("remove leaked containers of pod %s: %w", ref, err)
 }
 
-// Forget implements worker.Syncer: nothing of the pod is left after it.
+// Forget implements podworker.Syncer: it removes all remains of the pod.
 func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	selector := map[string]string{container.LabelPodUID: string(ref.UID)}
 	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
@@ -180,8 +184,8 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 		return fmt.Errorf("list sandboxes of pod %s: %w", ref, err)
 	}
 	for _, sandbox := range sandboxes {
-		// The termination has stopped those that it saw. Stopping one again
-		// takes its network down again, which removing it does as well.
+		// Terminate has stopped the sandboxes that it observed. Stopping one
+		// again tears its network down again, which removing it does as well.
 		remove := s.Runtime.RemovePodSandbox
 		if sandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			remove = s.removeSandbox
@@ -194,13 +198,13 @@ func (s *Syncer) Forget(ctx context.Context, ref pod.Ref) error {
 	if err != nil {
 		return fmt.Errorf("list containers of pod %s: %w", ref, err)
 	}
-	for _, c := range containers { // those that lost their sandbox
+	for _, c := range containers { // containers without a sandbox
 		if err := s.Runtime.RemoveContainer(ctx, c.GetId()); err != nil {
 			return err
 		}
 	}
 	if err := s.Users.Release(ref.UID); err != nil {
-		return fmt.Errorf("give back user IDs of pod %s: %w", ref, err)
+		return fmt.Errorf("release user namespace of pod %s: %w", ref, err)
 	}
 	if err := s.Volumes.Teardown(ctx, ref.UID); err != nil {
 		return err

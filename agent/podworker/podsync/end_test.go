@@ -22,7 +22,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// A process that the runtime has lost is killed, so that its pod can end.
+// An orphaned process is killed, so that its pod can end.
 func TestLostProcessesAreKilled(t *testing.T) {
 	root := t.TempDir()
 	group := filepath.Join(root, "kubepods", "pod1")
@@ -67,8 +67,8 @@ func TestLostProcessesAreKilled(t *testing.T) {
 	}
 }
 
-// A pod that is killed without the runtime is all of its cgroup, whichever class
-// it is of; others live.
+// Kill kills all processes in the pod's cgroup, whichever QoS class it has;
+// those of other pods keep running.
 func TestKill(t *testing.T) {
 	root := t.TempDir()
 	files := map[string]string{ // by group, what it says then
@@ -112,7 +112,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// Cgroups that are made and changed are counted apart.
+// Created and updated cgroups are counted separately.
 func TestCgroupsAreCounted(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"cgroup.controllers", "cgroup.subtree_control"} {
@@ -141,8 +141,8 @@ func TestCgroupsAreCounted(t *testing.T) {
 	}
 }
 
-// A container that still ran when the runtime was asked, beside the stop of
-// its sandbox, is looked at again.
+// A container that still ran when it was observed, concurrently with the stop
+// of its sandbox, is observed again.
 func TestSandboxStoppedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Config{})
@@ -182,7 +182,7 @@ func TestSandboxStoppedMeanwhile(t *testing.T) {
 	})
 }
 
-// below tells of one leftover for each of its answers.
+// below reports one leaked container for each of its results.
 type below struct {
 	answers []error
 	asked   []types.UID
@@ -194,8 +194,8 @@ func (b *below) RemoveLeft(_ context.Context, uid types.UID) (int, error) {
 	return 1, err
 }
 
-// What a lost process leaves with the runtime is taken away, and keeps no pod
-// from its end for ever.
+// The runtime's records of an orphaned process are removed, and do not keep a
+// pod from finishing for ever.
 func TestLeftoversAreRemoved(t *testing.T) {
 	busy := errors.New("busy")
 	for _, tc := range []struct {

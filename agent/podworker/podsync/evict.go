@@ -14,21 +14,23 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
-// Eviction is why a pod fails for the node's sake, and what is told of it.
+// Eviction is why a pod fails on behalf of the node, and how that is reported.
 type Eviction struct {
-	// Reason is that of the pod's status and, with Annotations, of its event.
+	// Reason is the reason of the pod's status and of its event. Annotations
+	// are those of the event.
 	Reason      podstatus.Reason
 	Annotations map[string]string
-	// Disruption is the pod's condition DisruptionTarget; nil where the pod
-	// itself is to blame.
+	// Disruption is the pod's condition DisruptionTarget; nil if the pod itself
+	// is the cause.
 	Disruption *podstatus.Reason
-	// Signal counts it in kubelet_evictions; "" is not counted.
+	// Signal is the label in kubelet_evictions; an eviction with "" is not
+	// counted.
 	Signal string
 }
 
-// Evict makes a wanted pod fail for a reason of the node's: its worker stops
-// it, and it does not start again. It does not block; a pod that fails
-// already stays as it is.
+// Evict makes a pod fail for a reason of the node, although a source has it:
+// its worker terminates it, and it does not start again. It does not block. A
+// pod that already fails is left as it is.
 func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
 	s.EvictAs(uid, &Eviction{
 		Reason:     why,
@@ -36,8 +38,8 @@ func (s *Syncer) Evict(uid types.UID, why podstatus.Reason) {
 	})
 }
 
-// EvictAs is Evict with all that is told, and says whether the pod did not
-// fail already. The Eviction is kept.
+// EvictAs is Evict with all details of the report. It reports whether the pod
+// was not failing already. The Syncer keeps e.
 func (s *Syncer) EvictAs(uid types.UID, e *Eviction) (first bool) {
 	f := s.factsOf(uid)
 	s.mu.Lock()
@@ -56,9 +58,9 @@ func (s *Syncer) EvictAs(uid types.UID, e *Eviction) (first bool) {
 	return true
 }
 
-// Kill ends every process of a pod at once, without the runtime, which finds
-// its containers ended. It does not wait for their end. Without cgroups of pods
-// it does nothing.
+// Kill kills every process of a pod at once, without the runtime, which then
+// observes that its containers exited. It does not wait for the processes to
+// end. It does nothing where the agent makes no pod cgroups.
 func (s *Syncer) Kill(uid types.UID) error {
 	n, ok := s.PeekNode()
 	if !ok || s.Cgroups == nil {
@@ -71,7 +73,7 @@ func (s *Syncer) Kill(uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// disruptionMessage is that of the condition DisruptionTarget.
+// disruptionMessage returns the message of the condition DisruptionTarget.
 func disruptionMessage(why *podstatus.Reason) string {
 	if why.Reason == admission.ReasonPreempted {
 		return admission.ConditionOfPreempted
@@ -79,8 +81,8 @@ func disruptionMessage(why *podstatus.Reason) string {
 	return why.Message
 }
 
-// evicted says whether the pod is to fail for a reason of the node's, and
-// notes it.
+// evicted reports whether the pod is to fail for a reason of the node. The
+// first time it records the failure and emits the event.
 func (s *Syncer) evicted(p *v1.Pod, f *facts) bool {
 	s.mu.Lock()
 	e := f.evicted
@@ -90,7 +92,7 @@ func (s *Syncer) evicted(p *v1.Pod, f *facts) bool {
 	}
 	if f.failed == nil {
 		f.failed, f.disruption = &e.Reason, e.Disruption
-		if e.Reason.Reason != shutdown.ReasonEnded { // that is an event of the node's
+		if e.Reason.Reason != shutdown.ReasonEnded { // a shutdown has an event of the node instead
 			s.Events.Annotated(pod.RefOf(p), e.Reason.Reason, e.Reason.Message, e.Annotations)
 		}
 	}

@@ -12,23 +12,25 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// groups are the cgroups above those of the pods. What they have follows from
-// the pods, so that it is reckoned by one worker at a time: the last one wins.
+// groups are the cgroups above those of the pods. Their resources follow from
+// the pods. Workers compute them one at a time, so that the last result is
+// written last.
 type groups struct {
 	mu      sync.Mutex
-	written map[string]written // by path
+	written map[string]written // by cgroup path
 	relief  cgroups.CPUMax     // of BestEffort pods
 }
 
-// written is what a group was given: one that has taken its place since, as
-// systemd's slice does that no pod was in for a while, has nothing of it.
+// written is what a cgroup was given. A cgroup with another id, such as a
+// systemd slice that was made again after it had no pod for a while, has none
+// of it.
 type written struct {
 	id uint64
 	r  cgroups.Resources
 }
 
-// ensureGroups brings the groups above the pods' up to date: as a pod starts,
-// and as one is gone.
+// ensureGroups updates the cgroups above the pods', when a pod starts and when
+// the pod gone has ended.
 func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
@@ -41,8 +43,8 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 			continue
 		}
 		r, tooLow := s.Cgroups.Spare(g.Path, g.Resources)
-		if tooLow { // as after a change of the configuration: eviction brings the use down
-			s.Log.Warn("pods use more memory than is theirs: their limit waits until they use less", "cgroup", g.Path, "limit", g.Resources.MemoryMax)
+		if tooLow { // such as after a change of the configuration; eviction lowers the usage
+			s.Log.Warn("defer memory limit below current usage", "cgroup", g.Path, "limit", g.Resources.MemoryMax)
 		}
 		if err := s.ensureCgroup(g.Path, r); err != nil {
 			return fmt.Errorf("cgroup of all pods of a class: %w", err)
@@ -59,8 +61,7 @@ func (s *Syncer) ensureGroups(n *criconfig.Node, gone types.UID) error {
 	return nil
 }
 
-// live are the pods that may have something that runs, without one that is
-// gone.
+// live returns the pods that may have something running, except for gone.
 func (s *Syncer) live(gone types.UID) []*v1.Pod {
 	entries := s.Statuses.List()
 	pods := make([]*v1.Pod, 0, len(entries))

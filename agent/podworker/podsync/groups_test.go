@@ -52,7 +52,7 @@ func burstable(uid types.UID, cpu, memory string) *v1.Pod {
 	return p
 }
 
-// The groups follow the pods that live, and are written where that changes
+// The groups follow the live pods, and are written only if that changes
 // something.
 func TestEnsureGroups(t *testing.T) {
 	tree, file := groupTree(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// Unlocked fails when a worker holds the lock of what is known of all pods
-// until ctx ends.
+// Unlocked returns nil as soon as the lock of the per-pod sync state could be
+// taken, and an error if it is held until ctx ends.
 func (s *Syncer) Unlocked(ctx context.Context) error {
 	return health.Free(ctx, s.mu.TryLock, s.mu.Unlock)
 }

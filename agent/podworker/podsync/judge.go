@@ -15,16 +15,17 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
-// judge says whether the pod may not run here, or not yet. A pod that runs is
-// never refused: what another agent started, or this one before its restart,
-// stays, and is only watched if it has parts that are not built.
+// judge reports whether the pod must not run here, or not yet. A running pod is
+// never rejected: a pod that another agent started, or this one before its
+// restart, keeps running. If it uses features that are not supported, it is
+// only observed.
 func (s *Syncer) judge(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts) (result podworker.Result, refused bool) {
 	unsupported, r, wanted := s.admission.verdict(p.UID)
 	switch {
-	case !wanted: // its termination is on the way
+	case !wanted: // its termination is about to begin
 		return podworker.Result{}, true
 	case unsupported != "" && o.Running():
-		s.Events.Warning(pod.RefOf(p), admission.ReasonFeature, "left running as another agent started it: "+unsupported)
+		s.Events.Warning(pod.RefOf(p), admission.ReasonFeature, "The running pod is kept despite unsupported fields: "+unsupported)
 		s.report(ctx, p, o, f)
 		return podworker.Result{}, true
 	case unsupported != "":
@@ -43,13 +44,13 @@ func (s *Syncer) judge(ctx context.Context, p *v1.Pod, o *container.Observed, f 
 		s.Evict(victim, podstatus.Reason{Reason: admission.ReasonPreempted, Message: admission.MessagePreempted})
 	}
 	if !s.admission.retry(p.UID, s.AdmitNode()) {
-		return podworker.Result{}, true // woken when the last of them has ended
+		return podworker.Result{}, true // woken when the last victim has ended
 	}
 	return s.judge(ctx, p, o, f)
 }
 
-// confirm judges a pod anew that the node's labels or taints speak against,
-// once these have been asked for again.
+// confirm decides a pod again that was rejected for the node's labels or
+// taints, after it has read these again from the API server.
 func (s *Syncer) confirm(ctx context.Context, p *v1.Pod, f *facts) error {
 	if f.confirmed || s.ConfirmNode == nil || pod.IsStatic(p) {
 		return nil
@@ -59,15 +60,15 @@ func (s *Syncer) confirm(ctx context.Context, p *v1.Pod, f *facts) error {
 		return nil
 	}
 	if err := s.ConfirmNode(ctx); err != nil {
-		return fmt.Errorf("read the node's labels and taints anew before the pod is refused for them: %w", err)
+		return fmt.Errorf("refresh node labels and taints before rejecting the pod: %w", err)
 	}
 	f.confirmed = true
 	s.admission.retry(p.UID, s.AdmitNode())
 	return nil
 }
 
-// ended says whether the pod ran to its end: then it takes nothing, and its
-// status tells of that end.
+// ended reports whether the pod ran to its end. Such a pod uses no resources,
+// and its status shows how it ended.
 func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *facts) bool {
 	if len(o.Containers) == 0 {
 		return false
@@ -76,7 +77,7 @@ func (s *Syncer) ended(p *v1.Pod, o *container.Observed, f *facts) bool {
 	return actions.Done && actions.FailReason == ""
 }
 
-// reject ends a pod that never ran, for good.
+// reject fails a pod that never ran, for good.
 func (s *Syncer) reject(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts, r *admission.Rejection) podworker.Result {
 	f.rejected = &podstatus.Reason{Reason: r.Reason, Message: r.Message}
 	s.Events.Warning(pod.RefOf(p), r.Reason, r.Message)
@@ -85,8 +86,8 @@ func (s *Syncer) reject(ctx context.Context, p *v1.Pod, o *container.Observed, f
 	return podworker.Result{Done: true}
 }
 
-// placeFree has pods look again that waited for another's end; trigger is for
-// metrics.
+// placeFree triggers a sync of the pods that waited for another pod's end;
+// trigger is the label in metrics.
 func (s *Syncer) placeFree(waiting []types.UID, trigger string) {
 	for _, uid := range waiting {
 		s.Wake(uid)

@@ -15,13 +15,15 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Leftovers lists the UIDs of pods that have something on this node beside
-// the runtime's objects: a directory, logs, a cgroup, a record. What is wanted of them
-// the caller knows. It reads a few directories and asks nobody. It also begins
-// to unmount what ended pods have of network volumes, and waits for none.
+// Leftovers lists the UIDs of pods that have something on this node other than
+// the runtime's objects: a directory, logs, a cgroup or a recorded allocation.
+// The caller has to sort out the desired pods. Leftovers reads a few
+// directories and makes no call to the runtime or the API server. It also
+// begins to unmount network volumes of ended pods, without waiting for the
+// result.
 func (s *Syncer) Leftovers() ([]types.UID, error) {
 	found := make(map[types.UID]struct{})
-	s.Volumes.UnmountIdle(0) // the next time sees what that has done
+	s.Volumes.UnmountIdle(0) // the next call observes the result
 	volumes, err := s.Volumes.Orphans()
 	errs := []error{err}
 	for _, uid := range append(volumes, s.resizes.uids()...) {
@@ -40,7 +42,7 @@ func (s *Syncer) Leftovers() ([]types.UID, error) {
 	return uids, errors.Join(errs...)
 }
 
-// leftLogs finds the pods' log folders, namespace_name_uid.
+// leftLogs finds the pods' log directories, named namespace_name_uid.
 func leftLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
 	dir := n.PodLogsDir
 	if dir == "" {
@@ -51,7 +53,7 @@ func leftLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("list pod logs: %w", err)
+		return fmt.Errorf("list pod log directories: %w", err)
 	}
 	for _, e := range entries {
 		// Neither a namespace nor a name has an underscore.
@@ -62,8 +64,8 @@ func leftLogs(n *criconfig.Node, found map[types.UID]struct{}) error {
 	return nil
 }
 
-// leftCgroups finds the pods' cgroups. Those of pods that are known are left
-// out: the name of a slice does not tell every UID.
+// leftCgroups finds the pods' cgroups. It omits those of known pods, since the
+// name of a systemd slice does not determine the UID.
 func (s *Syncer) leftCgroups(n *criconfig.Node, found map[types.UID]struct{}) error {
 	known := make(map[string]bool)
 	for _, e := range s.Statuses.List() {
@@ -73,7 +75,7 @@ func (s *Syncer) leftCgroups(n *criconfig.Node, found map[types.UID]struct{}) er
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		names, err := s.Cgroups.List(criconfig.QoSCgroup(class, n))
 		if err != nil && !errors.Is(err, cgroups.ErrNotFound) {
-			errs = append(errs, fmt.Errorf("list cgroups of pods: %w", err))
+			errs = append(errs, fmt.Errorf("list pod cgroups: %w", err))
 		}
 		for _, name := range names {
 			if uid, ok := criconfig.LeftPod(name, class, n); ok && !known[name] {

@@ -62,8 +62,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// Slices are found by their names, which tell no underscore of a UID from a
-// dash: that of a pod that is known is nobody else's.
+// Slices are found by their names, which do not distinguish an underscore of a
+// UID from a dash: the slice of a known pod is not taken for another pod's.
 func TestLeftSlices(t *testing.T) {
 	groups := t.TempDir()
 	for _, dir := range []string{

@@ -16,13 +16,13 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// logs are the folders of one pod's container logs, in the kubelet's places
+// logs are the directories of one pod's container logs, at the kubelet's paths
 // (pkg/kubelet/kuberuntime/{helpers,legacy}.go).
 type logs struct {
 	ref   pod.Ref
-	root  string // holds a folder for each pod
-	dir   string // the pod's
-	links string // holds the links that log collectors follow
+	root  string // has a directory for each pod
+	dir   string // the pod's directory
+	links string // has the links that log collectors follow
 }
 
 func (s *Syncer) logsOf(ref pod.Ref, n *criconfig.Node) logs {
@@ -31,22 +31,23 @@ func (s *Syncer) logsOf(ref pod.Ref, n *criconfig.Node) logs {
 	return logs{ref: ref, root: filepath.Dir(dir), dir: dir, links: s.LogLinks}
 }
 
-// path is where the runtime writes a container's log.
+// path returns the path to which the runtime writes a container's log.
 func (l logs) path(containerName string, restarts int) string {
 	return filepath.Join(l.dir, criconfig.LogPath(containerName, restarts))
 }
 
-// prepare makes the pod's log folder, and a container's in it if it is named.
+// prepare creates the pod's log directory, and that of a container if
+// containerName is not "".
 func (l logs) prepare(containerName string) error {
 	if err := os.MkdirAll(filepath.Join(l.dir, containerName), 0o755); err != nil {
-		return fmt.Errorf("make log folder: %w", err)
+		return fmt.Errorf("create log directory: %w", err)
 	}
 	return nil
 }
 
-// nextCount is count, or the first number above all logs that are there
-// already: the evidence of earlier runs may be gone from the runtime, but no
-// log is written over.
+// nextCount returns count, or the first number above those of all existing
+// logs. The runtime may have lost the containers of earlier attempts, but no
+// log is overwritten.
 func (l logs) nextCount(containerName string, count int) int {
 	entries, err := os.ReadDir(filepath.Join(l.dir, containerName))
 	if err != nil {
@@ -61,10 +62,10 @@ func (l logs) nextCount(containerName string, count int) int {
 	return count
 }
 
-// link makes the link that log collectors follow.
+// link creates the link that log collectors follow.
 func (l logs) link(containerName, containerID string, restarts int) error {
 	if err := os.MkdirAll(l.links, 0o755); err != nil {
-		return fmt.Errorf("make folder of log links: %w", err)
+		return fmt.Errorf("create log link directory: %w", err)
 	}
 	link := filepath.Join(l.links, criconfig.LogLink(l.ref, containerName, containerID))
 	if err := os.Symlink(l.path(containerName, restarts), link); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -73,8 +74,9 @@ func (l logs) link(containerName, containerID string, restarts int) error {
 	return nil
 }
 
-// drop removes one container's log, the pieces that a rotation left of it,
-// and its link; the link alone where another container has the same log.
+// drop removes one container's log, the rotated parts of it, and its link. If
+// shared is true, another container has the same log, and only the link is
+// removed.
 func (l logs) drop(containerName, containerID string, restarts int, shared bool) error {
 	errs := []error{absent(os.Remove(filepath.Join(l.links, criconfig.LogLink(l.ref, containerName, containerID))))}
 	if shared {
@@ -94,8 +96,8 @@ func (l logs) drop(containerName, containerID string, restarts int, shared bool)
 	return nil
 }
 
-// trim removes the logs of a container that come before its last one but one,
-// and the links to them: what a restart of all containers left.
+// trim removes a container's logs older than the last but one, and the links to
+// them. A restart of all containers leaves such logs.
 func (l logs) trim(containerName string, count int) error {
 	folder := filepath.Join(l.dir, containerName)
 	entries, err := os.ReadDir(folder)
@@ -117,7 +119,7 @@ func (l logs) trim(containerName string, count int) error {
 	return nil
 }
 
-// absent is err unless it says that the file is gone already.
+// absent returns err, or nil if err means that the file does not exist.
 func absent(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -125,8 +127,8 @@ func absent(err error) error {
 	return err
 }
 
-// remove removes the pod's logs and the links to them. A ref without a name,
-// which a leftover on disk has, finds its folder by the UID.
+// remove removes the pod's logs and the links to them. For a ref without a
+// name, which an orphaned pod on disk has, it finds the directory by the UID.
 func (l logs) remove() error {
 	var errs []error
 	for _, dir := range l.dirs() {
@@ -155,7 +157,7 @@ func (l logs) dirs() []string {
 	return dirs
 }
 
-// unlink removes the links that point to a log, or into a pod's log folder.
+// unlink removes the links that point to a log, or into a pod's log directory.
 func (l logs) unlink(path string) error {
 	entries, err := os.ReadDir(l.links)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -16,14 +16,14 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// maxMessage is how much of a termination message counts
+// maxMessage is the length in bytes at which a termination message is cut
 // (pkg/kubelet/container/runtime.go, MaxContainerTerminationMessageLength).
 const maxMessage = 4096
 
 // messagesOf returns the termination messages of the exited containers, by
-// container ID. Each is read once: neither the file nor the log of a container
-// that has exited changes. Messages that cannot be read are left out; those
-// that may be readable later are tried again at the next report.
+// container ID. It reads each one once, since neither the file nor the log of
+// an exited container changes. It omits messages that cannot be read; the next
+// report reads those again that may be readable later.
 func (f *facts) messagesOf(ctx context.Context, p *v1.Pod, o *container.Observed) map[string]string {
 	var known, out map[string]string
 	for i := range o.Containers {
@@ -68,7 +68,7 @@ func messageOf(ctx context.Context, p *v1.Pod, c *container.Container) (text str
 	return text, nil
 }
 
-// How much of the log stands in for a message
+// The part of the log that stands in for a message
 // (pkg/kubelet/container/runtime.go, MaxContainerTerminationMessageLogLines).
 const (
 	maxFallbackLines = 80
@@ -80,9 +80,10 @@ func fallsBackToLogs(p *v1.Pod, name string) bool {
 	return c != nil && c.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError
 }
 
-// readMessage reads a file that a container could write to: it may be
-// anything by now, so links are not followed and nothing blocks. What lies
-// beyond maxMessage is never read, so it is cut off: the disk gets it back.
+// readMessage reads a file that a container could write to. The path may be
+// anything by now, so readMessage follows no links and does not block on
+// opening. It never reads beyond maxMessage, so it truncates the file there to
+// free disk space.
 func readMessage(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
@@ -103,7 +104,7 @@ func readMessage(path string) (string, error) {
 		return "", nil
 	}
 	if info.Size() > maxMessage {
-		_ = f.Truncate(maxMessage) // a message can be read without it
+		_ = f.Truncate(maxMessage) // best effort; the message can be read without it
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxMessage))
 	if err != nil {

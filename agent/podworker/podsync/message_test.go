@@ -118,8 +118,8 @@ func TestFallbackReadsTheEndOfALog(t *testing.T) {
 	}
 }
 
-// What cannot be read now is tried again, and a message is never kept of a
-// read that was broken off.
+// A message that cannot be read now is read again later, and the result of an
+// interrupted read is never kept.
 func TestFallbackIsBrokenOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	if err := os.WriteFile(path, []byte("2026-01-02T03:04:05Z stdout F x\n"), 0o600); err != nil {
@@ -138,8 +138,8 @@ func TestFallbackIsBrokenOff(t *testing.T) {
 	}
 }
 
-// The disk has what a container wrote to its termination message beyond what
-// is read of it only while the container runs.
+// The part of a termination message beyond the limit occupies the disk only
+// while the container runs.
 func TestTerminationMessageIsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "message")
 	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), 1<<20), 0o600); err != nil {
@@ -190,7 +190,7 @@ func TestWaitSurvivesClockJumps(t *testing.T) {
 }
 
 // A clock that was years ahead is set back while two containers wait: the wait
-// of the second is no longer for it once the first has been waited for.
+// of the second is no longer for that once the first wait is over.
 func TestSecondWaitSurvivesAClockSetBack(t *testing.T) {
 	now := time.Now()
 	first := now.Round(0).AddDate(9, 0, 0)

@@ -13,24 +13,24 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 )
 
-// startBounds are those of kubelet_pod_start_duration_seconds
+// startBounds are the buckets of kubelet_pod_start_duration_seconds
 // (podStartupDurationBuckets in pkg/kubelet/metrics).
 var startBounds = []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 
-// counted is what was done, for metrics.
+// counted holds the counters and histograms of a Syncer.
 type counted struct {
-	begun           metrics.Timing  // from when a pod was submitted
-	started         *metrics.Timing // the same, until it runs
+	begun           metrics.Timing  // from submission to the first sync
+	started         *metrics.Timing // from submission until the pod runs
 	pods, badPods   atomic.Uint64
 	containers, bad metrics.Counts
 	evictions       metrics.Counts
 	cgroups         metrics.Timings
-	// of resizes
+	// for resizes
 	requested, infeasible, accepted metrics.Counts
 	resized                         *metrics.Timings
 }
 
-// countBegin counts how long a pod waited for its first sync.
+// countBegin records the time from a pod's submission to its first sync.
 func (s *Syncer) countBegin(f *facts) {
 	if !f.begun && !f.submitted.IsZero() {
 		s.counted.begun.Observe(s.now().Sub(f.submitted), nil)
@@ -38,8 +38,9 @@ func (s *Syncer) countBegin(f *facts) {
 	f.begun = true
 }
 
-// countStart counts how long a pod took to run. One that ran when the agent
-// found it is not counted, nor one that was over before it was seen to run.
+// countStart records the time from a pod's submission until it runs. It does
+// not count a pod that already ran when the agent found it, nor one that ended
+// before it was observed running.
 func (s *Syncer) countStart(f *facts, phase v1.PodPhase) {
 	if f.pending && phase == v1.PodRunning && !f.submitted.IsZero() {
 		s.counted.started.Observe(s.now().Sub(f.submitted), nil)
@@ -47,8 +48,8 @@ func (s *Syncer) countStart(f *facts, phase v1.PodPhase) {
 	f.pending = phase == v1.PodPending
 }
 
-// countPod counts an attempt to make a pod's sandbox. One that was given up
-// since the pod goes has not failed.
+// countPod counts an attempt to create a pod's sandbox. An attempt that is
+// cancelled because the pod is terminated is no failure.
 func (s *Syncer) countPod(ctx context.Context, err error) {
 	s.counted.pods.Add(1)
 	if err != nil && ctx.Err() == nil {
@@ -56,8 +57,8 @@ func (s *Syncer) countPod(ctx context.Context, err error) {
 	}
 }
 
-// countContainer counts an attempt to start a container, and by what it waits
-// for if that failed.
+// countContainer counts an attempt to start a container. A failure is counted
+// by the reason for which the container waits.
 func (st *starter) countContainer(ctx context.Context, what *plan.Start, err error) {
 	kind := "container"
 	switch {
@@ -79,24 +80,25 @@ func (st *starter) countContainer(ctx context.Context, what *plan.Start, err err
 	st.counted.bad.Add(1, metrics.AppendLabel(labels, "code", code))
 }
 
-// WriteMetrics writes what was started and evicted, under the kubelet's names.
+// WriteMetrics writes the metrics of starts, cgroups, evictions and resizes
+// under the kubelet's names.
 func (s *Syncer) WriteMetrics(out *metrics.Stream) {
 	c := &s.counted
-	out.Family(metrics.KindHistogram, "kubelet_pod_worker_start_duration_seconds", "Time from a pod's arrival to its first step.")
+	out.Family(metrics.KindHistogram, "kubelet_pod_worker_start_duration_seconds", "Duration in seconds from a pod's submission to its first sync.")
 	out.Timing(&c.begun)
-	out.Family(metrics.KindHistogram, "kubelet_pod_start_duration_seconds", "Time from a pod's arrival until it runs.")
+	out.Family(metrics.KindHistogram, "kubelet_pod_start_duration_seconds", "Duration in seconds from a pod's submission until it runs.")
 	out.Timing(c.started)
-	out.Family(metrics.KindCounter, "kubelet_started_pods_total", "Attempts to make a pod's sandbox.")
+	out.Family(metrics.KindCounter, "kubelet_started_pods_total", "Attempts to create a pod sandbox.")
 	out.Sample(float64(c.pods.Load()))
-	out.Family(metrics.KindCounter, "kubelet_started_pods_errors_total", "Attempts to make a pod's sandbox that failed.")
+	out.Family(metrics.KindCounter, "kubelet_started_pods_errors_total", "Failed attempts to create a pod sandbox.")
 	out.Sample(float64(c.badPods.Load()))
-	out.Family(metrics.KindCounter, "kubelet_started_containers_total", "Attempts to start a container.")
+	out.Family(metrics.KindCounter, "kubelet_started_containers_total", "Attempts to start a container, by container type.")
 	out.Counts(&c.containers)
-	out.Family(metrics.KindCounter, "kubelet_started_containers_errors_total", "Attempts to start a container that failed, by why.")
+	out.Family(metrics.KindCounter, "kubelet_started_containers_errors_total", "Failed attempts to start a container, by container type and reason.")
 	out.Counts(&c.bad)
-	out.Family(metrics.KindHistogram, "kubelet_cgroup_manager_duration_seconds", "Time that work on a cgroup took, by its kind.")
+	out.Family(metrics.KindHistogram, "kubelet_cgroup_manager_duration_seconds", "Duration in seconds of cgroup operations, by operation type.")
 	out.Timings(&c.cgroups)
-	out.Family(metrics.KindCounter, "kubelet_evictions", "Pods that were evicted, by the signal.")
+	out.Family(metrics.KindCounter, "kubelet_evictions", "Evicted pods, by eviction signal.")
 	out.Counts(&c.evictions)
 	s.writeResizes(out)
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// reasonPullSecret is the kubelet's event for a pull secret that is missing
+// reasonPullSecret is the kubelet's event reason for a missing pull secret
 // (pkg/kubelet/kubelet_pods.go).
 const reasonPullSecret = "FailedToRetrieveImagePullSecret"
 
-// objectsOf fetches the ConfigMaps and Secrets that a container's variables
-// refer to. What does not exist is left out; what cannot be known fails.
+// objectsOf fetches the ConfigMaps and Secrets that a container's environment
+// refers to. It omits objects that do not exist, and fails if it cannot find
+// out whether one exists.
 func (st *starter) objectsOf(ctx context.Context, c *v1.Container) (map[string]*v1.ConfigMap, map[string]*v1.Secret, error) {
 	mapNames, secretNames := criconfig.EnvRefs(c)
 	configMaps, err := fetch(ctx, mapNames, st.pod.Namespace, st.Objects.ConfigMap)
@@ -30,8 +31,9 @@ func (st *starter) objectsOf(ctx context.Context, c *v1.Container) (map[string]*
 	return configMaps, secrets, nil
 }
 
-// services are those that the pod's containers are told of: none for a static
-// pod, which has to start alike with and without a way to the API server.
+// services returns the Services for the environment variables of the pod's
+// containers. There are none for a static pod, which has to start in the same
+// way with and without a connection to the API server.
 func (st *starter) services(ctx context.Context) ([]*v1.Service, error) {
 	if st.Services == nil || pod.IsStatic(st.pod) {
 		return nil, nil
@@ -47,7 +49,7 @@ func (st *starter) services(ctx context.Context) ([]*v1.Service, error) {
 	return out, nil
 }
 
-// fetch gets those of the named objects that exist.
+// fetch returns those of the named objects that exist.
 func fetch[T any](ctx context.Context, names []string, namespace string, get func(ctx context.Context, namespace, name string) (*T, error)) (map[string]*T, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -66,8 +68,8 @@ func fetch[T any](ctx context.Context, names []string, namespace string, get fun
 	return out, nil
 }
 
-// pullSecrets are the pod's, those that can be had: a pull may succeed
-// without the others.
+// pullSecrets returns those of the pod's image pull secrets that can be
+// fetched: a pull may succeed without the others.
 func (st *starter) pullSecrets(ctx context.Context) []*v1.Secret {
 	var out []*v1.Secret
 	for _, ref := range st.pod.Spec.ImagePullSecrets {
@@ -76,7 +78,7 @@ func (st *starter) pullSecrets(ctx context.Context) []*v1.Secret {
 		}
 		secret, err := st.Objects.Secret(ctx, st.pod.Namespace, ref.Name)
 		if err != nil {
-			st.Events.Warning(st.ref, reasonPullSecret, fmt.Sprintf("Image pull secret %s cannot be had, an image may be refused for it: %v", ref.Name, err))
+			st.Events.Warning(st.ref, reasonPullSecret, fmt.Sprintf("Unable to retrieve image pull secret %s; attempting to pull the image may not succeed: %v", ref.Name, err))
 			continue
 		}
 		out = append(out, secret)

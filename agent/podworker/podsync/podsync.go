@@ -1,10 +1,10 @@
-// Package podsync does the work on one pod: observe what the runtime holds,
-// let package plan decide, act, report the status, and look again until there
-// is nothing to do. It is what the pod workers call.
+// Package podsync does the work on one pod: it observes what the runtime has,
+// lets package plan decide, acts, reports the status, and repeats this until
+// nothing is left to do. The pod workers call it.
 //
-// It keeps almost nothing: why containers wait and how a pod failed, which
-// the runtime does not know. Everything else is read anew in each sync, so
-// that an agent killed between any two steps goes on from what it finds.
+// It keeps almost no state: why containers wait and how a pod failed, which the
+// runtime does not report. Each sync reads everything else again, so that an
+// agent that is killed between any two steps continues from what it observes.
 package podsync
 
 import (
@@ -39,8 +39,8 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// Config is what a Syncer works with. All fields are required but those that
-// say otherwise.
+// Config is the configuration of a Syncer. All fields are required unless their
+// comment gives a meaning to nil or the zero value.
 type Config struct {
 	Runtime interface {
 		container.Sandboxes
@@ -49,73 +49,75 @@ type Config struct {
 	}
 	Images  *image.Puller
 	Volumes *volume.Volumes
-	// Objects answers what pods refer to.
+	// Objects returns the objects that pods refer to.
 	Objects objects.Reader
-	// Services lists those of a namespace; nil where there is no API server.
+	// Services lists the Services of a namespace; nil without an API server.
 	Services func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	Probes   *probe.Manager
 	Hooks    *hook.Runner
-	// Users gives pods users of their own, and takes them back.
+	// Users allocates and releases the user namespaces of pods.
 	Users interface {
 		Get(uid types.UID) (*runtimeapi.UserNamespace, error)
 		Release(uid types.UID) error
 	}
-	// Cgroups is nil where pods get no cgroup of the agent's making.
+	// Cgroups is nil where the agent makes no cgroups for pods.
 	Cgroups Cgroups
-	// Below is the runtime below CRI: RemoveLeft takes away what it still holds
-	// of a pod of which CRI has stopped all, and counts it. nil is a runtime
-	// that has nothing below CRI.
+	// Below is containerd's native API. RemoveLeft removes what containerd
+	// still has of a pod whose containers CRI has stopped, and counts the
+	// removed containers. nil means that the runtime has no such API.
 	Below interface {
 		RemoveLeft(ctx context.Context, pod types.UID) (removed int, err error)
 	}
-	// Allocations is where it is written down what resized pods were
-	// allocated; nil writes nothing.
+	// Allocations persists the allocations of resized pods; nil persists none.
 	Allocations *checkpoint.Store
-	// Resizable is what of the node forbids resizes.
+	// Resizable are the settings of the node that forbid resizes.
 	Resizable resize.Features
-	// Ready says that all sources have told their pods: before that no resize
-	// is decided. It must not block; nil is always.
+	// Ready reports whether all sources have reported their pods. No resize is
+	// decided before that. It must not block; nil means always ready.
 	Ready func() bool
-	// CPUs gives containers CPUs of their own; nil gives none.
+	// CPUs allocates exclusive CPUs to containers; nil allocates none.
 	CPUs *cpumanager.Manager
-	// OOM knows which containers were killed for want of memory; nil leaves that
-	// to the runtime.
+	// OOM reports which containers were OOM-killed; nil leaves that to the
+	// runtime.
 	OOM      *oom.Watcher
 	Statuses *podstatus.Store
 	Events   *event.Recorder
-	// Node tells what configs need to know of the node. It may block on the
-	// runtime and fail while that is away.
+	// Node returns the settings of the node that configs need. It may block on
+	// the runtime, and fail while the runtime is unavailable.
 	Node func(ctx context.Context) (*criconfig.Node, error)
-	// PeekNode is Node without name servers, and ok false while the runtime
-	// has not told all of it; it asks nobody.
+	// PeekNode is Node without name servers and without calls. ok is false
+	// while the runtime has not reported everything that it needs.
 	PeekNode func() (n *criconfig.Node, ok bool)
-	// AdmitNode is what pods are checked against before they run; nil, or
-	// answering nil, admits all. It must not block.
+	// AdmitNode returns the node against which pods are checked before they
+	// run. nil, or a nil result, admits all pods. It must not block.
 	AdmitNode func() *admission.Node
-	// ConfirmNode has AdmitNode's labels and taints read anew from the API
-	// server, before a pod that it has sent here is refused for them: who
-	// labels a node lets pods follow at once. nil is for a board alone.
+	// ConfirmNode makes AdmitNode's labels and taints current from the API
+	// server. It is called before a pod from the API server is rejected for
+	// them, since the node may be labelled and the pods that need the label
+	// bound right after. nil is for a standalone node.
 	ConfirmNode func(ctx context.Context) error
-	// ShuttingDown says that the node takes no pods any more, as it goes down;
-	// it must not block. nil is that it never does.
+	// ShuttingDown reports whether the node is shutting down and admits no pods
+	// any more. It must not block. nil means never.
 	ShuttingDown func() bool
-	// Under is which pressures the node is under, which keep some pods from
-	// coming; it must not block. nil is that it never is.
+	// Under returns the node's pressure conditions, which keep some pods from
+	// being admitted. It must not block. nil means no pressure.
 	Under func() evictionapi.Conditions
-	// Arrived is told of each pod, and each new version of one, that a source
-	// wants, and of one that begins; it must not block. nil is nobody.
+	// Arrived is called for each pod, and each new version of one, that a
+	// source has, and for each pod that begins. It must not block. nil calls
+	// nothing.
 	Arrived func(*v1.Pod)
-	// Handler is the runtime's handler for the pod's runtime class.
+	// Handler returns the runtime handler for the pod's runtime class.
 	Handler func(ctx context.Context, p *v1.Pod) (string, error)
-	// RecursiveReadOnly says whether a handler of the runtime mounts so.
+	// RecursiveReadOnly reports whether a runtime handler supports recursive
+	// read-only mounts.
 	RecursiveReadOnly func(handler string) bool
-	// Wake has the pod's worker look again. It must not block.
+	// Wake triggers a sync by the pod's worker. It must not block.
 	Wake    func(types.UID)
 	HostIPs func() []string
-	// LogLinks is the folder of links that log collectors follow.
+	// LogLinks is the directory of links that log collectors follow.
 	LogLinks   string
 	MaxBackoff time.Duration
-	// BootID is the kernel's; empty is not known.
+	// BootID is the kernel's boot ID; empty means unknown.
 	BootID string
 	Log    *slog.Logger
 }
@@ -136,66 +138,71 @@ type Syncer struct {
 	facts map[types.UID]*facts
 }
 
-// facts are what is known of a pod beside its spec and the runtime. Only the
-// pod's worker touches them once they are made.
+// facts is the per-pod sync state: what is known of a pod in addition to its
+// spec and the runtime's state. Once it is created, only the pod's worker
+// accesses it, except for the fields with a lock.
 type facts struct {
-	// waiting says by container name why it could not be started.
+	// waiting has by container name the reason why the container could not be
+	// started.
 	waiting map[string]podstatus.Waiting
 	// rejected is why the pod never ran, failed why it ended early.
 	rejected, failed *podstatus.Reason
-	// disruption is set where the node ended the pod for its own sake.
+	// disruption is set if the node ended the pod for a reason of its own.
 	disruption *podstatus.Reason
-	// confirmed says that the node was read anew for the pod.
+	// confirmed means that the node was read again for the pod.
 	confirmed   bool
 	terminating bool
 	terminated  bool
-	// kept says that the foreign volumes that stay were told of.
+	// kept means that the foreign volumes that stay were reported.
 	kept bool
-	// submitted is when a source first had the pod, zero for one that nobody
-	// wants; startedAt is when the node took it on.
+	// submitted is when a source first had the pod, zero for a pod that no
+	// source has. startedAt is when the node accepted the pod.
 	submitted, startedAt time.Time
-	// begun says that there was a sync, and pending that the last one saw the
-	// pod before it ran.
+	// begun means that there was a sync. pending means that the last status was
+	// Pending.
 	begun, pending bool
-	// next is the wall time to which the last plan waits, due the same moment
-	// on the monotonic clock.
+	// next is the wall time until which the last plan waits. due is the same
+	// moment on the monotonic clock.
 	next, due time.Time
-	// read is the clock when the last plan was made, and planned the wall time
-	// that it was made for.
+	// read is the clock at the last plan. planned is the wall time that the
+	// plan was made for.
 	read, planned time.Time
-	// backoffs are the waits that had their event, by container name.
+	// backoffs has by container name the end of the wait that has its event.
 	backoffs map[string]time.Time
-	// turn is held from the making of a sandbox to the start of what is in it.
+	// turn is held from the creation of a sandbox to the start of its
+	// containers.
 	turn turn
-	// seen is the pod when there was last nothing to do for it, and, once it is
-	// stopped, how it ended; nil while that may have changed by our doing.
+	// seen is the observation of the last sync that had nothing to do and, once
+	// the pod is stopped, of its end. It is nil while an action of the worker
+	// may have changed the pod.
 	seen *container.Observed
 	// old are sandboxes of an earlier boot that are still to be stopped.
 	old []string
-	// handler is the runtime's that the pod's sandbox was asked of.
+	// handler is the runtime handler of the pod's sandbox.
 	handler string
-	// actual is what the containers of a resized pod have, by ID, restarts
-	// those that want a restart for the resize, with the message of its event,
-	// resizing says that it is in progress, and freed that it has come to its
-	// end and others are to be told.
+	// actual has the actual resources of the containers of a resized pod, by
+	// ID. restarts are the containers that need a restart for the resize, with
+	// the message of the event. resizing means that the resize is in progress.
+	// freed means that it has completed and that deferred resizes have to be
+	// decided again.
 	actual          map[string]resize.Actual
 	restarts        map[string]string
 	resizing, freed bool
-	// slipped says that the pod had processes which the runtime had lost, and
-	// how often its other leftovers are still tried to be taken away.
+	// slipped is the number of attempts left to remove what else the runtime
+	// leaked of the pod. It is not zero after the pod had orphaned processes.
 	slipped int
 	// messages are the termination messages of exited containers, by ID.
 	messages map[string]string
 
-	// evicted is why the node has the pod fail. The Syncer's lock guards it.
+	// evicted is why the node makes the pod fail. The Syncer's lock guards it.
 	evicted *Eviction
 
 	mu sync.Mutex
-	// hooked are the containers, by ID, whose preStop hook was run.
+	// hooked are the IDs of the containers whose preStop hook was run.
 	hooked map[string]struct{}
 }
 
-// New makes a Syncer; nothing is started.
+// New returns a Syncer. It starts nothing.
 func New(cfg Config) *Syncer {
 	s := &Syncer{
 		Config: cfg, admission: admitter{under: cfg.Under}, now: time.Now, facts: make(map[types.UID]*facts), turns: newTurns(),
@@ -220,7 +227,7 @@ func (s *Syncer) factsOf(uid types.UID) *facts {
 	return f
 }
 
-// submit notes when a source first had the pod.
+// submit records when a source first had the pod.
 func (s *Syncer) submit(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,9 +242,10 @@ func (s *Syncer) dropFacts(uid types.UID) {
 	delete(s.facts, uid)
 }
 
-// Submitted implements podworker.Syncer: it judges whether the node takes the
-// pod, in the order in which pods come, and shows it as pending until its
-// worker has looked at it. What of the pod is a resize waits for its worker.
+// Submitted implements podworker.Syncer. It decides whether the node admits the
+// pod, in the order in which pods are submitted, and stores a status of Pending
+// until the pod's worker has observed the pod. A change that is a resize is
+// left to the worker.
 func (s *Syncer) Submitted(p *v1.Pod) {
 	asked := p
 	p, before := s.resizes.submit(p)
@@ -246,13 +254,13 @@ func (s *Syncer) Submitted(p *v1.Pod) {
 	s.submit(p.UID)
 	s.Statuses.Submit(p, s.first(p))
 	if s.Arrived != nil {
-		s.Arrived(p) // who is told lists the pods
+		s.Arrived(p) // after the store has the pod, since the callee lists pods
 	}
 }
 
-// first is a pod's status until somebody has looked at it: what the API server
-// has of it, and else that of a new pod. A new one's would take containers for
-// lost that run on.
+// first returns the pod's status until the pod is observed: the API server's
+// status, or else that of a new pod. The status of a new pod would report
+// running containers as lost.
 func (s *Syncer) first(p *v1.Pod) v1.PodStatus {
 	if !pod.IsStatic(p) && len(p.Status.ContainerStatuses) > 0 {
 		return p.Status
@@ -260,24 +268,25 @@ func (s *Syncer) first(p *v1.Pod) v1.PodStatus {
 	return podstatus.Generate(podstatus.Input{Pod: p, Now: s.now(), HostIPs: s.HostIPs()})
 }
 
-// Removed implements podworker.Syncer: the pod's place is free for the next.
+// Removed implements podworker.Syncer: the resources of the pod are free for
+// others.
 func (s *Syncer) Removed(ref pod.Ref) {
 	s.resizes.remove(ref.UID)
 	s.placeFree(s.admission.remove(ref.UID), podsRemoved)
 }
 
-// Adopted implements podworker.Syncer: what runs has its place on the node.
+// Adopted implements podworker.Syncer: running pods are admitted.
 func (s *Syncer) Adopted(running []pod.Ref) { s.admission.adopt(running, s.AdmitNode()) }
 
-// maxRounds bounds one sync: a pod in which more has to be done after so many
-// rounds waits for its next turn.
+// maxRounds bounds one sync. A pod that needs more rounds continues in its next
+// sync.
 const maxRounds = 16
 
 // Sync implements podworker.Syncer.
 func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) {
 	f := s.factsOf(p.UID)
 	if s.Arrived != nil && !f.begun {
-		s.Arrived(p) // it may have come while an earlier life of it ended
+		s.Arrived(p) // its submission may have come while an earlier pod of the UID ended
 	}
 	s.countBegin(f)
 	f.seen = nil
@@ -285,7 +294,7 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 	s.admission.begin(p.UID)
 	s.decideResizes(p.UID)
 	p = s.resizes.allocated(p)
-	s.admission.resize(p) // a version that came during a decision may have missed it
+	s.admission.resize(p) // a version submitted during a decision may lack the result
 	var resized resizing
 	var o *container.Observed
 	for range maxRounds {
@@ -334,8 +343,8 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 		}
 		seen, retry, err := s.act(ctx, p, o, &actions, f)
 		if err != nil || !retry.IsZero() {
-			// What else the plan waits for, such as another container's
-			// backoff, may be due before the retry.
+			// The plan may also wait for something else, such as another
+			// container's backoff, which may be due before the retry.
 			if due := f.schedule(actions.Next); !due.IsZero() {
 				retry = sooner(retry, due)
 			}
@@ -346,12 +355,12 @@ func (s *Syncer) Sync(ctx context.Context, p *v1.Pod) (podworker.Result, error) 
 	return podworker.Result{Next: s.now().Add(time.Second)}, nil
 }
 
-// idle ends a sync in which nothing more is to be done.
+// idle finishes a sync that has nothing more to do.
 func (s *Syncer) idle(ctx context.Context, p *v1.Pod, o *container.Observed, f *facts, resized *resizing, next time.Time) (podworker.Result, error) {
 	if err := s.stopOld(ctx, f); err != nil {
 		return podworker.Result{}, err
 	}
-	if resized.err != nil && ctx.Err() != nil { // broken off
+	if resized.err != nil && ctx.Err() != nil { // interrupted
 		return podworker.Result{}, resized.err
 	}
 	f.seen = o
@@ -365,7 +374,7 @@ func (s *Syncer) idle(ctx context.Context, p *v1.Pod, o *container.Observed, f *
 	return podworker.Result{Next: next}, nil
 }
 
-// planFor decides what the pod needs next.
+// planFor computes the next actions for the pod.
 func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Actions {
 	return plan.Sync(plan.Input{
 		Pod: p, Observed: o, Now: f.clock(s.now()), StartedAt: f.startedAt,
@@ -374,7 +383,7 @@ func (s *Syncer) planFor(p *v1.Pod, o *container.Observed, f *facts) plan.Action
 	})
 }
 
-// leave shows what could not be done before the sync ends.
+// leave reports the status after a failure, before the sync ends.
 func (s *Syncer) leave(ctx context.Context, p *v1.Pod, f *facts, retry time.Time, err error) (podworker.Result, error) {
 	o, observeErr := container.Observe(ctx, s.Runtime, p.UID)
 	if observeErr == nil {
@@ -383,8 +392,8 @@ func (s *Syncer) leave(ctx context.Context, p *v1.Pod, f *facts, retry time.Time
 	return podworker.Result{Next: retry}, err
 }
 
-// learn keeps what the plan says and forgets why containers waited that are
-// not to be started any more.
+// learn stores the results of a plan. It drops the wait reasons of containers
+// that are not to be started any more.
 func (f *facts) learn(a *plan.Actions) {
 	if a.FailReason != "" {
 		f.failed = &podstatus.Reason{Reason: a.FailReason, Message: a.FailMessage}
@@ -403,7 +412,7 @@ func (f *facts) learn(a *plan.Actions) {
 	}
 }
 
-// wait notes why a container is not started.
+// wait records why a container is not started.
 func (f *facts) wait(name, reason, message string) {
 	if f.waiting == nil {
 		f.waiting = make(map[string]podstatus.Waiting)
@@ -431,7 +440,8 @@ func (s *Syncer) report(ctx context.Context, p *v1.Pod, o *container.Observed, f
 	}
 }
 
-// sandboxOf is the newest sandbox, if it is ready.
+// sandboxOf returns the newest sandbox if it is ready, and else the zero
+// Sandbox.
 func sandboxOf(o *container.Observed) podstatus.Sandbox {
 	newest := o.Sandbox()
 	if newest == nil || !newest.Ready {
@@ -440,8 +450,8 @@ func sandboxOf(o *container.Observed) podstatus.Sandbox {
 	return podstatus.Sandbox{ID: newest.ID, Since: newest.CreatedAt, HostNetwork: newest.HostNetwork}
 }
 
-// inContainer adds which of the pod's containers an error is about. What was
-// attempted the driver has said; the pod is in the log's keys.
+// inContainer adds the container's name to an error. The driver's error already
+// names the operation, and the log's attributes name the pod.
 func inContainer(name string, err error) error {
 	return fmt.Errorf("container %s: %w", name, err)
 }

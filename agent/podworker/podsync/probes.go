@@ -7,7 +7,7 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/podstatus"
 )
 
-// verdicts are what the probes of a pod say to the plan, by container ID.
+// verdicts returns the pod's probe results for the plan, by container ID.
 func (s *Syncer) verdicts(uid types.UID) map[string]plan.Probe {
 	results := s.Probes.Results(uid)
 	if len(results) == 0 {
@@ -24,7 +24,7 @@ func (s *Syncer) verdicts(uid types.UID) map[string]plan.Probe {
 	return out
 }
 
-// findings are what they say to the status.
+// findings returns the pod's probe results for the status, by container ID.
 func (s *Syncer) findings(uid types.UID) map[string]podstatus.Probe {
 	results := s.Probes.Results(uid)
 	if len(results) == 0 {

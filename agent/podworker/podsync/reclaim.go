@@ -11,22 +11,23 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// RemoveDead removes containers that have ended, with their logs, where the
-// disk is needed more than what they tell. Of pods that are settled, for whose
-// end nothing has to be looked up any more, all go. Of the others the newest
-// container of each name stays: it is all that says that it has run, and how
-// often, and what has done its work would start over. The kubelet removes those
-// too (DeleteAllUnusedContainers in pkg/kubelet/container/container_gc.go), as
-// it has a status of its own to go by.
+// RemoveDead removes exited containers with their logs, when disk space matters
+// more than their evidence. It removes all exited containers of settled pods,
+// whose end will not be read any more. Of other pods it keeps the newest
+// container of each name. That container is the only record that it has run,
+// and how often; without it, a container that has done its work would start
+// over. The kubelet also removes those (DeleteAllUnusedContainers in
+// pkg/kubelet/container/container_gc.go), since it has a status of its own to
+// rely on.
 //
-// It blocks on the runtime, goes on with the next pod where one fails, and may
-// be called beside the pods' workers: a container that is gone is no fault to
-// them.
+// RemoveDead blocks on the runtime. If a pod fails, it continues with the next
+// one. It may run concurrently with the pods' workers, which tolerate a
+// container that is gone.
 func (s *Syncer) RemoveDead(ctx context.Context, settled func(types.UID) bool) error {
 	exited := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}
 	dead, err := s.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{State: exited})
 	if err != nil {
-		return fmt.Errorf("list containers that have ended: %w", err)
+		return fmt.Errorf("list exited containers: %w", err)
 	}
 	pods := make(map[types.UID]struct{})
 	for _, c := range dead {
@@ -44,7 +45,7 @@ func (s *Syncer) RemoveDead(ctx context.Context, settled func(types.UID) bool) e
 func (s *Syncer) removeDeadOf(ctx context.Context, uid types.UID, settled bool) error {
 	p, _, known := s.Statuses.Get(uid)
 	if !known {
-		return nil // its worker takes away all that is left
+		return nil // its worker removes everything
 	}
 	o, err := container.Observe(ctx, s.Runtime, uid)
 	if err != nil {
@@ -60,12 +61,12 @@ func (s *Syncer) removeDeadOf(ctx context.Context, uid types.UID, settled bool) 
 	return s.dropTraces(ctx, p, o, removed)
 }
 
-// spare are the containers that may go: of each name those that have ended
-// behind the newest one that was started, and that one too if the pod is
-// settled.
+// spare returns the IDs of the containers that may be removed. Of each name
+// these are the exited containers older than the newest one that was started,
+// and that one too if the pod is settled.
 func spare(o *container.Observed, settled bool) (ids []string) {
 	stands := make(map[string]bool)
-	for i := range o.Containers { // the newest first
+	for i := range o.Containers { // newest first
 		c := &o.Containers[i]
 		if c.State == container.StateExited && (settled || stands[c.Name]) {
 			ids = append(ids, c.ID)

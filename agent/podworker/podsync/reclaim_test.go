@@ -7,7 +7,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// What tells that a container has run stays, unless nobody asks any more.
+// The record that a container has run stays, unless the pod is settled.
 func TestSpare(t *testing.T) {
 	of := func(id, name string, s container.State) container.Container {
 		return container.Container{ID: id, Name: name, State: s}

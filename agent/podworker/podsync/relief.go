@@ -10,20 +10,20 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// reliefPeriod is the kernel's own, in microseconds, and reliefLeast what is
-// left of it to pods that are held down to nothing.
+// reliefPeriod is the kernel's default period of cpu.max, in microseconds.
+// reliefLeast is the smallest quota that a share leaves to pods.
 const (
 	reliefPeriod = 100_000
 	reliefLeast  = 1_000
 )
 
-// errNoGroups says that there is nothing yet by which pods could be held down.
-var errNoGroups = errors.New("hold BestEffort pods down: the agent makes no cgroups, or the runtime has not told which they are")
+// errNoGroups means that there is no cgroup yet through which to throttle pods.
+var errNoGroups = errors.New("throttle BestEffort pods: the agent makes no pod cgroups or the runtime has not reported its settings yet")
 
-// Relieve holds all BestEffort pods together down to a share of the machine's
-// CPU time, from 0 to 1, for a board that is too hot or has too little
-// voltage; from 1 on it lets them go. It holds until the next call, for pods
-// that come as well, and blocks only on the kernel.
+// Relieve limits all BestEffort pods together to a share of the node's CPU
+// time, from 0 to 1, for a board that is too hot or undervolted. A share of 1
+// or more removes the limit. The limit also applies to pods that start later,
+// until the next call. Relieve blocks only on the kernel.
 func (s *Syncer) Relieve(share float64) error {
 	n, ok := s.PeekNode()
 	if !ok || s.Cgroups == nil {

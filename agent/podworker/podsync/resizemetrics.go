@@ -15,9 +15,10 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// What has resizes decided, as kubelet_pod_deferred_accepted_resizes_total has
-// it (pkg/kubelet/allocation/allocation_manager.go). There is no
-// periodic_retry here.
+// What triggers the decision of a resize, by the labels of
+// kubelet_pod_deferred_accepted_resizes_total
+// (pkg/kubelet/allocation/allocation_manager.go). There is no periodic_retry
+// here.
 const (
 	podResized    = "pod_resized"
 	podUpdated    = "pod_updated"
@@ -26,13 +27,13 @@ const (
 	podTerminated = "pod_terminated"
 )
 
-// resizeBounds are those of kubelet_pod_resize_duration_milliseconds, in its
-// unit (podResizeDurationBuckets in pkg/kubelet/metrics).
+// resizeBounds are the buckets of kubelet_pod_resize_duration_milliseconds, in
+// milliseconds (podResizeDurationBuckets in pkg/kubelet/metrics).
 var resizeBounds = []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}
 
-// countRequested counts what two versions of a pod ask for that is not the
-// same; before is nil for a pod that is new (recordContainerResizeOperations
-// in pkg/kubelet/kubelet.go).
+// countRequested counts the requests and limits that differ between two
+// versions of a pod; before is nil for a new pod
+// (recordContainerResizeOperations in pkg/kubelet/kubelet.go).
 func (s *Syncer) countRequested(before, after *v1.Pod) {
 	if before == nil || before == after {
 		return
@@ -68,7 +69,7 @@ func (s *Syncer) countChange(name v1.ResourceName, requirement string, was, is v
 	s.counted.requested.Add(1, metrics.AppendLabel(labels, "resource", string(name)))
 }
 
-// countAccepted counts a resize that was put off and is allocated now.
+// countAccepted counts a deferred resize that is allocated now.
 func (s *Syncer) countAccepted(e *resizable, d *resize.Decision) {
 	pending := e.conditions.Pending
 	if d.Outcome == resize.Allocate && pending != nil && pending.Reason == v1.PodReasonDeferred {
@@ -76,25 +77,26 @@ func (s *Syncer) countAccepted(e *resizable, d *resize.Decision) {
 	}
 }
 
-// countInfeasible counts a resize that was refused, once.
+// countInfeasible counts an infeasible resize. The caller calls it once for
+// each.
 func (s *Syncer) countInfeasible(d *resize.Decision) {
 	if d.Outcome == resize.Infeasible {
 		s.counted.infeasible.Add(1, metrics.AppendLabel(nil, "reason_detail", d.Cause))
 	}
 }
 
-// countResized counts an attempt to carry a resize out. One that was given up
-// since the pod goes has not failed.
+// countResized counts an attempt to carry a resize out. An attempt that is
+// cancelled because the pod is terminated is no failure.
 func (s *Syncer) countResized(ctx context.Context, took time.Duration, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
-	// Timings are of seconds, and this name is of milliseconds.
+	// Timings take seconds, and this metric has milliseconds.
 	s.counted.resized.Observe(metrics.AppendLabel(nil, "success", strconv.FormatBool(err == nil)), 1000*took, err)
 }
 
-// standing is how many resizes wait, by the reason as metrics have it, and how
-// many are in progress.
+// standing returns the number of pending resizes by their reason in metrics,
+// and the number of resizes in progress.
 func (r *resizes) standing() (pending map[string]int, inProgress int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,22 +115,22 @@ func (r *resizes) standing() (pending map[string]int, inProgress int) {
 	return pending, inProgress
 }
 
-// writeResizes writes what became of resizes, under the kubelet's names.
+// writeResizes writes the metrics of resizes under the kubelet's names.
 func (s *Syncer) writeResizes(out *metrics.Stream) {
 	c := &s.counted
 	pending, inProgress := s.resizes.standing()
-	out.Family(metrics.KindCounter, "kubelet_container_requested_resizes_total", "Requests and limits of containers that somebody asked to change.")
+	out.Family(metrics.KindCounter, "kubelet_container_requested_resizes_total", "Requested changes of container requests and limits, by resource, requirement and operation.")
 	out.Counts(&c.requested)
-	out.Family(metrics.KindGauge, "kubelet_pod_pending_resizes", "Pods whose resize waits or cannot be, by the reason.")
+	out.Family(metrics.KindGauge, "kubelet_pod_pending_resizes", "Pods with a pending resize, by reason.")
 	for _, reason := range slices.Sorted(maps.Keys(pending)) {
 		out.Sample(float64(pending[reason]), metrics.AppendLabel(nil, "reason", reason))
 	}
-	out.Family(metrics.KindGauge, "kubelet_pod_in_progress_resizes", "Pods whose resize is in progress.")
+	out.Family(metrics.KindGauge, "kubelet_pod_in_progress_resizes", "Pods with a resize in progress.")
 	out.Sample(float64(inProgress))
-	out.Family(metrics.KindCounter, "kubelet_pod_infeasible_resizes_total", "Resizes that cannot be on this node, by why.")
+	out.Family(metrics.KindCounter, "kubelet_pod_infeasible_resizes_total", "Infeasible resizes, by reason.")
 	out.Counts(&c.infeasible)
-	out.Family(metrics.KindCounter, "kubelet_pod_deferred_accepted_resizes_total", "Resizes that waited and were allocated, by what had them tried again.")
+	out.Family(metrics.KindCounter, "kubelet_pod_deferred_accepted_resizes_total", "Deferred resizes that were accepted later, by retry trigger.")
 	out.Counts(&c.accepted)
-	out.Family(metrics.KindHistogram, "kubelet_pod_resize_duration_milliseconds", "How long it took to carry a pod's resize out, in milliseconds.")
+	out.Family(metrics.KindHistogram, "kubelet_pod_resize_duration_milliseconds", "Duration in milliseconds of the actuation of a pod resize.")
 	out.Timings(c.resized)
 }

@@ -12,57 +12,60 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize/checkpoint"
 )
 
-// resizes is what pods were allocated that somebody asked to resize: what
-// the node gave them, and not what their specs ask for. All else on the node
-// looks at a pod as allocated answers it. Static pods are what their
-// manifests say, and are not in it. The zero value works, and keeps nothing on
-// the disk.
+// resizes are the allocations of resized pods: the resources that the node has
+// allocated, as opposed to those that the spec requests. The rest of the agent
+// uses a pod as returned by allocated. Static pods have what their manifests
+// request, and are not included. The zero value is ready to use, and persists
+// nothing.
 type resizes struct {
-	record *checkpoint.Store // nil keeps none
+	record *checkpoint.Store // nil persists nothing
 
-	// deciding is held over a decision, until it is on the disk: each changes
-	// the room of the next.
+	// deciding is held during a decision, until it is persisted: each decision
+	// changes the room for the next.
 	deciding sync.Mutex
 
 	mu   sync.Mutex
 	pods map[types.UID]*resizable
 }
 
-// resizable is one pod. The lock of resizes guards it.
+// resizable is the state of one pod. The lock of resizes guards it.
 type resizable struct {
 	wanted *v1.Pod // as the source has it
-	// given is what the pod was allocated. nil is what it asks for, and has
-	// asked for ever since it came: it is not on record, and never resized.
+	// given is the pod's allocation. nil means that it equals the spec, which
+	// has not changed since the pod came: the pod was never resized, and no
+	// allocation is recorded.
 	given      *resize.Allocation
 	conditions resize.Conditions
-	// kept says that the pod is the journal's, which has no conditions of it:
-	// those that the API server has are still to come.
+	// kept means that the pod comes from the journal, which does not have its
+	// conditions. Those of the API server are still to come.
 	kept bool
-	// due says that there is something to decide, over that the pod has ended
-	// and there never will be.
+	// due means that a decision is pending. over means that the pod has ended
+	// and there will be no more decisions.
 	due, over bool
-	// trigger is what had it decided last, for metrics.
+	// trigger is what triggered the last decision, for metrics.
 	trigger string
-	// behind says that an agent may have died, or failed, before it wrote what
-	// of the allocation no look compares, such as what protects memory.
+	// behind means that an agent may have died or failed before it wrote the
+	// parts of the allocation that the comparison does not cover, such as the memory
+	// protection.
 	behind bool
-	// failures is how often in a row it could not be carried out.
+	// failures is the number of failed attempts in a row to carry the resize
+	// out.
 	failures int
-	// had are the memory requests that running containers had before the
-	// resize that is in progress, by name: no runtime tells them.
+	// had are the memory requests that running containers had before the resize
+	// in progress, by name. No runtime reports memory requests.
 	had map[string]memoryRequest
 }
 
-// memoryRequest is that of one run of a container, in bytes.
+// memoryRequest is the memory request of one container ID, in bytes.
 type memoryRequest struct {
 	id    string
 	bytes int64
 }
 
-// submit takes a version of a pod, and answers it as allocated, and the version
-// before; nil is none. A pod that is new has what is on record of it, or else
-// what the API server says that it has: somebody may have asked for more while
-// no agent was there.
+// submit stores a version of a pod. It returns the pod as allocated, and the
+// version before; nil means none. A new pod has its recorded allocation, or
+// else the one that the API server's status reports, since its spec may have
+// changed while no agent was running.
 func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 	if pod.IsStatic(p) || pod.IsMirror(p) {
 		return p, nil
@@ -96,8 +99,8 @@ func (r *resizes) submit(p *v1.Pod) (allocated, before *v1.Pod) {
 	return e.given.Apply(p), before
 }
 
-// reconcile takes the status that the API server has of a pod that is wanted
-// as it was, and says whether the pod is to be looked at for it.
+// reconcile processes the API server's status of a pod whose spec has not
+// changed. It reports whether the pod needs a sync.
 func (r *resizes) reconcile(p *v1.Pod) (look bool) {
 	r.change(p.UID, func(e *resizable) {
 		if look = e.kept && e.learn(p); look {
@@ -107,26 +110,26 @@ func (r *resizes) reconcile(p *v1.Pod) (look bool) {
 	return look
 }
 
-// open says whether there is something to decide: what is asked for is not what
-// was allocated, or the API server has an earlier decision.
+// open reports whether there is something to decide: the spec differs from the
+// allocation, or the API server has an earlier decision.
 func (e *resizable) open() bool {
 	return !e.over && (!e.given.Meets(e.wanted) || e.conditions.Pending != nil)
 }
 
-// learn takes the conditions of the API server, if they were still to come,
-// and says whether there are some.
+// learn takes over the API server's conditions if they were still to come. It
+// reports whether the pod has any.
 func (e *resizable) learn(p *v1.Pod) (some bool) {
 	if e.kept && p.ResourceVersion != "" {
 		e.kept, e.conditions = false, e.conditions.Continue(resize.ConditionsOf(p.Status.Conditions))
 	}
 	some = e.conditions != resize.Conditions{}
-	if some && e.given == nil { // of a resize that is over, or nobody has a record of it
+	if some && e.given == nil { // the resize is over, or its record is missing
 		e.given = new(resize.Of(e.wanted))
 	}
 	return some
 }
 
-// recorded is what is on record of a pod; nil is nothing.
+// recorded returns the persisted allocation of a pod, or nil.
 func (r *resizes) recorded(uid types.UID) *resize.Allocation {
 	if r.record == nil {
 		return nil
@@ -137,8 +140,9 @@ func (r *resizes) recorded(uid types.UID) *resize.Allocation {
 	return nil
 }
 
-// allocated is a pod as the node has it, given as a source has it; nil stays
-// nil. One that no source wants any more is as it was last.
+// allocated returns the pod with its allocation; p is the pod as its source has
+// it. nil stays nil. A pod that no source has any more keeps its last
+// allocation.
 func (r *resizes) allocated(p *v1.Pod) *v1.Pod {
 	if p == nil || pod.IsStatic(p) {
 		return p
@@ -155,7 +159,7 @@ func (r *resizes) allocated(p *v1.Pod) *v1.Pod {
 	return given.Apply(p)
 }
 
-// resized says whether somebody ever asked to resize the pod.
+// resized reports whether the pod has ever had a resize request.
 func (r *resizes) resized(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,20 +167,22 @@ func (r *resizes) resized(uid types.UID) bool {
 	return e != nil && e.given != nil
 }
 
-// isBehind says whether what no look shows may not be as it was allocated.
+// isBehind reports whether the settings outside the comparison may differ
+// from the allocation.
 func (r *resizes) isBehind(uid types.UID) (behind bool) {
 	r.change(uid, func(e *resizable) { behind = e.behind })
 	return behind
 }
 
-// failed counts that a resize could not be carried out, in a row.
+// failed counts a failed attempt to carry a resize out, and returns the number
+// of failures in a row.
 func (r *resizes) failed(uid types.UID) (failures int) {
-	failures = 1 // of a pod that is gone
+	failures = 1 // for a pod that is gone
 	r.change(uid, func(e *resizable) { e.failures++; failures = e.failures })
 	return failures
 }
 
-// isDue says whether there is something to decide for the pod.
+// isDue reports whether a decision for the pod is pending.
 func (r *resizes) isDue(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,8 +190,8 @@ func (r *resizes) isDue(uid types.UID) bool {
 	return e != nil && e.due
 }
 
-// allDue are the pods with something to decide, in the order in which that
-// has to be.
+// allDue returns the pods with a pending decision, in the order in which they
+// have to be decided.
 func (r *resizes) allDue() []resize.Pending {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,8 +205,8 @@ func (r *resizes) allDue() []resize.Pending {
 	return list
 }
 
-// again has those decided again that were put off, for the trigger, and answers
-// them.
+// again makes the deferred resizes due again, records the trigger, and returns
+// their pods.
 func (r *resizes) again(trigger string) (waiting []types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +221,7 @@ func (r *resizes) again(trigger string) (waiting []types.UID) {
 	return waiting
 }
 
-// change changes what is known of a pod, if it is.
+// change calls how with the state of a pod under the lock, if the pod is known.
 func (r *resizes) change(uid types.UID, how func(e *resizable)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,14 +230,14 @@ func (r *resizes) change(uid types.UID, how func(e *resizable)) {
 	}
 }
 
-// conditions are those of the pod's status.
+// conditions returns the resize conditions for the pod's status.
 func (r *resizes) conditions(uid types.UID) (c resize.Conditions) {
 	r.change(uid, func(e *resizable) { c = e.conditions })
 	return c
 }
 
-// memory is the request that a running container has, if it is another than
-// was allocated.
+// memory returns the memory request of a running container, if it differs from
+// the allocation.
 func (r *resizes) memory(uid types.UID, name, id string) (bytes int64, ok bool) {
 	r.change(uid, func(e *resizable) {
 		had, known := e.had[name]
@@ -240,8 +246,8 @@ func (r *resizes) memory(uid types.UID, name, id string) (bytes int64, ok bool) 
 	return bytes, ok
 }
 
-// begin notes that the pod lives: one of the UID may have ended before, after
-// this one was submitted.
+// begin records that the pod is alive. An earlier pod of the same UID may have
+// ended after this one was submitted.
 func (r *resizes) begin(uid types.UID) {
 	r.change(uid, func(e *resizable) {
 		if e.over {
@@ -250,20 +256,20 @@ func (r *resizes) begin(uid types.UID) {
 	})
 }
 
-// end notes that the pod has ended.
+// end records that the pod has ended.
 func (r *resizes) end(uid types.UID) {
 	r.change(uid, func(e *resizable) { e.over, e.due = true, false })
 }
 
-// remove forgets a pod that no source wants; its record stays until nothing
-// of the pod is left.
+// remove forgets a pod that no source has. Its record stays until all remains
+// of the pod are removed.
 func (r *resizes) remove(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, uid)
 }
 
-// forget drops the record of a pod of which nothing is left.
+// forget drops the record of a pod whose remains are removed.
 func (r *resizes) forget(uid types.UID) error {
 	if r.record == nil {
 		return nil
@@ -271,7 +277,7 @@ func (r *resizes) forget(uid types.UID) error {
 	return r.record.Drop(uid)
 }
 
-// uids are the pods on record.
+// uids returns the pods with a record.
 func (r *resizes) uids() []types.UID {
 	if r.record == nil {
 		return nil
@@ -279,8 +285,8 @@ func (r *resizes) uids() []types.UID {
 	return r.record.UIDs()
 }
 
-// keepMemory notes what running containers have before the allocation
-// becomes another one.
+// keepMemory stores the memory requests of the running containers before the
+// allocation changes.
 func (e *resizable) keepMemory(was *v1.Pod, st *v1.PodStatus) {
 	for c, kind := range pod.Containers(&was.Spec) {
 		s := pod.StatusOf(st, c.Name)
@@ -289,7 +295,7 @@ func (e *resizable) keepMemory(was *v1.Pod, st *v1.PodStatus) {
 		}
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		if had, known := e.had[c.Name]; known && had.id == id {
-			continue // the resize before has not come to it
+			continue // the previous resize has not reached this container
 		}
 		if e.had == nil {
 			e.had = make(map[string]memoryRequest)

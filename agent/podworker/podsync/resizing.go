@@ -17,29 +17,31 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// When a resize is looked at again for which there is no event: a memory limit
-// that would lie below what is used, and what was set and does not show.
+// The intervals at which a resize is checked again without an event: a memory
+// limit below the current usage, and resources that were set and are not
+// reported.
 const (
 	memoryLook   = 30 * time.Second
 	notShownLook = 3 * time.Minute
 )
 
-// resizing is one look at a pod that was resized, and what has to be done.
-// The zero value is a pod that never was.
+// resizing is the comparison of a resized pod with what runs, and the steps
+// that follow. The zero value is for a pod that was never resized.
 type resizing struct {
 	node  *criconfig.Node
 	plan  resize.Plan
 	runs  map[string]resize.Running // by the container's name
-	again time.Duration             // when to look again without an event; 0 is never
-	tried bool                      // in this sync
-	// behind says that what no look shows may not be as it was allocated.
+	again time.Duration             // time to the next check without an event; 0 means never
+	tried bool                      // the steps were executed in this sync
+	// behind means that the settings outside the comparison may differ from
+	// the allocation.
 	behind bool
 	err    error
 }
 
-// look compares what runs with what was allocated, and notes it for the
-// status and for the plan. It reads cgroup files and, before the runtime has
-// told what it is, asks it.
+// look compares the running containers with the allocation, and stores the
+// result for the status and for the plan. It reads cgroup files. If the runtime
+// has not reported the node's settings yet, it calls the runtime.
 func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.Observed, f *facts) (err error) {
 	f.actual, f.restarts, f.resizing = nil, nil, false
 	r.plan, r.runs, r.again, r.behind = resize.Plan{}, nil, 0, false
@@ -77,23 +79,23 @@ func (r *resizing) look(ctx context.Context, s *Syncer, p *v1.Pod, o *container.
 	return nil
 }
 
-// due says whether the steps are to be done now: what wants a restart is
-// stopped first, and a pod that is stopped or made anew gets what was
-// allocated.
+// due reports whether the steps are to be executed now. Containers that need a
+// restart are stopped first. A pod that is killed or gets a new sandbox starts
+// with the allocation.
 func (r *resizing) due(killPod, createSandbox bool) bool {
 	return !r.tried && r.again == 0 && len(r.plan.Restart) == 0 && (len(r.plan.Steps) > 0 || r.behind) && !killPod && !createSandbox
 }
 
-// next is when to look again without an event; zero is never. What could not be
-// carried out is tried again, and is no failure of the sync, after which the
-// worker would not hear of the pod's containers until then. A decision that the
-// disk did not take is tried again, too.
+// next returns the time of the next check without an event; zero means never. A
+// failed resize is retried without failing the sync: after a failed sync, the
+// worker would ignore events of the pod's containers until the retry. A
+// decision that could not be persisted is also retried.
 func (r *resizing) next(s *Syncer, uid types.UID) time.Time {
 	switch {
 	case r.err != nil:
 		failures := s.resizes.failed(uid)
-		if failures&(failures-1) == 0 { // no log without end
-			s.Log.Warn("resize is not carried out, and will be tried again", "podUID", uid, "failures", failures, "error", r.err)
+		if failures&(failures-1) == 0 { // log less and less often
+			s.Log.Warn("cannot carry out resize", "podUID", uid, "failures", failures, "error", r.err)
 		}
 		return s.now().Add(retryResize(failures))
 	case r.again > 0:
@@ -104,12 +106,12 @@ func (r *resizing) next(s *Syncer, uid types.UID) time.Time {
 	return time.Time{}
 }
 
-// retryResize is the wait after so many failures in a row, 1 at least.
+// retryResize returns the wait after that many failures in a row, at least 1.
 func retryResize(failures int) time.Duration {
 	return min(500*time.Millisecond<<min(failures-1, 6), 20*time.Second)
 }
 
-// found notes whether a resize is in progress, and tells of its end.
+// found records whether a resize is in progress, and emits an event at its end.
 func (s *Syncer) found(p *v1.Pod, settled bool) (done bool) {
 	var of int64
 	s.resizes.change(p.UID, func(e *resizable) {
@@ -124,7 +126,8 @@ func (s *Syncer) found(p *v1.Pod, settled bool) (done bool) {
 	return done
 }
 
-// resizeFailed notes why a resize does not go on.
+// resizeFailed records why a resize makes no progress. It emits an event for a
+// new error.
 func (s *Syncer) resizeFailed(p *v1.Pod, why error) {
 	var of int64
 	tell := false
@@ -136,7 +139,8 @@ func (s *Syncer) resizeFailed(p *v1.Pod, why error) {
 	}
 }
 
-// world is what runs of a pod, in its newest sandbox.
+// world returns the running containers of a pod in its newest sandbox, with
+// their resources.
 func (s *Syncer) world(p *v1.Pod, o *container.Observed, f *facts, n *criconfig.Node) resize.World {
 	w := resize.World{Containers: map[string]resize.Running{}, NoCPUQuota: !n.CPUCFSQuota}
 	sandbox := o.Sandbox()
@@ -163,7 +167,7 @@ func (s *Syncer) world(p *v1.Pod, o *container.Observed, f *facts, n *criconfig.
 	return w
 }
 
-// runs is the container of that name that runs in the sandbox, or nil.
+// runs returns the running container of that name in the sandbox, or nil.
 func runs(o *container.Observed, sandboxID, name string) *container.Container {
 	for i := range o.Containers {
 		if c := &o.Containers[i]; c.Name == name && c.SandboxID == sandboxID && c.State == container.StateRunning {
@@ -173,9 +177,9 @@ func runs(o *container.Observed, sandboxID, name string) *container.Container {
 	return nil
 }
 
-// actual is what a container has: by its cgroup's files where they can be
-// read, and else as the runtime tells it. The two differ where a limit had to
-// be written past the runtime.
+// actual returns the resources that a container has: from its cgroup's files
+// where they can be read, and else from the runtime. The two differ where a
+// limit had to be written without the runtime.
 func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, group string, n *criconfig.Node) resize.Actual {
 	var a resize.Actual
 	if r := cur.Resources; r != nil {
@@ -188,7 +192,7 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 			a = read(a, &l, &limits, wanted, n)
 		}
 	}
-	if n.CPUCFSQuota && s.CPUs.Unbounded(p.UID, c.Name) { // none is as it should be
+	if n.CPUCFSQuota && s.CPUs.Unbounded(p.UID, c.Name) { // no quota is the desired state
 		a.CPUQuota, a.CPUPeriod = resize.Recorded(wanted, 0).CPUQuota, 0
 	}
 	a.MemoryRequest = resize.Known(wanted.MemoryRequest)
@@ -198,10 +202,10 @@ func (s *Syncer) actual(p *v1.Pod, c *v1.Container, cur *container.Container, gr
 	return a
 }
 
-// read is a with what the files say. How a runtime turns shares into the
-// weight is its own affair, and one weight means other shares to another, so
-// where a runtime can do all updates its word counts. Else a weight tells that
-// it is the one that is wanted, or that it is not.
+// read returns a, updated from the cgroup's files. The conversion of shares to
+// a weight differs between runtimes, and one weight stands for different
+// shares. Where a runtime can do all updates, its report counts. Otherwise a
+// weight only shows whether it is the desired one.
 func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted resize.Values, n *criconfig.Node) resize.Actual {
 	if l.MemoryMax.Known {
 		a.MemoryLimit = amountOf(l.MemoryMax, wanted.MemoryLimit)
@@ -223,7 +227,8 @@ func read(a resize.Actual, l *cgroups.Limits, limits *cgroups.Resources, wanted 
 	return a
 }
 
-// groupOf is what the pod's cgroup has, as the plan compares it.
+// groupOf returns the resources of the pod's cgroup in the form that the plan
+// compares.
 func groupOf(l *cgroups.Limits, wanted *cgroups.Resources, n *criconfig.Node) resize.Group {
 	var g resize.Group
 	if l.CPUWeight.Known {
@@ -241,16 +246,17 @@ func groupOf(l *cgroups.Limits, wanted *cgroups.Resources, n *criconfig.Node) re
 	return g
 }
 
-// wantedGroup is what the pod's cgroup is to have; a quota that is switched off
-// is none.
+// wantedGroup returns the desired resources of the pod's cgroup; a disabled
+// quota is no quota.
 func wantedGroup(r *cgroups.Resources) resize.Group {
 	return resize.Group{
 		CPUWeight: resize.Known(int64(r.CPUWeight)), CPUQuota: resize.Known(max(r.CPUMax.Quota, 0)), MemoryMax: resize.Known(r.MemoryMax),
 	}
 }
 
-// amountOf is a limit as the plan has it, where zero is none. The kernel
-// rounds bytes down to whole pages: what is wanted, rounded so, is that.
+// amountOf converts a limit to the plan's form, in which zero means none. The
+// kernel rounds bytes down to whole pages. A value that equals wanted rounded
+// down counts as wanted.
 func amountOf(f cgroups.Figure, wanted int64) resize.Amount {
 	switch page := int64(os.Getpagesize()); {
 	case f.Value == cgroups.NoLimit:
@@ -261,8 +267,8 @@ func amountOf(f cgroups.Figure, wanted int64) resize.Amount {
 	return resize.Known(int64(min(f.Value, 1<<62)))
 }
 
-// quotaOf is a quota of CPU as the plan has it. Systemd keeps whole percents of
-// a CPU: what is wanted, rounded up so, is that.
+// quotaOf converts a CPU quota to the plan's form. Systemd stores whole
+// percents of a CPU. A value that equals wanted rounded up counts as wanted.
 func quotaOf(l *cgroups.Limits, wanted cgroups.CPUMax, n *criconfig.Node) resize.Amount {
 	if n.CgroupDriver == criconfig.DriverSystemd && wanted.Quota > 0 && wanted.Period == l.CPUPeriod &&
 		l.CPUQuota.Value == uint64(wanted.Whole().Quota) {
@@ -271,8 +277,8 @@ func quotaOf(l *cgroups.Limits, wanted cgroups.CPUMax, n *criconfig.Node) resize
 	return amountOf(l.CPUQuota, 0)
 }
 
-// memoryUsed is what the pod and its containers use. What cannot be read is
-// not known.
+// memoryUsed returns the memory usage of the pod and its containers. A value
+// that cannot be read is not known.
 func (s *Syncer) memoryUsed(p *v1.Pod, w *resize.World, n *criconfig.Node) resize.Usage {
 	u := resize.Usage{Containers: make(map[string]resize.Amount, len(w.Containers))}
 	if s.Cgroups == nil {
@@ -292,9 +298,9 @@ func (s *Syncer) memoryUsed(p *v1.Pod, w *resize.World, n *criconfig.Node) resiz
 	return u
 }
 
-// podActual is what a pod with resources of its own has as a whole; nil is
-// not known. Its request shows only in a weight, which tells whether it is
-// the one that was allocated.
+// podActual returns the resources of a pod with pod-level resources as a whole,
+// or nil if they are not known. Its request is visible only in a weight, which
+// shows whether it is the allocated one.
 func (s *Syncer) podActual(p *v1.Pod) *resize.PodActual {
 	if p.Spec.Resources == nil || s.Cgroups == nil {
 		return nil
@@ -320,10 +326,10 @@ func (s *Syncer) podActual(p *v1.Pod) *resize.PodActual {
 	return a
 }
 
-// resizeOf names the pod's resize in errors.
+// resizeOf adds the resource and the container or the pod to an error.
 func resizeOf(step *resize.Step, err error) error {
 	if step.Container == "" {
-		return fmt.Errorf("resize %s of the pod's cgroup: %w", step.Resource, err)
+		return fmt.Errorf("resize %s of pod cgroup: %w", step.Resource, err)
 	}
 	return fmt.Errorf("resize %s of container %s: %w", step.Resource, step.Container, err)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// TestReadShares has a runtime of the curve, by which 512 shares are a weight
-// of 59, as by the line 1536 are.
+// TestReadShares has a runtime that converts shares by the curve, where 512
+// shares are a weight of 59. By the linear formula 1536 shares have that weight.
 func TestReadShares(t *testing.T) {
 	const old, line = 59, 59
 	if w := criconfig.CurvedCPUWeight(512); w != old {
@@ -50,7 +50,7 @@ func TestReadShares(t *testing.T) {
 	}
 }
 
-// A quota that is switched off is no step of a resize.
+// A disabled quota is no step of a resize.
 func TestNoQuotaIsNoneForAResize(t *testing.T) {
 	wanted := wantedGroup(&cgroups.Resources{CPUWeight: 39, CPUMax: cgroups.CPUMax{Quota: cgroups.Unlimited, Period: 100000}})
 	if wanted.CPUQuota != resize.Known(0) || wanted.CPUWeight != resize.Known(39) {
@@ -58,9 +58,9 @@ func TestNoQuotaIsNoneForAResize(t *testing.T) {
 	}
 }
 
-// Systemd keeps whole percents of a CPU: a pod that has those is as it is to
-// be, and shows what was asked for. By the kernel's files a pod has exactly
-// what is written.
+// Systemd stores whole percents of a CPU: a pod with the rounded quota is
+// settled, and reports the requested quota. With the kernel's files a pod has
+// exactly the quota that is written.
 func TestWholePercentsOfSystemdAreSettled(t *testing.T) {
 	for _, tt := range []struct {
 		driver, cpu string

@@ -36,7 +36,8 @@ const (
 	reasonFailedPodCgroup = "FailedToCreatePodContainer"
 )
 
-// starter is one round of starting: what the containers of a pod share.
+// starter is one round of starting: the state that the containers of a pod
+// share.
 type starter struct {
 	*Syncer
 	pod       *v1.Pod
@@ -46,16 +47,18 @@ type starter struct {
 	logs      logs
 	observed  *container.Observed
 	volumes   *volume.Result
-	users     *runtimeapi.UserNamespace // nil shares the node's
+	users     *runtimeapi.UserNamespace // nil shares the node's user namespace
 	hosts     string                    // the pod's /etc/hosts on the host
 	sandboxID string
 	sandbox   *runtimeapi.PodSandboxConfig
 	ips       []string
 }
 
-// start makes the sandbox if the plan says so, and starts the containers that
-// are due. One container's failure does not hold up the next. seen is o with
-// what was made, or nil where the runtime did not tell of it.
+// start creates the sandbox if the plan requires it, and else starts the
+// containers that are due. If one container fails, it continues with the next.
+// seen is o with what was created or started, or nil if that could not be
+// observed. retry is the time of the next attempt at containers without an
+// image.
 func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a *plan.Actions, f *facts) (seen *container.Observed, retry time.Time, err error) {
 	node, err := s.Node(ctx)
 	if err != nil {
@@ -78,7 +81,7 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 			s.countPod(ctx, err)
 		}
 		s.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
-		return nil, time.Time{}, fmt.Errorf("make sandbox config: %w", err)
+		return nil, time.Time{}, fmt.Errorf("build sandbox config: %w", err)
 	}
 	if a.CreateSandbox {
 		if len(o.Sandboxes) > 0 {
@@ -116,8 +119,8 @@ func (s *Syncer) start(ctx context.Context, p *v1.Pod, o *container.Observed, a 
 	return seen, retry, errors.Join(errs...)
 }
 
-// When a container is tried again that has no image: soon where the next pull
-// may succeed, later where only a person can help.
+// The intervals at which a container without an image is retried: short where
+// the next pull may succeed, long where only a person can fix the cause.
 const (
 	imageRetrySoon  = 10 * time.Second
 	imageRetryLater = time.Minute
@@ -133,7 +136,7 @@ func retryImage(err *image.Error) time.Duration {
 	return imageRetrySoon
 }
 
-// sooner is the earlier of two times; zero is never.
+// sooner returns the earlier of two times; zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
@@ -141,16 +144,16 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// prepare makes what the pod needs on the host before its sandbox.
+// prepare creates what the pod needs on the host before its sandbox.
 func (st *starter) prepare(ctx context.Context) (err error) {
 	if st.Cgroups != nil {
 		path := criconfig.PodCgroup(st.pod, st.node)
 		if err := st.ensureCgroup(path, st.raised(path, criconfig.PodResources(st.pod, st.nodeFor(st.ref.UID, "", st.node)))); err != nil {
 			st.Events.Warning(st.ref, reasonFailedPodCgroup, err.Error())
-			return fmt.Errorf("make cgroup: %w", err)
+			return fmt.Errorf("create pod cgroup: %w", err)
 		}
 		if err := st.ensureGroups(st.node, ""); err != nil {
-			return fmt.Errorf("make cgroup: %w", err)
+			return fmt.Errorf("create pod cgroup: %w", err)
 		}
 	}
 	if st.volumes, err = st.setUp(ctx, st.pod, st.node, st.ips); err != nil {
@@ -166,29 +169,28 @@ func (st *starter) prepare(ctx context.Context) (err error) {
 	if hostUsers := st.pod.Spec.HostUsers; hostUsers != nil && !*hostUsers {
 		if st.users, err = st.Users.Get(st.pod.UID); err != nil {
 			st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
-			return fmt.Errorf("take user IDs: %w", err)
+			return fmt.Errorf("allocate user namespace: %w", err)
 		}
 	}
 	return nil
 }
 
-// writeHosts writes the pod's /etc/hosts, for which its addresses have to be
-// known.
+// writeHosts writes the pod's /etc/hosts. The pod's addresses have to be known.
 func (st *starter) writeHosts() error {
 	var nodes []byte
 	if st.pod.Spec.HostNetwork {
-		nodes, _ = os.ReadFile("/etc/hosts") // without it the node has no names to give
+		nodes, _ = os.ReadFile("/etc/hosts") // without the file the node adds no names
 	}
 	content, err := criconfig.HostsFile(st.pod, st.node, st.ips, nodes)
 	if err != nil {
-		return fmt.Errorf("make hosts file: %w", err)
+		return fmt.Errorf("build hosts file: %w", err)
 	}
 	st.hosts, err = st.Volumes.WriteHosts(st.ref.UID, content)
 	return err
 }
 
-// createSandbox runs the sandbox. The containers are planned from what is seen
-// of it, which tells the pod's addresses; nil where the runtime did not.
+// createSandbox runs the sandbox. The containers are planned from seen, which
+// has the pod's addresses; it is nil if the sandbox could not be observed.
 func (st *starter) createSandbox(ctx context.Context) (seen *container.Observed, err error) {
 	if err := st.logs.prepare(""); err != nil {
 		st.Events.Warning(st.ref, reasonFailedSandbox, err.Error())
@@ -211,7 +213,7 @@ func (st *starter) createSandbox(ctx context.Context) (seen *container.Observed,
 	return seen, nil
 }
 
-// startContainer brings one container to run, from wherever it stands.
+// startContainer starts one container, and creates it if it does not exist.
 func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id string, err error) {
 	id = what.Existing
 	count := what.RestartCount
@@ -228,14 +230,15 @@ func (st *starter) startContainer(ctx context.Context, what *plan.Start) (id str
 	st.Statuses.Started(st.ref.UID, podstatus.Running{Name: name, ID: id, Restarts: count})
 	st.Events.Normal(st.ref, reasonStarted, "Started container "+name)
 	if err := st.logs.link(name, id, count); err != nil {
-		st.Log.Warn("log link not made, the container runs", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
+		st.Log.Warn("cannot create log link", "pod", st.ref.String(), "podUID", st.ref.UID, "container", name, "error", err)
 	}
 	return id, st.postStart(ctx, what.Container, id)
 }
 
-// postStart runs the container's hook, and stops a container whose hook
-// failed: by its restart policy it may start again. The hook of a container
-// that was started just before the agent died is not run, as with a kubelet.
+// postStart runs the container's postStart hook. It stops a container whose
+// hook failed, which may start again by its restart policy. The hook of a
+// container that was started just before the agent died is not run, as with a
+// kubelet.
 func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		st.facts.turn.leave()
@@ -262,10 +265,10 @@ func (st *starter) postStart(ctx context.Context, c *v1.Container, id string) er
 	return errors.Join(inContainer(c.Name, err), stop.kill(ctx, []plan.Kill{kill}))
 }
 
-// leastCount is the number that the pod's status gives to the next container
-// of a name. An earlier container that was not started, or that the runtime
-// lost, may have had more than those that are left; and who reads the status
-// looks for the log of that number.
+// leastCount returns the restart count that the pod's status implies for the
+// next container of a name. An earlier container that was not started, or that
+// the runtime lost, may have had a higher count than the remaining ones.
+// Readers of the status expect the log of that count.
 func (st *starter) leastCount(name string) int {
 	if _, s, ok := st.Statuses.Get(st.ref.UID); ok {
 		if c := pod.StatusOf(s, name); c != nil {
@@ -301,7 +304,7 @@ func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id 
 	in.TerminationMessage = message
 	defer func() {
 		if err != nil {
-			_ = os.Remove(message) // what stays goes with the container's next end
+			_ = os.Remove(message) // a file that stays is removed after the container's next end
 		}
 	}()
 	config, err := criconfig.Container(in)
@@ -323,7 +326,7 @@ func (st *starter) create(ctx context.Context, what *plan.Start, count int) (id 
 	return id, nil
 }
 
-// failed makes a failure visible in the status and as an event.
+// failed reports a failure in the status and as an event. It returns err.
 func (st *starter) failed(ctx context.Context, name, reason string, err error) error {
 	if ctx.Err() == nil {
 		st.facts.wait(name, reason, err.Error())

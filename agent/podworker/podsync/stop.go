@@ -14,19 +14,20 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/plan"
 )
 
-// noLimit leaves each container the grace period that the plan gives it.
+// noLimit leaves each container the grace period of the plan.
 const noLimit = time.Duration(1<<63 - 1)
 
-// stopper stops containers of one pod. Its preStop hooks begin at once, the
+// stopper stops containers of one pod. Their preStop hooks begin at once, the
 // stop signals follow stage by stage, and both count against each container's
-// grace period (killContainer in pkg/kubelet/kuberuntime/kuberuntime_container.go).
+// grace period (killContainer in
+// pkg/kubelet/kuberuntime/kuberuntime_container.go).
 type stopper struct {
 	*Syncer
 	ref   pod.Ref
-	pod   *v1.Pod // nil if only the runtime knows it
+	pod   *v1.Pod // nil if only the runtime has it
 	facts *facts
 	ips   []string
-	limit time.Duration // no container gets more
+	limit time.Duration // upper bound of each container's grace period
 	begun time.Time
 }
 
@@ -51,7 +52,7 @@ func (st *stopper) kill(ctx context.Context, kills []plan.Kill) error {
 	return st.together(stops, func(c plan.Stop) error { return st.stop(ctx, c, nil) })
 }
 
-// all stops a whole pod: the containers, then the sandboxes.
+// all stops a whole pod: first the containers, then the sandboxes.
 func (st *stopper) all(ctx context.Context, t plan.Termination) error {
 	if err := st.containers(ctx, t); err != nil {
 		return err
@@ -69,8 +70,8 @@ func (s *Syncer) sandboxes(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// containers stops a pod's containers stage by stage. One that cannot be
-// stopped holds up the later stages, not its own.
+// containers stops a pod's containers stage by stage. A container that cannot
+// be stopped blocks the later stages, not the others of its stage.
 func (st *stopper) containers(ctx context.Context, t plan.Termination) error {
 	var wg sync.WaitGroup
 	stages := make([]*stage, len(t.Stages))
@@ -98,13 +99,13 @@ func (st *stopper) containers(ctx context.Context, t plan.Termination) error {
 	return nil
 }
 
-// stage is the containers that are stopped at one time.
+// stage is the set of containers that are stopped at the same time.
 type stage struct {
-	over chan struct{} // closed when all were stopped, or one could not be
-	err  error         // set before that
+	over chan struct{} // closed when the stage has stopped or failed
+	err  error         // set before over is closed
 }
 
-// together calls stop for each container, all at once, and joins the errors.
+// together calls stop for all containers concurrently, and joins the errors.
 func (st *stopper) together(containers []plan.Stop, stop func(plan.Stop) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(containers))
@@ -132,8 +133,8 @@ func (st *stopper) stop(ctx context.Context, c plan.Stop, earlier *stage) error 
 	return nil
 }
 
-// await blocks until the earlier stage, if there is one, is over or no grace
-// is left. It fails where that stage did.
+// await blocks until the earlier stage, if there is one, is over or the grace
+// period ends. It fails if that stage failed.
 func (st *stopper) await(ctx context.Context, earlier *stage, grace time.Duration) error {
 	if earlier == nil {
 		return nil
@@ -150,9 +151,9 @@ func (st *stopper) await(ctx context.Context, earlier *stage, grace time.Duratio
 	}
 }
 
-// preStop runs a container's hook for as long as its grace period lasts, and
-// once: a termination that is begun anew, because its grace period shrank or
-// the runtime failed, goes on where it was.
+// preStop runs a container's hook, for at most the rest of its grace period and
+// only once. A termination that is called again, because its grace period
+// shrank or the runtime failed, does not run the hook again.
 func (st *stopper) preStop(ctx context.Context, c plan.Stop, grace time.Duration) {
 	if c.PreStop == nil || !st.facts.hookOnce(c.ID) {
 		return
@@ -169,8 +170,8 @@ func (st *stopper) preStop(ctx context.Context, c plan.Stop, grace time.Duration
 	}
 }
 
-// hookOnce says whether a container's preStop hook is still to be run, and
-// notes that it is.
+// hookOnce reports whether a container's preStop hook is still to be run, and
+// records that it is.
 func (f *facts) hookOnce(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,14 +185,15 @@ func (f *facts) hookOnce(id string) bool {
 	return true
 }
 
-// hookAgain takes back hookOnce for a hook that was interrupted.
+// hookAgain reverts hookOnce for a hook that was interrupted.
 func (f *facts) hookAgain(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.hooked, id)
 }
 
-// specOf is the container's spec, or as much of it as is known.
+// specOf returns the container's spec, or one with only the name if it is not
+// known.
 func specOf(c plan.Stop) *v1.Container {
 	if c.Container != nil {
 		return c.Container

@@ -7,28 +7,30 @@ import (
 	"time"
 )
 
-// turnLimit is how long a pod may keep others from starting: far more than a
-// slow board needs. Who takes longer waits for something else than the CPU.
+// turnLimit is how long a pod may occupy a start slot. It is far more than a
+// slow board needs: a pod that takes longer does not wait for the CPU.
 const turnLimit = 10 * time.Second
 
-// turns lets few pods start at a time, in the order in which they come, first
-// come first served. To start a pod is work for the CPU: ten that share it all
-// run late, and of ten that follow each other half run in half the time.
+// turns limits the number of pods that start at the same time, first come,
+// first served. Starting a pod is CPU-bound: if ten pods start in parallel, all
+// are late; if they start one after the other, half of them run in half the
+// time.
 //
-// What is not that work, such as pulls, volumes and hooks, needs no turn.
+// Pulls, volumes and hooks need no start slot.
 type turns chan struct{}
 
-// leastTurns are those of a board with one processor: starting a pod waits for
-// the disk, too.
+// leastTurns is the limit for a node with one processor: starting a pod also
+// waits for the disk.
 const leastTurns = 2
 
 func newTurns() turns { return make(turns, max(leastTurns, runtime.NumCPU())) }
 
-// turn is one pod's. Its zero value is none; it is not safe for concurrent
-// use.
+// turn is the start slot of one pod. Its zero value holds none. It is not safe
+// for concurrent use.
 type turn struct{ end func() }
 
-// take waits for a turn unless the pod has it, and fails when ctx ends.
+// take blocks until the pod has a start slot. It returns at once if the pod has
+// one, and fails when ctx ends.
 func (t turns) take(ctx context.Context, mine *turn) error {
 	if mine.end != nil {
 		return nil
@@ -48,7 +50,7 @@ func (t turns) take(ctx context.Context, mine *turn) error {
 	return nil
 }
 
-// leave gives the turn to the next, if there is one to give.
+// leave releases the start slot, if the pod has one.
 func (m *turn) leave() {
 	if m.end != nil {
 		m.end()

@@ -12,10 +12,10 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/volume"
 )
 
-// volumeRetry is when volumes are made up to date again that could not be.
+// volumeRetry is the interval after a failed refresh of volumes.
 const volumeRetry = time.Minute
 
-// setUp makes the pod's volumes, or brings their content up to date.
+// setUp creates the pod's volumes, or updates their content.
 func (s *Syncer) setUp(ctx context.Context, p *v1.Pod, n *criconfig.Node, ips []string) (*volume.Result, error) {
 	if len(ips) == 0 && p.Spec.HostNetwork {
 		ips = n.HostIPs
@@ -29,8 +29,8 @@ func (s *Syncer) setUp(ctx context.Context, p *v1.Pod, n *criconfig.Node, ips []
 	})
 }
 
-// refresh brings the volumes of a pod that runs up to date with the objects
-// and the fields that they show. next is when to look again; zero is never.
+// refresh updates the volumes of a running pod from the objects and the fields
+// that they project. next is the time of the next refresh; zero means never.
 func (s *Syncer) refresh(ctx context.Context, p *v1.Pod, o *container.Observed) (next time.Time) {
 	sandbox := o.Sandbox()
 	if sandbox == nil || !sandbox.Ready || !changes(p) {
@@ -52,8 +52,8 @@ func (s *Syncer) refresh(ctx context.Context, p *v1.Pod, o *container.Observed) 
 	return time.Time{}
 }
 
-// changes says whether the content of a volume follows objects or the pod's
-// own fields.
+// changes reports whether the content of a volume depends on objects or on the
+// pod's own fields.
 func changes(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil {

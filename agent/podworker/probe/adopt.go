@@ -11,15 +11,15 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// adoptWithin is the time in which the containers that the agent found
-// running are asked for what their state is based on.
+// adoptWithin is the time after the agent's start within which the startup and
+// readiness probes of containers that the agent found running run first.
 const adoptWithin = 2 * time.Second
 
-// adopt sets the state of a container that ran before the agent did and of
-// which no saved state tells. The API server's status of that container counts.
-// Where there is none, the container has started if its startup probe must have
-// decided long ago, or if a container exists that waits for it. It is not ready
-// until its readiness probe succeeds, which is run at once.
+// adopt sets the state of a container that ran before the agent started and has
+// no saved state. The container's status from the API server decides. Without a
+// status, the container is started if its startup probe must have been decided
+// already, or if overtaken is true: a container exists that waits for it. It is
+// not ready until its readiness probe succeeds, which runs within adoptWithin.
 func (t *target) adopt(now, startedAt time.Time, remembered *v1.ContainerStatus, overtaken bool) {
 	age := min(max(now.Round(0).Sub(startedAt), 0), 365*24*time.Hour)
 	t.begun = now.Add(-age)
@@ -41,9 +41,10 @@ func (t *target) adopt(now, startedAt time.Time, remembered *v1.ContainerStatus,
 	t.supposed = remembered == nil
 }
 
-// recall sets the state of the containers that adopt found no status for, once
-// the API server tells of them: pods may come from the journal first. What a
-// probe has decided meanwhile stays. The caller holds the lock.
+// recall sets the state of the containers for which adopt found no status, once
+// their status from the API server is available: pods may come from the journal
+// first. It keeps the result of a probe that has decided since. The caller holds
+// the lock.
 func (m *Manager) recall(st *podState, now time.Time) {
 	for i := range st.containers {
 		t := st.containers[i].target
@@ -68,8 +69,9 @@ func (m *Manager) recall(st *podState, now time.Time) {
 	}
 }
 
-// phase is when an adopted container's check runs first: soon where its state
-// depends on it, else at a random time within its period.
+// phase returns the time of the first run of an adopted container's check: a
+// random time within adoptWithin for startup and readiness, within a period for
+// liveness. It is not before the end of the delay.
 func (c *check) phase(now time.Time) time.Time {
 	within := c.period
 	if c.kind != liveness && c.period > adoptWithin {
@@ -82,13 +84,13 @@ func (c *check) phase(now time.Time) time.Time {
 	return due
 }
 
-// fraction is a random part of d.
+// fraction returns a random duration below d.
 func fraction(d time.Duration) time.Duration {
-	return time.Duration(rand.Float64() * float64(d)) //nolint:gosec // nobody gains from guessing it
+	return time.Duration(rand.Float64() * float64(d)) //nolint:gosec // not security relevant
 }
 
-// overtaken says whether a container exists that was made after c, which
-// tells of an init container that it has started.
+// overtaken reports whether a container of the sandbox was created after c was
+// started. For a restartable init container this means that it has started.
 func overtaken(o *container.Observed, c *container.Container) bool {
 	for i := range o.Containers {
 		other := &o.Containers[i]
@@ -99,8 +101,8 @@ func overtaken(o *container.Observed, c *container.Container) bool {
 	return false
 }
 
-// remembered is what the API server has of that very container, or nil. What
-// a manifest says of its own status counts for nothing.
+// remembered returns the status that the API server has of the container with
+// the ID, or nil. The status in a static pod's manifest is ignored.
 func remembered(p *v1.Pod, id string) *v1.ContainerStatus {
 	if pod.IsStatic(p) {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// TestAdopted checks that a container that ran before the agent keeps what it
-// had until a probe says otherwise.
+// TestAdopted checks that a container that ran before the agent keeps its state
+// until a probe changes it.
 func TestAdopted(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	api := func(started, ready bool) func(p *v1.Pod) {

@@ -95,7 +95,7 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// BenchmarkObserve is what one look at a pod costs when nothing changed.
+// BenchmarkObserve measures an observation of a pod without changes.
 func BenchmarkObserve(b *testing.B) {
 	m := New(Config{Actions: fakeActions{}})
 	pods, seen := tenPods(80)
@@ -106,8 +106,8 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// TestNoAllocation checks that a look at a pod in which nothing changed, and a
-// question for its results, allocate nothing.
+// TestNoAllocation checks that Observe of a pod without changes, and Results,
+// allocate nothing.
 func TestNoAllocation(t *testing.T) {
 	m := New(Config{Actions: fakeActions{}})
 	pods, seen := tenPods(80)

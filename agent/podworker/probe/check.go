@@ -13,21 +13,22 @@ type check struct {
 	kind kind
 	spec *v1.Probe
 	of   *target
-	// tally outlives the container: the next one's probes count in it too.
+	// tally outlives the container: the probes of later instances count in it
+	// too.
 	tally *tally
 
 	due   time.Time
-	index int // in the queue; negative outside
-	// cancel ends the flight; nil if there is none.
+	index int // in the queue; negative if not queued
+	// cancel cancels the run in flight; nil if there is none.
 	cancel context.CancelFunc
-	// off says that it is not run any more for this container.
+	// off means that the check does not run any more for this container.
 	off bool
-	// spread gives the second run a random phase: the first ones of many
-	// probes came together.
+	// spread gives the second run a random phase, because the first runs of
+	// many probes were close together.
 	spread bool
 
-	last bool // how it went
-	run  int  // how often in a row
+	last bool // the last result
+	run  int  // its number of occurrences in a row
 }
 
 // target is one running container with probes.
@@ -36,11 +37,11 @@ type target struct {
 	c      *v1.Container
 	init   bool
 	id     string
-	begun  time.Time // its start, on the monotonic clock
+	begun  time.Time // start, on the monotonic clock
 	checks [kinds]*check
 	result Result
-	// supposed says that neither a saved state nor the API server told of the
-	// container when the agent found it running.
+	// supposed means that the agent found the container running, and that
+	// neither a saved state nor a status from the API server was available.
 	supposed bool
 }
 
@@ -59,8 +60,7 @@ func newTarget(st *podState, pc *probedContainer, id string, begun time.Time) *t
 	return t
 }
 
-// learn counts a result in and says whether that changed what is known of the
-// container.
+// learn counts a result, and reports whether it changed the container's Result.
 func (c *check) learn(ok bool) (changed bool) {
 	if c.run == 0 || c.last != ok {
 		c.last, c.run = ok, 0
@@ -73,7 +73,8 @@ func (c *check) learn(ok bool) (changed bool) {
 	return c.decide(ok)
 }
 
-// threshold is how often a result has to come in a row before it counts.
+// threshold returns the number of equal results in a row that are needed before
+// the result takes effect.
 func (c *check) threshold(ok bool) int {
 	if ok {
 		return c.successes
@@ -81,7 +82,8 @@ func (c *check) threshold(ok bool) int {
 	return c.failures
 }
 
-// decide is what follows from a result that reached its threshold.
+// decide applies a result that reached its threshold, and reports whether it
+// changed the container's Result.
 func (c *check) decide(ok bool) (changed bool) {
 	r := &c.of.result
 	switch c.kind {

@@ -7,25 +7,25 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Count is what has become of one probe of a container, since the agent knows
-// the pod and over all restarts of the container.
+// Count has the counters of one probe of a container, over all restarts of the
+// container, from the time at which the agent first observed the pod.
 type Count struct {
 	// Kind is Startup, Liveness or Readiness.
 	Kind      string
 	Pod       pod.Ref
 	Container string
-	// Successful has warnings in it. What could not be run at all is in
+	// Successful includes warnings. A probe that could not be run counts in
 	// neither.
 	Successful, Failed uint64
-	// Durations are those of successful probes, with the attempts that could
-	// not be run; nil if there was none.
+	// Durations are the durations in seconds of successful probes, including
+	// attempts that could not be run; nil if no probe succeeded.
 	Durations *metrics.Histogram
 }
 
-// tally is a Count while it grows. The manager's lock guards it.
+// tally accumulates the values of a Count. The manager's lock guards it.
 type tally struct {
 	failed uint64
-	took   metrics.Histogram // of what was successful
+	took   metrics.Histogram // durations of successful runs
 }
 
 // count counts a run.
@@ -37,8 +37,8 @@ func (t *tally) count(ok bool, took time.Duration) {
 	t.took.Observe(took.Seconds())
 }
 
-// Counts are how the probes went of all pods that were not forgotten, as they
-// are now, in no order. Probes that never ran are not told.
+// Counts returns a copy of the counters of all pods that were not forgotten, in
+// no defined order. It omits probes that have not run.
 func (m *Manager) Counts() []Count {
 	m.mu.Lock()
 	defer m.mu.Unlock()

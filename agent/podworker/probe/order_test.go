@@ -15,8 +15,8 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/handler"
 )
 
-// TestAnyOrder shows pods in random states for a while, and checks after each
-// step that what waits, flies and is known fits together.
+// TestAnyOrder observes pods in random states, and checks after each step that
+// the queue, the runs in flight and the results are consistent.
 func TestAnyOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

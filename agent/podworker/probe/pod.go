@@ -9,17 +9,18 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// podState is one pod with probes. The manager's lock guards it.
+// podState is the state of one pod with probes. The manager's lock guards it.
 type podState struct {
 	pod  *v1.Pod
 	ip   string
-	host bool // on the host's network
-	// seen says that the pod was looked at before: what appears now is new.
+	host bool // hostNetwork
+	// seen means that the pod was observed before: a container that appears
+	// now is new.
 	seen bool
-	// terminating: no liveness and no startup any more.
+	// terminating means that liveness and startup probes do not run any more.
 	terminating bool
 	containers  []probedContainer
-	// results is what was handed out last; nil if that is stale.
+	// results is the map that snapshot returned last; nil if it is stale.
 	results map[string]Result
 }
 
@@ -27,9 +28,10 @@ type podState struct {
 type probedContainer struct {
 	c    *v1.Container
 	init bool
-	// target is its running instance, nil if there is none.
+	// target is the running instance; nil if there is none.
 	target *target
-	// tallies are nil for probes that it does not have or that never ran.
+	// tallies are nil for probes that the container does not have, and before
+	// its first instance.
 	tallies [kinds]*tally
 }
 
@@ -37,7 +39,7 @@ func hasProbe(c *v1.Container) bool {
 	return c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil
 }
 
-// probed says whether any container of the pod has probes.
+// probed reports whether a container of the pod has probes.
 func probed(p *v1.Pod) bool {
 	for i := range p.Spec.Containers {
 		if hasProbe(&p.Spec.Containers[i]) {
@@ -52,7 +54,7 @@ func probed(p *v1.Pod) bool {
 	return false
 }
 
-// update takes in a newer spec and where the pod can be reached.
+// update stores a newer spec and the pod's address.
 func (st *podState) update(p *v1.Pod, o *container.Observed) {
 	if st.pod != p {
 		st.pod = p
@@ -71,7 +73,7 @@ func (st *podState) update(p *v1.Pod, o *container.Observed) {
 	}
 }
 
-// add adds a container, or renews what is held of it.
+// add adds a container, or replaces its spec if it is known.
 func (st *podState) add(c *v1.Container, init bool) {
 	if !hasProbe(c) {
 		return
@@ -90,8 +92,8 @@ func (st *podState) add(c *v1.Container, init bool) {
 	st.containers = append(st.containers, probedContainer{c: c, init: init})
 }
 
-// renew lets go of an older spec. Probes cannot be changed in a pod, but the
-// object around them is another one after each update.
+// renew releases an older spec. The probes of a pod cannot change, but each
+// update is a new object.
 func (t *target) renew(c *v1.Container) {
 	t.c = c
 	for k := range kinds {
@@ -101,7 +103,8 @@ func (t *target) renew(c *v1.Container) {
 	}
 }
 
-// snapshot are the results by container ID.
+// snapshot returns the results by container ID. It builds the map only if
+// results is stale.
 func (st *podState) snapshot() map[string]Result {
 	if st.results == nil {
 		for i := range st.containers {
@@ -116,7 +119,8 @@ func (st *podState) snapshot() map[string]Result {
 	return st.results
 }
 
-// follow begins or ends the probes of one container by what was observed.
+// follow starts or stops the probes of one container according to the
+// observation.
 func (m *Manager) follow(st *podState, pc *probedContainer, o *container.Observed, now time.Time) {
 	running := runningOf(o, pc.c.Name)
 	if t := pc.target; t != nil {
@@ -146,7 +150,7 @@ func (m *Manager) follow(st *podState, pc *probedContainer, o *container.Observe
 		}
 		c.off = c.off || st.terminating && c.kind != readiness
 		switch {
-		case saved != nil && !c.due.IsZero(): // as before
+		case saved != nil && !c.due.IsZero(): // resume has set it
 		case saved != nil, adopted:
 			c.due = c.phase(now)
 		default:
@@ -158,12 +162,12 @@ func (m *Manager) follow(st *podState, pc *probedContainer, o *container.Observe
 	}
 }
 
-// runs says whether the check is to be run as things stand.
+// runs reports whether the check has to run in the current state.
 func (c *check) runs() bool {
 	return !c.off && (c.kind == startup || c.of.result.Started)
 }
 
-// runningOf is the running container of that name, or nil.
+// runningOf returns the running container of a name, or nil.
 func runningOf(o *container.Observed, name string) *container.Container {
 	if o == nil {
 		return nil
@@ -176,8 +180,7 @@ func runningOf(o *container.Observed, name string) *container.Container {
 	return nil
 }
 
-// lost says whether the runtime still has the container and cannot tell
-// whether it runs.
+// lost reports whether the runtime has the container in the state unknown.
 func lost(o *container.Observed, id string) bool {
 	if o == nil {
 		return false
@@ -190,7 +193,8 @@ func lost(o *container.Observed, id string) bool {
 	return false
 }
 
-// quiet ends what could restart a container.
+// quiet stops the liveness and startup probes of a pod and drops their failures,
+// so that none restarts a container.
 func (m *Manager) quiet(st *podState) {
 	if st.terminating {
 		return
@@ -208,7 +212,7 @@ func (m *Manager) quiet(st *podState) {
 	}
 }
 
-// end ends all probes of a container.
+// end stops all probes of a container.
 func (m *Manager) end(t *target) {
 	if t == nil {
 		return
@@ -218,7 +222,7 @@ func (m *Manager) end(t *target) {
 	}
 }
 
-// stop ends one check. A flight is cancelled, and its result is dropped.
+// stop stops one check. It cancels a run in flight, whose result is dropped.
 func (m *Manager) stop(c *check) {
 	if c == nil {
 		return

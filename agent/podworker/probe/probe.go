@@ -1,27 +1,29 @@
 // Package probe runs the startup, liveness and readiness probes of all
-// containers of the node and keeps what they found, by container ID.
+// containers of the node and stores their results by container ID.
 //
-// One goroutine waits for the probe that is due next; a probe has a goroutine
-// of its own only while it is in flight, so that a target that hangs delays
-// nobody. Nothing here reads a clock that can be set, except to learn how old
-// a container is that ran before the agent did.
+// One goroutine waits for the probe that is due next. A probe has its own
+// goroutine only while it runs, so that a target that hangs does not delay
+// others. The package uses the monotonic clock, except to compute the age of a
+// container that ran before the agent started.
 //
 // The rules are those of pkg/kubelet/prober in Kubernetes 1.36:
 //
-//   - A container is not ready until its first success, healthy until its
-//     liveness probe fails, and, with a startup probe, not started until that
-//     succeeds; the other two wait for it.
-//   - A probe that failed for good, or a startup probe that has an answer, is
-//     not run again until there is a new container.
-//   - What could not be run at all counts for nothing.
+//   - A container is not ready until its readiness probe succeeds, and healthy
+//     until its liveness probe fails. With a startup probe it is not started
+//     until that probe succeeds, and the other two probes wait for it.
+//   - A liveness or startup probe that reached its failure threshold, and a
+//     startup probe that succeeded, do not run again until the container is
+//     replaced.
+//   - A probe that could not be run does not count.
 //
-// Where upstream leaves the first probe to the phase of a ticker, here it
-// comes as soon as initialDelaySeconds allow: readiness at once, startup after
-// a second at most, liveness, if it has no delay, after one period.
+// Upstream runs the first probe at the next tick of a ticker. This package runs
+// it as soon as initialDelaySeconds allows: readiness at once, startup after at
+// most one second, liveness without a delay after one period.
 //
-// A container keeps its state over a restart of the agent, which a service
-// should not notice. The state is saved before anybody is told of a change (see
-// Config.Save). Where no saved state tells of a container, adopt decides.
+// A container keeps its probe state over a restart of the agent, so that
+// Services do not notice the restart. The state is saved before Config.Changed is
+// called (see Config.Save). adopt sets the state of a container that has no saved
+// state.
 package probe
 
 import (
@@ -38,87 +40,89 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/handler"
 )
 
-// Failure is a probe's verdict that a container has to be restarted.
+// Failure is the failure of a probe for which the container has to be restarted.
 type Failure struct {
 	// Kind is Liveness or Startup.
 	Kind string
-	// Grace is the probe's own terminationGracePeriodSeconds; nil leaves the
-	// pod's.
+	// Grace is the probe's terminationGracePeriodSeconds; nil means that the
+	// pod's applies.
 	Grace *int64
-	// Message says it as upstream's Killing event does: "Container web failed
+	// Message is the text of upstream's Killing event: "Container web failed
 	// liveness probe".
 	Message string
 }
 
-// Result is what the probes of one container say of it.
+// Result is the result of the probes of one container.
 type Result struct {
 	Started, Ready bool
-	// Failed is not nil once the container has to be restarted.
+	// Failed is not nil if the container has to be restarted.
 	Failed *Failure
 }
 
-// Actions runs a probe's action; *handler.Runner does.
+// Actions runs the action of a probe. *handler.Runner implements it.
 type Actions interface {
 	Probe(ctx context.Context, h *v1.ProbeHandler, t handler.Target, timeout time.Duration) (handler.Result, error)
 }
 
-// Config is what a Manager works with. All fields are required but those that
-// say otherwise.
+// Config is the configuration of a Manager. All fields are required unless their
+// comments define the zero value.
 type Config struct {
-	// Exec runs commands in containers. Not used where Actions is set.
+	// Exec runs commands in containers. It is not used if Actions is set.
 	Exec handler.Exec
-	// Actions runs the probes; nil makes an handler.Runner on Exec.
+	// Actions runs the probes; nil means a handler.Runner with Exec.
 	Actions Actions
-	// Changed is called, from any goroutine, after a pod's Results changed by
-	// a probe. It must not block.
+	// Changed is called after a probe changed the Results of a pod, from any
+	// goroutine. It must not block.
 	Changed func(types.UID)
-	// HostIPs are the node's addresses, for pods on the host's network. It
-	// must not block. nil means that there are none.
+	// HostIPs returns the node's addresses, for pods with hostNetwork. It must
+	// not block. nil means no addresses.
 	HostIPs func() []string
-	// Saved is what Save was given last, by an earlier run of the agent; empty is
-	// nothing. What cannot be read is dropped with a warning.
+	// Saved is the state that an earlier process of the agent passed last to
+	// Save; empty means none. State that cannot be decoded is dropped with a
+	// warning.
 	Saved []byte
-	// Save replaces the saved state, of MaxSaved bytes at most: as a whole, or
-	// not at all. It is called when the state of a container changes and not
-	// when a probe only confirms it, and never twice at once. nil saves nothing.
+	// Save atomically replaces the saved state, which has at most MaxSaved
+	// bytes. It is called when the state of a container changes, not when a
+	// probe only confirms it. Calls do not overlap. nil means that no state is
+	// saved.
 	Save func([]byte) error
-	// BootID is the kernel's. The saved state of another boot counts for
-	// nothing.
+	// BootID is the kernel's boot ID. The saved state of another boot is
+	// ignored.
 	BootID string
-	// Uptime reads a clock that runs on over restarts of the agent and that
-	// nobody sets; nil is the kernel's monotonic one.
+	// Uptime reads a clock that cannot be set and that continues over restarts
+	// of the agent; nil means the kernel's monotonic clock.
 	Uptime func() time.Duration
 	Events *event.Recorder
 	Log    *slog.Logger
 }
 
-// Manager runs the probes of the pods that it is shown. Its methods are safe
-// for concurrent use, and none but Run blocks.
+// Manager runs the probes of the pods passed to Observe. Its methods are safe for
+// concurrent use. Only Run blocks.
 type Manager struct {
 	Config
 
 	mu   sync.Mutex
 	pods map[types.UID]*podState
-	// queue holds the checks that wait for their time.
+	// queue has the checks that wait until they are due.
 	queue queue
-	// armed is for when Run's timer is set; zero if it is not.
+	// armed is the time at which Run's timer fires; zero if it is stopped.
 	armed time.Time
-	wake  chan struct{} // holds one: look at the queue again
+	wake  chan struct{} // one slot: check the queue again
 
-	// earlier is the saved state of containers that were not seen yet, by ID. It
-	// is dropped at expires.
+	// earlier is the saved state, by ID, of containers that have not been
+	// observed yet. It is dropped at expires.
 	earlier map[string]*savedContainer
 	expires time.Time
 	// version counts the changes of the state.
 	version uint64
-	unsaved chan struct{} // holds one: the state has changed
+	unsaved chan struct{} // one slot: the state has changed
 
-	storing sync.Mutex // taken before mu
+	storing sync.Mutex // locked before mu
 	stored  uint64     // the version that was saved
 	failing bool       // the last save failed
 }
 
-// New makes a Manager; nothing is started.
+// New returns a Manager. It starts no probes and no goroutines.
 func New(cfg Config) *Manager {
 	if cfg.Actions == nil {
 		cfg.Actions = handler.New(handler.Config{Exec: cfg.Exec})
@@ -132,9 +136,9 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Observe begins and ends probes by what was observed of a pod: to be called
-// after each look, before Results is asked. The pod and the observation are
-// kept and not changed.
+// Observe starts and stops probes according to the observed containers of a pod.
+// The caller calls it after each observation, before Results. Observe retains
+// the pod and does not change its arguments.
 func (m *Manager) Observe(p *v1.Pod, o *container.Observed) {
 	if !probed(p) {
 		return
@@ -157,8 +161,8 @@ func (m *Manager) Observe(p *v1.Pod, o *container.Observed) {
 	st.seen = true
 }
 
-// Results are what is known of a pod's containers that run and have probes,
-// by container ID; nil if there are none. The map is not to be changed.
+// Results returns the results of the pod's running containers with probes, by
+// container ID; nil if there are none. The caller must not change the map.
 func (m *Manager) Results(uid types.UID) map[string]Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,16 +173,16 @@ func (m *Manager) Results(uid types.UID) map[string]Result {
 	return st.snapshot()
 }
 
-// Terminating ends the liveness and startup probes of a pod: nothing is to be
-// restarted any more. Readiness goes on, so that a service sees a container
-// that stops serving.
+// Terminating stops the liveness and startup probes of a pod, because none of its
+// containers is restarted any more. The readiness probes continue, so that a
+// Service drops a container that stops serving.
 func (m *Manager) Terminating(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.quiet(m.stateOf(uid))
 }
 
-// Forget ends all probes of a pod and drops their results.
+// Forget stops all probes of a pod and drops their results.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,7 +197,7 @@ func (m *Manager) Forget(uid types.UID) {
 	m.touch()
 }
 
-// stateOf is the pod's state, made if there is none.
+// stateOf returns the state of a pod. It creates the state if there is none.
 func (m *Manager) stateOf(uid types.UID) *podState {
 	st := m.pods[uid]
 	if st == nil {

@@ -297,8 +297,8 @@ func TestEndInFlight(t *testing.T) {
 	})
 }
 
-// TestUnknownState checks that a container that the runtime lost sight of
-// keeps its result.
+// TestUnknownState checks that a container in the runtime's state unknown keeps
+// its result.
 func TestUnknownState(t *testing.T) {
 	inLab(t, func(l *lab) {
 		p := podOf(func(c *v1.Container) { c.ReadinessProbe = execProbe("r") })
@@ -317,7 +317,7 @@ func TestUnknownState(t *testing.T) {
 	})
 }
 
-// TestWhichContainers checks who is probed at all.
+// TestWhichContainers checks which containers are probed.
 func TestWhichContainers(t *testing.T) {
 	inLab(t, func(l *lab) {
 		always := v1.ContainerRestartPolicyAlways

@@ -2,7 +2,7 @@ package probe
 
 import "container/heap"
 
-// queue is a heap of checks, the one that is due first on top.
+// queue is a heap of checks with the earliest due time on top.
 type queue struct{ byDue }
 
 // byDue implements heap.Interface.
@@ -16,14 +16,14 @@ func (q byDue) Swap(i, j int) {
 	q[i].index, q[j].index = i, j
 }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (q *byDue) Push(x any) {
 	c := x.(*check) //nolint:forcetypeassert // only add calls it
 	c.index = len(*q)
 	*q = append(*q, c)
 }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (q *byDue) Pop() any {
 	last := len(*q) - 1
 	c := (*q)[last]
@@ -33,7 +33,7 @@ func (q *byDue) Pop() any {
 	return c
 }
 
-// add puts a check in, or in its new place.
+// add adds a check, or moves it if it is queued and its due time changed.
 func (q *queue) add(c *check) {
 	if c.index >= 0 {
 		heap.Fix(&q.byDue, c.index)
@@ -42,14 +42,14 @@ func (q *queue) add(c *check) {
 	heap.Push(&q.byDue, c)
 }
 
-// remove takes a check out if it is in.
+// remove removes a check if it is queued.
 func (q *queue) remove(c *check) {
 	if c.index >= 0 {
 		heap.Remove(&q.byDue, c.index)
 	}
 }
 
-// top is the check that is due first, or nil.
+// top returns the check with the earliest due time, or nil.
 func (q *queue) top() *check {
 	if len(q.byDue) == 0 {
 		return nil

@@ -12,25 +12,26 @@ import (
 	"github.com/tinylet/tinylet/agent/podworker/handler"
 )
 
-// Reasons of events, as the kubelet words them (pkg/kubelet/events/event.go).
+// Reasons of events, from pkg/kubelet/events/event.go.
 const (
 	reasonUnhealthy = "Unhealthy"
 	reasonWarning   = "ProbeWarning"
 )
 
-// attempts is how often a probe is tried that cannot be run, in one run's
-// time.
+// attempts is the maximum number of attempts of one run if the probe cannot be
+// run.
 const attempts = 3
 
-// maxMessage bounds an event's message in bytes, whatever a container wrote.
+// maxMessage is the maximum length of an event's message in bytes. It limits the
+// output that a container can put into an event.
 const maxMessage = 1024
 
-// saveAfter is how long a change waits for others that are saved with it. One
-// that somebody is told of does not wait.
+// saveAfter is the delay in which changes are collected and saved together. A
+// change that is reported through Config.Changed is saved at once.
 const saveAfter = time.Second
 
-// Run runs the probes until ctx ends, and returns its cause when no flight is
-// left. Only one Run goes on at a time.
+// Run runs the probes until ctx ends. It then waits for the runs in flight, saves
+// the state and returns the cause of ctx. Only one Run may be active at a time.
 func (m *Manager) Run(ctx context.Context) error {
 	var flights sync.WaitGroup
 	defer m.store()
@@ -62,8 +63,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// launch starts what is due and says how long to wait for the next, if there
-// is more.
+// launch starts the checks that are due. It returns the time until the next one,
+// and whether there is one.
 func (m *Manager) launch(ctx context.Context, flights *sync.WaitGroup) (wait time.Duration, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +85,7 @@ func (m *Manager) launch(ctx context.Context, flights *sync.WaitGroup) (wait tim
 	return 0, false
 }
 
-// push lets a check wait for its time.
+// push queues a check, and wakes Run if the check is due before the timer.
 func (m *Manager) push(c *check) {
 	m.queue.add(c)
 	if !m.armed.IsZero() && !c.due.Before(m.armed) {
@@ -93,12 +94,12 @@ func (m *Manager) push(c *check) {
 	m.armed = c.due
 	select {
 	case m.wake <- struct{}{}:
-	default: // Run has not looked since the last one
+	default: // Run has not handled the last wakeup yet
 	}
 }
 
-// flight is one run of a check, with what it needs of the pod: the manager's
-// lock is not held in it.
+// flight is one run of a check in flight. It has copies of the pod's fields that
+// it needs, because it runs without the manager's lock.
 type flight struct {
 	check   *check
 	started time.Time
@@ -108,7 +109,7 @@ type flight struct {
 	target  handler.Target
 }
 
-// fly runs a check once and takes in what it found.
+// fly runs a check once and handles its result.
 func (m *Manager) fly(ctx context.Context, f *flight) {
 	if f.host && m.HostIPs != nil {
 		f.target.IP = ""
@@ -132,14 +133,15 @@ func (m *Manager) fly(ctx context.Context, f *flight) {
 	if changed {
 		m.store()
 		ref := pod.RefOf(f.pod)
-		m.Log.Debug("probe changed what is known of a container", "pod", ref.String(), "podUID", ref.UID,
+		m.Log.Debug("container probe result changed", "pod", ref.String(), "podUID", ref.UID,
 			"container", f.target.Container.Name, "probe", f.check.kind.String(), "result", result.Status.String())
 		m.Changed(f.pod.UID)
 	}
 }
 
-// land counts a flight's result, unless it was cancelled, and lets the check
-// wait for its next run.
+// land counts the result of a run, unless the run was cancelled, and queues the
+// next run. counts reports whether the result counts, changed whether it changed
+// the container's Result.
 func (m *Manager) land(ctx context.Context, f *flight, result handler.Result, err error) (counts, changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,8 +175,9 @@ func (m *Manager) land(ctx context.Context, f *flight, result handler.Result, er
 	return true, changed
 }
 
-// next sets when the check runs again: on its grid, from which a run that
-// took longer than a period does not push it, but at once after such a run.
+// next sets the time of the next run to the next multiple of the period. After a
+// run that took longer than a period, the check is due at once, and later runs
+// keep the same multiples.
 func (c *check) next(now time.Time) {
 	if c.spread {
 		c.spread = false
@@ -188,8 +191,8 @@ func (c *check) next(now time.Time) {
 	c.due = c.due.Add(now.Sub(c.due) / c.period * c.period)
 }
 
-// release begins the probes that waited for the startup probe: readiness at
-// once, liveness at its next time.
+// release queues the probes that waited for the startup probe: readiness as soon
+// as its delay allows, liveness at the next multiple of its period.
 func (m *Manager) release(t *target, now time.Time) {
 	if c := t.checks[readiness]; c != nil && c.runs() {
 		c.due = t.begun.Add(c.first(readiness))
@@ -204,7 +207,8 @@ func (m *Manager) release(t *target, now time.Time) {
 	}
 }
 
-// tell records what somebody should know of a run.
+// tell records an event if a run failed, ended with a warning or could not be
+// run.
 func (m *Manager) tell(f *flight, result handler.Result, err error) {
 	ref := pod.RefOf(f.pod)
 	kind := f.check.kind.String()
@@ -218,7 +222,7 @@ func (m *Manager) tell(f *flight, result handler.Result, err error) {
 	}
 }
 
-// cut makes text fit for an event.
+// cut shortens text to maxMessage bytes and makes it valid UTF-8.
 func cut(text string) string {
 	if len(text) > maxMessage {
 		text = text[:maxMessage-3] + "..."

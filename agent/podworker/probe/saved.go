@@ -14,23 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MaxSaved is the largest state in bytes that is written or read.
+// MaxSaved is the maximum size in bytes of the saved state.
 const MaxSaved = 1 << 20
 
 // savedVersion is the version of the format.
 const savedVersion = 1
 
 // savedState is the state of all running containers with probes. Times are
-// nanoseconds of the clock that Config.Uptime reads, because the wall clock of
-// a board may jump between two starts of the agent.
+// nanoseconds on the clock of Config.Uptime, because the wall clock may jump
+// between two starts of the agent.
 type savedState struct {
 	Version    int              `json:"version"`
 	BootID     string           `json:"bootID"`
 	Containers []savedContainer `json:"containers"`
 }
 
-// keepEarlier is how long the state of a container is kept that the agent has
-// not seen since its start. A pod may have gone while no agent ran.
+// keepEarlier is the retention of the state of a container that the agent has not
+// observed since its start. A pod may have ended while no agent ran.
 const keepEarlier = time.Hour
 
 // savedContainer is the state of one container.
@@ -40,9 +40,9 @@ type savedContainer struct {
 	Started bool      `json:"started,omitempty"`
 	Ready   bool      `json:"ready,omitempty"`
 	// Failed is the kind of the probe for which the container has to be
-	// restarted; empty is none.
+	// restarted; empty means none.
 	Failed string `json:"failed,omitempty"`
-	// Begun is when the container started.
+	// Begun is the time at which the container started.
 	Begun  int64        `json:"begun"`
 	Checks []savedCheck `json:"checks,omitempty"`
 }
@@ -50,21 +50,21 @@ type savedContainer struct {
 // savedCheck is the state of one probe.
 type savedCheck struct {
 	Kind string `json:"kind"`
-	// Last is the last result, and Run how often it came in a row: not counted
-	// beyond the threshold, after which the number changes nothing.
+	// Last is the last result, and Run its number of occurrences in a row. Run
+	// is capped at the threshold, beyond which it has no effect.
 	Last bool `json:"last,omitempty"`
 	Run  int  `json:"run,omitempty"`
-	// Off reports whether the probe is not run any more.
+	// Off reports whether the probe does not run any more.
 	Off bool `json:"off,omitempty"`
-	// Due is when the probe is run next, or a whole number of periods before.
+	// Due is the time of the next run, or a whole number of periods before it.
 	Due int64 `json:"due"`
 }
 
-// decodeSaved reads what encode wrote. It fails for anything else, since a
-// state that is half right makes pods ready that are not.
+// decodeSaved decodes the output of encode. It returns an error for any other
+// data, because a partly wrong state could make pods ready that are not.
 func decodeSaved(data []byte) (*savedState, error) {
 	if len(data) > MaxSaved {
-		return nil, fmt.Errorf("it has %d bytes, more than %d", len(data), MaxSaved)
+		return nil, fmt.Errorf("%d bytes exceed the limit of %d", len(data), MaxSaved)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
@@ -73,10 +73,10 @@ func decodeSaved(data []byte) (*savedState, error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more follows its end")
+		return nil, errors.New("data after the JSON object")
 	}
 	if s.Version != savedVersion {
-		return nil, fmt.Errorf("its version is %d, not %d", s.Version, savedVersion)
+		return nil, fmt.Errorf("unsupported version %d, want %d", s.Version, savedVersion)
 	}
 	ids := make(map[string]bool, len(s.Containers))
 	for i := range s.Containers {
@@ -85,43 +85,43 @@ func decodeSaved(data []byte) (*savedState, error) {
 			return nil, fmt.Errorf("container %q: %w", c.ID, err)
 		}
 		if ids[c.ID] {
-			return nil, fmt.Errorf("container %q is in it twice", c.ID)
+			return nil, fmt.Errorf("duplicate container %q", c.ID)
 		}
 		ids[c.ID] = true
 	}
 	return s, nil
 }
 
-// valid fails for a state that no container can have.
+// valid returns an error for a state that no container can have.
 func (c *savedContainer) valid() error {
 	if c.ID == "" || c.Pod == "" {
-		return errors.New("it has no ID or no pod")
+		return errors.New("no ID or no pod UID")
 	}
 	if c.Ready && !c.Started {
-		return errors.New("it is ready and not started")
+		return errors.New("ready but not started")
 	}
 	if c.Failed != "" && c.Failed != startup.String() && c.Failed != liveness.String() {
-		return fmt.Errorf("no probe of kind %q can fail it", c.Failed)
+		return fmt.Errorf("invalid kind %q of failed probe", c.Failed)
 	}
 	if c.Begun < 0 {
-		return errors.New("it started before the machine")
+		return errors.New("negative start time")
 	}
 	var seen [kinds]bool
 	for i := range c.Checks {
 		check := &c.Checks[i]
 		k := kindOf(check.Kind)
 		if k == kinds || seen[k] {
-			return fmt.Errorf("probe %q is unknown or in it twice", check.Kind)
+			return fmt.Errorf("unknown or duplicate probe %q", check.Kind)
 		}
 		seen[k] = true
 		if check.Run < 0 || check.Due < 0 {
-			return fmt.Errorf("probe %q has a negative number", check.Kind)
+			return fmt.Errorf("probe %q: negative run or due", check.Kind)
 		}
 	}
 	return nil
 }
 
-// kindOf is the kind of that name; kinds is none.
+// kindOf returns the kind of a name, or kinds if there is none.
 func kindOf(name string) kind {
 	for k := range kinds {
 		if k.String() == name {
@@ -131,19 +131,19 @@ func kindOf(name string) kind {
 	return kinds
 }
 
-// adoptable takes in the state that an earlier run of the agent left.
+// adoptable loads the state that an earlier process of the agent saved.
 func (m *Manager) adoptable(data []byte) {
 	if len(data) == 0 {
 		return
 	}
 	s, err := decodeSaved(data)
 	if err != nil {
-		m.Log.Warn("saved probe state cannot be read", "error", err,
-			"remedy", "none needed: the API server's status counts, and else the next probes")
+		m.Log.Warn("cannot decode saved probe state", "error", err,
+			"remedy", "none needed: the API server's status is used, or the next probe results")
 		return
 	}
 	if s.BootID != m.BootID {
-		return // nothing of it runs any more
+		return // none of its containers runs any more
 	}
 	m.expires = time.Now().Add(keepEarlier)
 	m.earlier = make(map[string]*savedContainer, len(s.Containers))
@@ -152,8 +152,8 @@ func (m *Manager) adoptable(data []byte) {
 	}
 }
 
-// take is the saved state of a container, once; nil if there is none. The
-// caller holds the lock.
+// take removes and returns the saved state of a container; nil if there is none.
+// The caller holds the lock.
 func (m *Manager) take(uid types.UID, id string) *savedContainer {
 	s := m.earlier[id]
 	if s == nil || s.Pod != uid {
@@ -163,8 +163,8 @@ func (m *Manager) take(uid types.UID, id string) *savedContainer {
 	return s
 }
 
-// uptime is the time since the machine started. The agent's own start does not
-// set it back, and nobody sets it.
+// uptime reads the kernel's monotonic clock, which starts at boot. A restart of
+// the agent does not reset it, and it cannot be set. It returns 0 on error.
 func uptime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -173,7 +173,8 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// resume continues what an earlier run of the agent knew of the container.
+// resume restores the state that an earlier process of the agent saved of the
+// container.
 func (t *target) resume(s *savedContainer, now time.Time, uptime time.Duration) {
 	at := func(saved int64) time.Time { return now.Add(time.Duration(saved) - uptime) }
 	if t.begun = at(s.Begun); t.begun.After(now) {
@@ -190,14 +191,14 @@ func (t *target) resume(s *savedContainer, now time.Time, uptime time.Duration) 
 		}
 		c.last, c.run = saved.Last, saved.Run
 		c.off = saved.Off || k == startup && s.Started
-		// It goes on in its rhythm: the probes that were only confirmed did not
-		// save their next times.
+		// The check keeps its period's phase. The saved time may be old: a probe
+		// that only confirms a result is not saved.
 		c.due = after(at(saved.Due), c.period, now)
 		if latest := now.Add(max(c.period, c.delay)); c.due.After(latest) {
-			c.due = latest // no probe is that far away
+			c.due = latest // a valid due time is never later
 		}
 		if k == readiness && !t.result.Ready {
-			c.due = time.Time{} // the run that was under way may have made it ready
+			c.due = time.Time{} // a run interrupted by the restart may have made it ready
 		}
 		if s.Failed == saved.Kind {
 			t.result.Failed = c.failure()
@@ -205,7 +206,7 @@ func (t *target) resume(s *savedContainer, now time.Time, uptime time.Duration) 
 	}
 }
 
-// save is the state of a container. The caller holds the lock.
+// save returns the state of a container to save. The caller holds the lock.
 func (t *target) save(now time.Time, uptime time.Duration) savedContainer {
 	since := func(at time.Time) int64 { return max(int64(uptime+at.Sub(now)), 0) }
 	out := savedContainer{
@@ -225,7 +226,7 @@ func (t *target) save(now time.Time, uptime time.Duration) savedContainer {
 	return out
 }
 
-// encode is the state of all containers, in the order of their IDs.
+// encode encodes the state of all containers, sorted by ID.
 func (m *Manager) encode() ([]byte, error) {
 	m.mu.Lock()
 	now, up := time.Now(), m.Uptime()
@@ -247,13 +248,13 @@ func (m *Manager) encode() ([]byte, error) {
 	slices.SortFunc(s.Containers, func(a, b savedContainer) int { return cmp.Compare(a.ID, b.ID) })
 	data, err := json.Marshal(&s)
 	if err == nil && len(data) > MaxSaved {
-		err = fmt.Errorf("it would have %d bytes, more than %d", len(data), MaxSaved)
+		err = fmt.Errorf("%d bytes exceed the limit of %d", len(data), MaxSaved)
 	}
 	return data, err
 }
 
-// touch notes that the state is another than the one that was saved. The caller
-// holds the lock.
+// touch marks the state as changed since the last save. The caller holds the
+// lock.
 func (m *Manager) touch() {
 	m.version++
 	if m.Save == nil {
@@ -265,8 +266,8 @@ func (m *Manager) touch() {
 	}
 }
 
-// store saves the state as it is now. Changes that come while it is written are
-// saved together by the next one that calls it.
+// store saves the current state. It blocks while another save is in progress, and
+// does nothing if that save included the caller's changes.
 func (m *Manager) store() {
 	if m.Save == nil {
 		return
@@ -288,8 +289,8 @@ func (m *Manager) store() {
 	}
 	if err != nil {
 		if !m.failing {
-			m.Log.Warn("probe state cannot be saved", "error", err,
-				"remedy", "make room in the folder; until then an agent's restart may change which pods are ready")
+			m.Log.Warn("cannot save probe state", "error", err,
+				"remedy", "free space in the folder; until then a restart of the agent may change which pods are ready")
 		}
 		m.failing = true
 		return

@@ -78,8 +78,8 @@ type check3 struct {
 	failed         string
 }
 
-// TestSavedOfAnother checks that a saved state counts for the container of that
-// boot alone.
+// TestSavedOfAnother checks that a saved state is used only for the same
+// container in the same boot.
 func TestSavedOfAnother(t *testing.T) {
 	ready := func(c *v1.Container) { c.ReadinessProbe = execProbe("r", delay(30)) }
 	for _, tc := range []struct {
@@ -114,8 +114,8 @@ func TestSavedOfAnother(t *testing.T) {
 	}
 }
 
-// TestRuntimeAnswersLate checks that the saved state waits for a runtime that
-// does not tell at first whether a container runs.
+// TestRuntimeAnswersLate checks that the saved state is kept while the runtime
+// does not report at first whether a container runs.
 func TestRuntimeAnswersLate(t *testing.T) {
 	inLab(t, func(l *lab) {
 		p := podOf(func(c *v1.Container) { c.ReadinessProbe = execProbe("r") })
@@ -133,7 +133,7 @@ func TestRuntimeAnswersLate(t *testing.T) {
 }
 
 // TestAPITellsLater checks that a pod that comes from the journal first takes
-// over what the API server tells of it then.
+// the status that the API server sends later.
 func TestAPITellsLater(t *testing.T) {
 	inLab(t, func(l *lab) {
 		p := podOf(func(c *v1.Container) {
@@ -160,8 +160,8 @@ func TestAPITellsLater(t *testing.T) {
 	})
 }
 
-// TestSavesAreFew checks that probes which confirm what is known save nothing,
-// and that a save that fails is made up for.
+// TestSavesAreFew checks that probes which confirm a result save nothing, and
+// that a failed save is retried.
 func TestSavesAreFew(t *testing.T) {
 	inLab(t, func(l *lab) {
 		p := podOf(func(c *v1.Container) {

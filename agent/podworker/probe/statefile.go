@@ -16,30 +16,31 @@ import (
 const StateFile = "probes.json"
 
 // OpenState reads the probe state that an earlier process of the agent saved in
-// dir, and returns the function that replaces it. The state is kept on a file
-// system in memory only: readiness may change every few seconds, and writes wear
-// flash out. save is nil where dir is on a disk. Errors are logged: without the
-// state a restart of the agent starts all probes again.
+// dir, and returns the function that replaces it. The state is kept only on a
+// tmpfs or ramfs: readiness may change every few seconds, and writes wear out
+// flash. If dir is on a disk or cannot be checked, both results are nil. Errors
+// are logged, not returned: without the state all probes start again after a
+// restart of the agent.
 func OpenState(dir string, log *slog.Logger) (saved []byte, save func([]byte) error) {
 	path := filepath.Join(dir, StateFile)
 	switch inMemory, err := onMemory(filepath.Dir(path)); {
 	case err != nil:
-		log.Warn("probe state is not kept", "path", path, "error", err)
+		log.Warn("cannot keep probe state", "path", path, "error", err)
 		return nil, nil
 	case !inMemory:
-		log.Info("probe state is not kept on a disk", "path", path,
-			"remedy", "set socketPath to a folder of a tmpfs, so that pods stay ready over a restart of the agent")
+		log.Info("probe state not kept: not on tmpfs", "path", path,
+			"remedy", "set socketPath to a folder on a tmpfs, so that pods stay ready over a restart of the agent")
 		return nil, nil
 	}
 	saved, err := readBounded(path, MaxSaved+1)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Warn("saved probe state cannot be read", "path", path, "error", err)
+		log.Warn("cannot read saved probe state", "path", path, "error", err)
 	}
 	return saved, func(data []byte) error { return identity.Replace(path, data, 0o600) }
 }
 
-// onMemory reports whether a folder, or where it is missing the one that it
-// will be made in, is on a file system in memory.
+// onMemory reports whether a folder is on a tmpfs or ramfs. If the folder does
+// not exist, it checks the nearest parent that does.
 func onMemory(folder string) (bool, error) {
 	for {
 		var st unix.Statfs_t
@@ -56,7 +57,8 @@ func onMemory(folder string) (bool, error) {
 	}
 }
 
-// readBounded reads at most limit bytes of a regular file.
+// readBounded reads at most limit bytes of a regular file. It does not follow a
+// symlink.
 func readBounded(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// kind is which of a container's three probes.
+// kind is the kind of a probe: startup, liveness or readiness. kinds is their
+// number.
 type kind uint8
 
 const (
@@ -29,7 +30,7 @@ func (k kind) String() string {
 	return "UNKNOWN"
 }
 
-// specOf is the container's probe of that kind, or nil.
+// specOf returns the container's probe of the kind, or nil.
 func (k kind) specOf(c *v1.Container) *v1.Probe {
 	switch k {
 	case startup:
@@ -43,14 +44,14 @@ func (k kind) specOf(c *v1.Container) *v1.Probe {
 	return nil
 }
 
-// timing is when a probe runs and what its results count.
+// timing has the times and thresholds of a probe.
 type timing struct {
 	delay, period, timeout time.Duration
 	successes, failures    int
 }
 
-// timingOf reads a probe; what is not set gets the API's default
-// (pkg/apis/core/v1/defaults.go).
+// timingOf returns the timing of a probe. Fields that are not set get the API's
+// defaults (pkg/apis/core/v1/defaults.go).
 func timingOf(p *v1.Probe) timing {
 	return timing{
 		delay:     time.Duration(max(p.InitialDelaySeconds, 0)) * time.Second,
@@ -68,12 +69,12 @@ func or(n, fallback int32) int32 {
 	return n
 }
 
-// startupHurry is the longest that a startup probe without a delay leaves a
-// container in peace: readiness waits for it.
+// startupHurry is the maximum time from a container's start to the first run of a
+// startup probe without a delay. It is short because the readiness probe waits
+// for the startup probe.
 const startupHurry = time.Second
 
-// first is how long after its container's start a probe runs for the first
-// time.
+// first returns the time from the container's start to the first run of a probe.
 func (t *timing) first(k kind) time.Duration {
 	switch {
 	case t.delay > 0 || k == readiness:
@@ -84,7 +85,8 @@ func (t *timing) first(k kind) time.Duration {
 	return t.period
 }
 
-// span is how long after the start a startup probe has had its last word.
+// span returns the time from the container's start after which its startup probe
+// must have succeeded or failed.
 func (t *timing) span() time.Duration {
 	const limit = 365 * 24 * time.Hour
 	if t.period > limit/time.Duration(t.failures) {
@@ -93,7 +95,7 @@ func (t *timing) span() time.Duration {
 	return t.delay + t.period*time.Duration(t.failures)
 }
 
-// after is the first of base, base+period, base+2*period, ... that is not
+// after returns the first of base, base+period, base+2*period, ... that is not
 // before now.
 func after(base time.Time, period time.Duration, now time.Time) time.Time {
 	late := now.Sub(base)

@@ -1,6 +1,6 @@
-// Package syncloop owns the one loop that connects everything: updates of
-// the pod sources, changes and snapshots from the PLEG, and housekeeping. It
-// only dispatches; whatever may block is done by the pod workers.
+// Package syncloop implements the sync loop. It connects updates of the config
+// sources, changes and snapshots from the PLEG, and housekeeping. It only
+// dispatches; the pod workers do everything that may block.
 package syncloop
 
 import (
@@ -22,53 +22,56 @@ import (
 	"github.com/tinylet/tinylet/agent/source"
 )
 
-// housekeepingPeriod is the slow net below the events: what is left on disk
-// without any event, such as a folder whose pod the runtime lost.
+// housekeepingPeriod is the interval of housekeeping, which finds what no event
+// reports: orphaned data on disk, such as the directory of a pod that the
+// runtime lost.
 const housekeepingPeriod = 5 * time.Minute
 
-// Config is what the loop connects.
+// Config is the configuration of a Loop.
 type Config struct {
-	// Updates is the merged stream of the sources. Seen tells their mux that
-	// an update arrived here, which makes its source ready.
+	// Updates is the merged stream of the sources. Seen notifies their mux that
+	// an update arrived here, which marks its source as ready.
 	Updates <-chan source.Update
 	Seen    func(source string)
-	// Reconciled is told of the API server's status of a pod that is wanted as
-	// it was and has no readiness gates. It must not block, and may be nil.
+	// Reconciled is called with the API server's status of a pod whose spec has
+	// not changed and that has no readiness gates. It must not block, and may
+	// be nil.
 	Reconciled func(*v1.Pod)
-	// Ready says whether every source is: nothing is cleaned up before.
+	// Ready reports whether every source is ready. Nothing is cleaned up
+	// before.
 	Ready func() bool
 
-	// Changes are pods to look at again, Snapshots what the runtime holds.
+	// Changes are pods to sync again, Snapshots the pods that the runtime has.
 	Changes   <-chan types.UID
 	Snapshots <-chan []pleg.Pod
 
 	Workers *podworker.Set
 	// Leftovers lists the UIDs of pods that have something on disk. It may
-	// block on the disk, and be nil.
+	// block on the disk, and may be nil.
 	Leftovers func() ([]types.UID, error)
 
 	Log *slog.Logger
 }
 
-// Loop dispatches until its context ends.
+// Loop dispatches updates and events to the pod workers.
 type Loop struct {
 	cfg   Config
 	alive chan struct{}
 	// steps counts what the loop has dispatched.
 	steps atomic.Uint64
-	// listed has the UIDs that one call of Leftovers has found. Only one goes
-	// on at a time.
+	// listed receives the UIDs of one call of Leftovers. Only one call runs at
+	// a time.
 	listed  chan []types.UID
 	listing bool
 }
 
-// New makes a loop; nothing is started.
+// New returns a loop. It starts nothing.
 func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, alive: make(chan struct{}), listed: make(chan []types.UID, 1)}
 }
 
-// Run dispatches until ctx ends; then it waits for the workers, which leave
-// their pods as they are. Its error is that of ctx.
+// Run dispatches until ctx ends. Then it waits for the workers, which leave
+// their pods running. It returns the cause of ctx.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.cfg.Workers.Wait()
 	timer := time.NewTimer(jitter(housekeepingPeriod))
@@ -95,7 +98,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// update dispatches one update, and then what it may have made ready.
+// update dispatches one update, and then handles a source that becomes ready.
 func (l *Loop) update(ctx context.Context, u source.Update) {
 	for _, p := range l.runningFirst(u.Pods) {
 		l.steps.Add(1)
@@ -106,8 +109,8 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		l.cfg.Log.Log(ctx, level, "pod update", "op", u.Op.String(), "pod", pod.RefOf(p).String(), "podUID", p.UID, "source", u.Source)
 		switch u.Op {
 		case source.RECONCILE:
-			// Most such changes are what this agent has reported itself. Only
-			// the conditions that readiness gates wait for are others'.
+			// This agent has reported most such changes itself. Only the
+			// conditions of readiness gates come from others.
 			if len(p.Spec.ReadinessGates) > 0 {
 				l.cfg.Workers.Submit(ctx, p)
 			} else if l.cfg.Reconciled != nil {
@@ -118,7 +121,7 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		case source.REMOVE:
 			l.cfg.Workers.Remove(ctx, pod.RefOf(p))
 		default:
-			l.cfg.Log.Error("update with an unknown operation is dropped", "op", u.Op, "pod", pod.RefOf(p).String())
+			l.cfg.Log.Error("drop update with unknown operation", "op", u.Op, "pod", pod.RefOf(p).String())
 		}
 	}
 	if u.Partial {
@@ -133,8 +136,8 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 	}
 }
 
-// runningFirst puts the pods that the runtime held already before the others:
-// what runs has its place on the node, and the others get what is left.
+// runningFirst sorts the pods that already ran when they were found before the
+// others: they keep their place on the node, and the others get the rest.
 func (l *Loop) runningFirst(pods []*v1.Pod) []*v1.Pod {
 	if len(pods) < 2 {
 		return pods
@@ -150,7 +153,7 @@ func (l *Loop) runningFirst(pods []*v1.Pod) []*v1.Pod {
 	return sorted
 }
 
-// adopt hands what the runtime holds to the workers.
+// adopt passes the pods that the runtime has to the workers.
 func (l *Loop) adopt(ctx context.Context, pods []pleg.Pod) {
 	found := make([]podworker.Found, len(pods))
 	for i, p := range pods {
@@ -160,19 +163,20 @@ func (l *Loop) adopt(ctx context.Context, pods []pleg.Pod) {
 	l.removeUnclaimed(ctx)
 }
 
-// removeUnclaimed terminates what runs and no source wants.
+// removeUnclaimed terminates the running pods that no source has.
 func (l *Loop) removeUnclaimed(ctx context.Context) {
 	if !l.cfg.Ready() {
 		return
 	}
 	for _, ref := range l.cfg.Workers.Unclaimed() {
-		l.cfg.Log.Info("pod runs and no source wants it, terminating", "pod", ref.String(), "podUID", ref.UID)
+		l.cfg.Log.Info("terminate orphaned pod", "pod", ref.String(), "podUID", ref.UID)
 		l.cfg.Workers.Remove(ctx, ref)
 	}
 }
 
-// findLeftovers lists what is left on disk in a goroutine of its own: the loop
-// waits for no disk. One that hangs has its listing taken when it answers.
+// findLeftovers lists orphaned data on disk in a separate goroutine, so that
+// the loop never waits for a disk. The result of a listing that hangs is
+// processed when it arrives.
 func (l *Loop) findLeftovers() {
 	if l.cfg.Leftovers == nil || l.listing || !l.cfg.Ready() || !l.cfg.Workers.RuntimeKnown() {
 		return
@@ -181,29 +185,30 @@ func (l *Loop) findLeftovers() {
 	go func() {
 		uids, err := l.cfg.Leftovers()
 		if err != nil {
-			l.cfg.Log.Warn("housekeeping could not list what pods left on disk", "error", err)
+			l.cfg.Log.Warn("cannot list orphaned pod data", "error", err)
 		}
 		l.listed <- uids
 	}()
 }
 
-// removeLeftovers clears what pods without a worker have left on disk. One that
+// removeLeftovers removes the data on disk of pods without a worker. A pod that
 // came since the listing has a worker by now.
 func (l *Loop) removeLeftovers(ctx context.Context, uids []types.UID) {
 	known := l.cfg.Workers.Known()
 	for _, uid := range uids {
 		if _, ok := known[uid]; !ok {
-			l.cfg.Log.Info("nobody knows the pod that left this on disk, removing", "podUID", uid)
+			l.cfg.Log.Info("remove orphaned pod data", "podUID", uid)
 			l.cfg.Workers.Remove(ctx, pod.Ref{UID: uid})
 		}
 	}
 }
 
-// errStuck is the fault that healthz reports.
-var errStuck = errors.New("sync loop does not take its turn")
+// errStuck is the error that healthz reports.
+var errStuck = errors.New("sync loop makes no progress")
 
-// Alive waits until the loop takes a turn, or fails if it has dispatched
-// nothing until ctx ends. The loop does no work for it while nobody asks.
+// Alive returns nil as soon as the loop makes progress, and an error if it has
+// dispatched nothing until ctx ends. Without a call of Alive the loop does no
+// work for it.
 func (l *Loop) Alive(ctx context.Context) error {
 	before := l.steps.Load()
 	select {
@@ -212,10 +217,10 @@ func (l *Loop) Alive(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	if l.steps.Load() != before {
-		return nil // it is busy
+		return nil // the loop is busy
 	}
 	return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
 }
 
-// jitter spreads housekeeping of boards that started together.
+// jitter spreads the housekeeping of nodes that started at the same time.
 func jitter(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5) }

@@ -22,7 +22,7 @@ import (
 	"github.com/tinylet/tinylet/agent/source"
 )
 
-// recorder is a Syncer that only writes down which pods were handled how.
+// recorder is a Syncer that only records its calls.
 type recorder struct {
 	mu    sync.Mutex
 	calls []string
@@ -57,7 +57,7 @@ func (r *recorder) Forget(_ context.Context, ref pod.Ref) error {
 	return nil
 }
 
-// rig is a loop with its channels in the test's hands.
+// rig is a loop whose channels the test controls.
 type rig struct {
 	*recorder
 	loop      *Loop
@@ -109,8 +109,9 @@ func named(uid string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: "p-" + uid, Namespace: "default"}}
 }
 
-// What the agent itself has reported comes back as a change of status alone,
-// and is no work; readiness gates wait for the conditions of others.
+// A status that the agent has reported comes back as a change of status alone,
+// and triggers no sync, except for pods with readiness gates: those wait for
+// conditions that others set.
 func TestReconcileIsWorkForReadinessGatesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -188,8 +189,8 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// TestDiskHangs has the listing of what is left on disk not return: the loop
-// goes on, begins no second one, and takes the answer when it comes.
+// TestDiskHangs has a listing of orphaned data that does not return: the loop
+// continues, begins no second listing, and processes the result when it arrives.
 func TestDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -217,8 +218,8 @@ func TestDiskHangs(t *testing.T) {
 	})
 }
 
-// TestBusyLoopIsAlive has a loop that is not asked, as it has other work all
-// the time, and then one that is stuck in a pod.
+// TestBusyLoopIsAlive has a loop that does not serve Alive, since it is always
+// busy, and then one that is stuck in a pod.
 func TestBusyLoopIsAlive(t *testing.T) {
 	for name, busy := range map[string]bool{"busy": true, "stuck": false} {
 		t.Run(name, func(t *testing.T) {

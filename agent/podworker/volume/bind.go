@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindFD mounts what an open file is at target, with flags such as MS_RDONLY.
-// A kill between its two calls leaves a mount that restrict finds.
+// bindFD bind-mounts an open file at target, with flags such as MS_RDONLY. If the
+// agent is killed between the two system calls, the next call of restrict adds
+// the missing flags.
 func (v *Volumes) bindFD(fd int, target string, flags uintptr) error {
 	if err := v.mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind-mount at %s: %w", target, err)
@@ -16,8 +17,7 @@ func (v *Volumes) bindFD(fd int, target string, flags uintptr) error {
 	return v.restrict(target, flags)
 }
 
-// statfsFlags are the flags that mount(2) sets on a bind mount and how
-// statfs(2) shows them.
+// statfsFlags are the flags of a bind mount in mount(2), and in statfs(2).
 var statfsFlags = []struct {
 	mount uintptr
 	shown int64
@@ -31,13 +31,14 @@ var statfsFlags = []struct {
 	{unix.MS_RELATIME, 0x1000},
 }
 
-// isReadOnly says whether a mount is; what cannot be asked is.
+// isReadOnly reports whether a mount is read-only. It returns true on an error.
 func isReadOnly(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) != nil || int64(st.Flags)&1 != 0
 }
 
-// restrict adds flags to those that a bind mount has, unless it has them.
+// restrict adds flags to a bind mount and keeps its others. It does not remount if
+// all flags are set already.
 func (v *Volumes) restrict(target string, flags uintptr) error {
 	if flags == 0 {
 		return nil

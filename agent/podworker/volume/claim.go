@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// protectionFinalizer keeps a claim that is being deleted while pods use
-	// it.
+	// protectionFinalizer keeps a claim in deletion while pods use it.
 	protectionFinalizer = "kubernetes.io/pvc-protection"
-	// gidAnnotation names a group that may use a PersistentVolume.
+	// gidAnnotation is the annotation with the supplemental group of a
+	// PersistentVolume.
 	gidAnnotation = "pv.beta.kubernetes.io/gid"
 )
 
-// claim finds the PersistentVolume that the claim is bound to, and sets it up.
-// Of the kinds of them, hostPath and local are built.
+// claim sets up the PersistentVolume that the claim is bound to. The supported
+// types are hostPath and local.
 func (s *setup) claim(ctx context.Context, name string, source *v1.PersistentVolumeClaimVolumeSource) error {
 	pv, err := s.bound(ctx, source.ClaimName)
 	if err != nil {
@@ -49,8 +49,8 @@ func (s *setup) claim(ctx context.Context, name string, source *v1.PersistentVol
 	return s.at(path, nil)(name, readOnly)
 }
 
-// bound is the PersistentVolume of a claim. Claim and volume must name each
-// other; objects that never saw an API server have neither a phase nor UIDs.
+// bound returns the PersistentVolume of a claim. Claim and volume must refer to
+// each other. Objects from local files have neither a phase nor UIDs.
 func (s *setup) bound(ctx context.Context, claim string) (*v1.PersistentVolume, error) {
 	if s.in.Objects == nil {
 		return nil, noObjects("persistentvolumeclaim", claim)
@@ -85,15 +85,16 @@ func (s *setup) bound(ctx context.Context, claim string) (*v1.PersistentVolume, 
 	return pv, nil
 }
 
-// mountFlags are the mount options that a bind mount can have.
+// mountFlags are the supported mount options of a bind mount.
 var mountFlags = map[string]uintptr{
 	"defaults": 0, "rw": 0, "bind": 0,
 	"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
 	"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
 }
 
-// local binds a local directory into the pod's, as the kubelet does
-// (pkg/volume/local), after its files belong to the pod's group.
+// local bind-mounts a local directory into the pod's directory, as the kubelet
+// does (pkg/volume/local). Before that it sets the group of its files to the
+// pod's fsGroup.
 func (s *setup) local(ctx context.Context, pv *v1.PersistentVolume, readOnly bool) (string, error) {
 	var flags uintptr
 	for _, option := range pv.Spec.MountOptions {
@@ -134,8 +135,8 @@ func (s *setup) local(ctx context.Context, pv *v1.PersistentVolume, readOnly boo
 	return path, s.v.bindFD(dir, path, flags)
 }
 
-// openLocal opens the directory of a local volume, following symbolic links:
-// the path is the operator's.
+// openLocal opens the directory of a local volume. It follows symbolic links,
+// because the path is set by the operator.
 func openLocal(path string) (int, error) {
 	if err := plainPath(path); err != nil {
 		return -1, fmt.Errorf("local.path: %w", err)
@@ -154,7 +155,8 @@ func openLocal(path string) (int, error) {
 	return -1, fmt.Errorf("open local.path %q: %w", path, err)
 }
 
-// own gives a local volume to the pod's group, unless another pod uses it.
+// own sets the group of a local volume's files, unless another pod uses the
+// volume.
 func (s *setup) own(ctx context.Context, pv *v1.PersistentVolume, dir, group int) error {
 	shared, err := s.v.mountedElsewhere(s.uid, pv.Name)
 	if err != nil || shared {
@@ -165,7 +167,7 @@ func (s *setup) own(ctx context.Context, pv *v1.PersistentVolume, dir, group int
 		rootMismatch = *policy == v1.FSGroupChangeOnRootMismatch
 	}
 	if err := setOwner(ctx, dir, group, rootMismatch); err != nil {
-		return fmt.Errorf("give it to the fsGroup %d: %w", group, err)
+		return fmt.Errorf("set fsGroup %d: %w", group, err)
 	}
 	return nil
 }

@@ -116,13 +116,13 @@ func TestClaimErrors(t *testing.T) {
 		}, "no such file"},
 		{"a way back", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			pv.Spec.Local.Path = "/a/../b"
-		}, "free of the name .."},
+		}, "must not contain '..'"},
 		{"a mount option", func(_ *fakeObjects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			pv.Spec.MountOptions = []string{"suid,exec"}
 		}, `mount option "suid,exec"`},
 		{"a bad name", func(o *fakeObjects, c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
 			c.Spec.VolumeName, pv.Name, o.volumes[".."] = "..", "..", pv
-		}, `".." cannot be`},
+		}, `".." is not a valid directory name`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, o := claimed("u", t.TempDir())
@@ -350,7 +350,7 @@ func TestHugePages(t *testing.T) {
 	}
 }
 
-// TestOwnershipRace: a container swaps files while they are given to a group.
+// TestOwnershipRace: a container swaps files while their group is changed.
 func TestOwnershipRace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("changing owners needs root")

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// compare says whether the current directory of a config volume has the
-// payload's files, as they should be, and no others; and whether what
-// containers see are links to all of them and nothing else is left over. What
-// cannot be read is not so. It is what a set-up without changes costs, so it
-// works on file descriptors and one buffer.
+// compare compares a config volume with the payload. same reports whether the
+// current directory has exactly the payload's files, with their content, owner
+// and mode. visible reports whether the volume's directory has a link for each of
+// them and no leftovers. Both are false if something cannot be read. Each Setup
+// without changes calls compare, so it uses file descriptors and one buffer.
 func (w *writer) compare(current string, files payload) (same, visible bool) {
 	base, err := w.dir.Open(".")
 	if err != nil {
@@ -37,7 +37,8 @@ func (w *writer) compare(current string, files payload) (same, visible bool) {
 	return true, w.allVisible(fd, current, files)
 }
 
-// allVisible looks at what the volume's directory has.
+// allVisible reports whether the volume's directory has a name for each top-level
+// name of the payload, and nothing that may be a leftover.
 func (w *writer) allVisible(dir int, current string, files payload) bool {
 	missing, good := tops(files), true
 	err := w.entries(dir, func(name []byte, kind byte) error {
@@ -46,14 +47,14 @@ func (w *writer) allVisible(dir int, current string, files payload) bool {
 		case has(files, name):
 			missing--
 		case bytes.HasPrefix(name, []byte("..")), kind == unix.DT_LNK, kind == unix.DT_UNKNOWN:
-			good = false // perhaps: the caller looks closely
+			good = false // perhaps a leftover: the caller checks it
 		}
 		return nil
 	})
 	return err == nil && good && missing == 0
 }
 
-// tops is how many names of the first level the files have.
+// tops returns the number of top-level names of the files.
 func tops(files payload) int {
 	n := 0
 	var dirs map[string]struct{}
@@ -71,10 +72,10 @@ func tops(files payload) int {
 	return n + len(dirs)
 }
 
-// maxNesting is how many levels the paths of a payload can have.
+// maxNesting is the maximum number of levels of a payload's paths.
 const maxNesting = unix.PathMax / 2
 
-// count is how many files an open directory has, at all levels.
+// count returns the number of files in an open directory, at all levels.
 func (w *writer) count(dir, level int) (int, error) {
 	if level > maxNesting {
 		return 0, errDeep
@@ -82,7 +83,7 @@ func (w *writer) count(dir, level int) (int, error) {
 	n := 0
 	var below []string
 	err := w.entries(dir, func(name []byte, kind byte) error {
-		if kind == unix.DT_UNKNOWN { // some file systems do not say
+		if kind == unix.DT_UNKNOWN { // not every file system sets the type
 			kind = kindIn(dir, string(name))
 		}
 		switch kind {
@@ -109,17 +110,17 @@ func (w *writer) count(dir, level int) (int, error) {
 	return n, err
 }
 
-// kindIn asks for the type of a name in an open directory.
+// kindIn returns the type of a name in an open directory, or DT_UNKNOWN.
 func kindIn(dir int, name string) byte {
 	var st unix.Stat_t
 	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return unix.DT_UNKNOWN
 	}
-	return byte(st.Mode & unix.S_IFMT >> 12) // the types are numbered alike
+	return byte(st.Mode & unix.S_IFMT >> 12) // DT_* and S_IF* have the same numbers
 }
 
-// entries calls do with each name in an open directory and its type, as
-// getdents64(2) has them. The name is valid during the call.
+// entries calls do with each name in an open directory and its type from
+// getdents64(2), except "." and "..". The name is valid only during the call.
 func (w *writer) entries(dir int, do func(name []byte, kind byte) error) error {
 	for {
 		n, err := unix.Getdents(dir, w.buffer)
@@ -141,8 +142,7 @@ func (w *writer) entries(dir int, do func(name []byte, kind byte) error) error {
 	}
 }
 
-// sameFile compares a file with what it should be, its owner and mode
-// included.
+// sameFile reports whether a file has the wanted content, owner, group and mode.
 func (w *writer) sameFile(stamp int, path string, want content) bool {
 	fd, err := openat2(stamp, path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC,
 		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
@@ -176,7 +176,7 @@ func (w *writer) sameContent(fd int, want []byte) bool {
 	}
 }
 
-// has says whether the payload has a file of this name or one below it.
+// has reports whether the payload has a file of this name or below it.
 func has(files payload, name []byte) bool {
 	if _, ok := files[string(name)]; ok {
 		return true
@@ -189,7 +189,7 @@ func has(files payload, name []byte) bool {
 	return false
 }
 
-// isOurs says whether a name is a link that this writer made.
+// isOurs reports whether a name is a link that the writer created.
 func (w *writer) isOurs(name string) bool {
 	target, err := w.dir.Readlink(name)
 	return err == nil && target == filepath.Join(dataLink, name)

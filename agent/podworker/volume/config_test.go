@@ -117,8 +117,8 @@ func setUp(t *testing.T, root string, p *v1.Pod, in Input) *Result {
 	return r
 }
 
-// seen is what a container sees in a directory: each file's content, with its
-// mode where that is not 0644.
+// seen returns the files of a directory as a container reads them: the content of
+// each, with its mode if that is not 0644.
 func seen(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -242,7 +242,7 @@ func rootIsDisk(t *testing.T, root string) bool {
 	return int64(uint32(st.Type)) != unix.TMPFS_MAGIC
 }
 
-// checkUnchanged sees that a second Setup changes no inode.
+// checkUnchanged checks that a second Setup changes no inode.
 func checkUnchanged(t *testing.T, root string, p *v1.Pod, in Input, path string) {
 	t.Helper()
 	before := inodes(t, path)
@@ -306,7 +306,7 @@ func TestConfigVolumeErrors(t *testing.T) {
 		{"token without a server", ofProjected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}), Input{Objects: &fakeObjects{}}, "needs an API server"},
 		{"no trust bundle", ofProjected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "t"}}), Input{Objects: &fakeObjects{}}, `clustertrustbundle "b" not found`},
 		{"podCertificate", ofProjected(v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}), Input{Objects: some()}, "kind projected.podCertificate"},
-		{"no field", ofDownward(v1.DownwardAPIVolumeFile{Path: "f", FieldRef: &v1.ObjectFieldSelector{}}), Input{}, `file "f": the pod's fields`},
+		{"no field", ofDownward(v1.DownwardAPIVolumeFile{Path: "f", FieldRef: &v1.ObjectFieldSelector{}}), Input{}, `file "f": no source of pod fields`},
 		{"two sources fail", ofProjected(
 			v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}},
 			v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "y"}}},

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// emptyDirMode lets every user of every container in
+	// emptyDirMode gives access to every user of every container
 	// (pkg/volume/emptydir).
 	emptyDirMode fs.FileMode = 0o777
-	// groupMode is what an fsGroup adds to a writable directory: its group may
-	// do everything, and what is made in it belongs to the group
+	// groupMode has the bits that an fsGroup adds to a writable directory: full
+	// access for the group, and setgid, so that new files belong to the group
 	// (pkg/volume/volume_linux.go).
 	groupMode = fs.ModeSetgid | 0o770
 )
@@ -55,18 +55,18 @@ func (s *setup) emptyDir(name string, source *v1.EmptyDirVolumeSource) (string, 
 	return path, nil
 }
 
-// modeOfEmptyDir is the mode that the volume asks for.
+// modeOfEmptyDir returns the volume's mode, or the default.
 func modeOfEmptyDir(source *v1.EmptyDirVolumeSource) (fs.FileMode, error) {
 	if source.Mode == nil {
 		return emptyDirMode, nil
 	}
 	if m := *source.Mode; m < 0 || m > 0o1777 {
-		return 0, fmt.Errorf("emptyDir.mode is %#o, it must be from 0 to 01777", m)
+		return 0, fmt.Errorf("emptyDir.mode %#o is out of range: must be from 0 to 01777", m)
 	}
 	return fileMode(*source.Mode), nil
 }
 
-// fileMode is a mode as the API writes it.
+// fileMode converts a mode of the API: permission bits and the sticky bit.
 func fileMode(mode int32) fs.FileMode {
 	out := fs.FileMode(mode) & fs.ModePerm
 	if mode&unix.S_ISVTX != 0 {
@@ -75,7 +75,7 @@ func fileMode(mode int32) fs.FileMode {
 	return out
 }
 
-// finishEmptyDir gives the directory its group and then its mode.
+// finishEmptyDir sets the directory's group and then its mode.
 func (s *setup) finishEmptyDir(rel string, mode fs.FileMode) error {
 	if group, ok := s.fsGroup(); ok {
 		if err := s.pods.Lchown(rel, -1, group); err != nil {
@@ -86,9 +86,9 @@ func (s *setup) finishEmptyDir(rel string, mode fs.FileMode) error {
 	return s.pods.Chmod(rel, mode)
 }
 
-// ownedBy are the mount options that give a new file system's root its group
-// and mode. Without any it keeps the kernel's mode, for tmpfs 01777, as under
-// a kubelet.
+// ownedBy returns the mount options for the group and mode of a new file system's
+// root. Without an fsGroup and a mode it returns none: the root then has the
+// kernel's mode, 01777 for tmpfs, as under a kubelet.
 func (s *setup) ownedBy(asked *int32, mode fs.FileMode) []string {
 	group, ok := s.fsGroup()
 	if !ok && asked == nil {
@@ -104,7 +104,8 @@ func (s *setup) ownedBy(asked *int32, mode fs.FileMode) []string {
 	return []string{fmt.Sprintf("gid=%d", group), fmt.Sprintf("mode=%04o", bits|unix.S_ISGID|0o770)}
 }
 
-// tmpfsSize is the smallest of the bounds that are set, or 0.
+// tmpfsSize returns the smaller of MemoryLimit and the volume's sizeLimit in
+// bytes, or 0 if neither is set.
 func (v *Volumes) tmpfsSize(p *v1.Pod, source *v1.EmptyDirVolumeSource) int64 {
 	var size int64
 	if v.MemoryLimit != nil {

@@ -11,13 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxEnvFile is the largest file of environment variables in bytes.
+// maxEnvFile is the maximum size of a file with environment variables in bytes.
 const maxEnvFile = 64 << 10
 
 // ReadEnvFile reads a file that a container wrote into an emptyDir volume of
-// the pod, for a fileKeyRef. Symbolic links are followed as in the container,
-// with the volume as their root; what is no regular file, or is over 64 KiB,
-// is an error. A missing file is fs.ErrNotExist.
+// the pod, for a fileKeyRef. It follows symbolic links as in the container, with
+// the volume as their root. It returns an error if the file is not regular or is
+// larger than 64 KiB. The error of a missing file is fs.ErrNotExist.
 func (v *Volumes) ReadEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
 	data, err := v.readEnvFile(p, volume, path)
 	if err != nil {
@@ -31,15 +31,15 @@ func (v *Volumes) readEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
 		return nil, err
 	}
 	if !hasEmptyDir(p, volume) {
-		return nil, errors.New("the pod has no emptyDir volume of that name")
+		return nil, errors.New("pod has no emptyDir volume of this name")
 	}
 	dir, err := v.openVolume(string(p.UID), dirEmptyDir, volume)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(dir)
-	// Nothing is opened for reading before it is known to be a file: opening a
-	// device can do something.
+	// Check the type before opening for reading: opening a device can have side
+	// effects.
 	found, err := openat2(dir, path, unix.O_PATH|unix.O_CLOEXEC, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (v *Volumes) readEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, errors.New("it is not a regular file")
+		return nil, errors.New("not a regular file")
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", found), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -60,7 +60,7 @@ func (v *Volumes) readEnvFile(p *v1.Pod, volume, path string) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
 	if err == nil && len(data) > maxEnvFile {
-		err = fmt.Errorf("it is larger than %d bytes", maxEnvFile)
+		err = fmt.Errorf("larger than %d bytes", maxEnvFile)
 	}
 	return data, err
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A container can make the file for its successors' variables as large as it
-// likes: one that is larger than the bound is refused, and not read.
+// A container can make the file with variables for later containers as large as
+// it likes. A file larger than the limit is rejected, and not read in full.
 func TestEnvFileIsBounded(t *testing.T) {
 	root := t.TempDir()
 	p := podWith("u", empty("a"))

@@ -14,16 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// messageMode lets every user in a container write its termination message.
+// messageMode allows every user in a container to write its termination message.
 const messageMode fs.FileMode = 0o666
 
-// TerminationMessage makes an empty file for one start of a container, to be
-// mounted at its terminationMessagePath, and answers its path. Each call
-// makes another; they go with the pod, or by DropMessages.
+// TerminationMessage creates an empty file for one start of a container, which is
+// mounted at its terminationMessagePath, and returns its path. Each call creates
+// another file. DropMessages and Teardown delete them.
 func (v *Volumes) TerminationMessage(uid types.UID, container string) (string, error) {
 	path, err := v.terminationMessage(string(uid), container)
 	if err != nil {
-		return "", fmt.Errorf("make termination message file of container %q: %w", container, v.advise(err))
+		return "", fmt.Errorf("create termination message file of container %q: %w", container, v.advise(err))
 	}
 	return path, nil
 }
@@ -50,7 +50,7 @@ func (v *Volumes) terminationMessage(uid, container string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// The umask does not apply to this one.
+		// Unlike OpenFile, Chmod ignores the umask.
 		if err := errors.Join(f.Chmod(messageMode), f.Close()); err != nil {
 			return "", err
 		}
@@ -58,9 +58,9 @@ func (v *Volumes) terminationMessage(uid, container string) (string, error) {
 	}
 }
 
-// DropMessages deletes the termination messages of a container but those at
-// the given paths: those of the containers that the runtime still knows.
-// Without it a crash loop would leave a file for each start.
+// DropMessages deletes the termination messages of a container, except those at
+// the paths in keep, which belong to containers that the runtime still has.
+// Otherwise a crash loop would leave a file for each start.
 func (v *Volumes) DropMessages(uid types.UID, container string, keep []string) error {
 	if err := errors.Join(component(string(uid)), component(container)); err != nil {
 		return err
@@ -83,9 +83,9 @@ func (v *Volumes) DropMessages(uid types.UID, container string, keep []string) e
 	return nil
 }
 
-// WriteHosts writes the pod's /etc/hosts, to be mounted in its containers,
-// and answers its path. Running containers see the new content, since the
-// file stays the same one; equal content is not written again.
+// WriteHosts writes the pod's /etc/hosts, which is mounted in its containers, and
+// returns its path. It writes in place, so that running containers see the new
+// content. It does not write if the content is equal.
 func (v *Volumes) WriteHosts(uid types.UID, content []byte) (string, error) {
 	path, err := v.writeHosts(string(uid), content)
 	if err != nil {
@@ -112,7 +112,7 @@ func (v *Volumes) writeHosts(uid string, content []byte) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	// Containers may write it: read no more than tells the difference.
+	// Containers may write to it: read no more than the comparison needs.
 	old, err := io.ReadAll(io.LimitReader(f, int64(len(content))+1))
 	if err != nil {
 		return "", err

@@ -60,7 +60,7 @@ func TestHostPathTypes(t *testing.T) {
 		{"/dev/null", v1.HostPathCharDev, ""},
 		{"socket", v1.HostPathCharDev, "is a socket"},
 		{"/dev/null", v1.HostPathBlockDev, "is a character device"},
-		{"file", "Banana", "not known"},
+		{"file", "Banana", "unknown hostPath.type"},
 	} {
 		t.Run(string(tc.kind)+" "+tc.path, func(t *testing.T) {
 			path := tc.path

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Directories of a kubelet that this package makes nothing in.
+// Directories of a kubelet in which this package creates nothing.
 const (
 	dirBlock      = "volumeDevices"
 	dirPodPlugins = "plugins"
@@ -25,33 +25,33 @@ const (
 	fileCSI       = "vol_data.json"
 )
 
-// ownPlugins are the directories of the plugins of which this package mounts
-// and deletes volumes. A git repository is a plain directory.
+// ownPlugins are the directories of the plugins whose volumes this package
+// mounts and deletes. A git repository volume is a plain directory.
 var ownPlugins = []string{
 	dirEmptyDir, dirConfigMap, dirSecret, dirDownward, dirProjected, dirLocal,
 	"kubernetes.io~host-path", "kubernetes.io~git-repo",
 }
 
-// Foreign is a volume in a pod's directory that belongs to a plugin which
-// this agent does not have, such as CSI: a kubelet that ran on this node has
-// set it up. It is neither unmounted nor deleted here, since only its plugin
-// can do that without a loss of data. A volume of NFS is unmounted when its pod
-// has ended, and is one of these only while it cannot be.
+// Foreign is a volume in a pod's directory that belongs to a plugin which this
+// agent does not have, such as CSI. A kubelet that ran on this node before has
+// set it up. The agent neither unmounts nor deletes it, because only its plugin
+// can do that without loss of data. An NFS volume is unmounted when its pod has
+// ended; it is foreign only until that succeeds.
 type Foreign struct {
 	Pod types.UID
-	// Plugin is the plugin's directory, such as kubernetes.io~csi; "" where only
+	// Plugin is the plugin's directory, such as kubernetes.io~csi; empty if only
 	// a subPath mount is left.
 	Plugin string
 	Name   string
-	// Driver is the CSI driver's name, "" if it is not known.
+	// Driver is the CSI driver's name; empty if it is not known.
 	Driver string
 	// Mounted reports whether something is mounted there.
 	Mounted bool
 
-	keep []string // what stays, relative to the pod's directory
+	keep []string // paths that stay, relative to the pod's directory
 }
 
-// String is the volume in a message.
+// String returns the volume in the form used in messages.
 func (f *Foreign) String() string {
 	text := f.Name
 	if f.Plugin != "" {
@@ -80,8 +80,8 @@ func (v *Volumes) Foreign(uid types.UID) ([]Foreign, error) {
 func (v *Volumes) AllForeign() ([]Foreign, error) { return FindForeign("", v.root, v.mountinfo) }
 
 // FindForeign lists the foreign volumes of all pods below the agent's root
-// directory. prefix is "", or the place of a captured file system, whose mount
-// table does not have it in its paths.
+// directory. prefix is empty, or the directory of a captured file system; the
+// paths in its mount table do not include the prefix.
 func FindForeign(prefix, rootDir, mountinfo string) ([]Foreign, error) {
 	s, err := newSurvey(prefix, rootDir, mountinfo)
 	if err != nil || s == nil {
@@ -98,9 +98,9 @@ func FindForeign(prefix, rootDir, mountinfo string) ([]Foreign, error) {
 	return out, nil
 }
 
-// FindStaged lists what a kubelet has mounted for plugins apart from pods, such
-// as the device of a volume before it is bound into pods, as paths of the mount
-// table. prefix is that of FindForeign.
+// FindStaged lists the mounts of a kubelet's plugins outside of pods, such as
+// the device of a volume before it is bind-mounted into pods, as paths of the
+// mount table. prefix is that of FindForeign.
 func FindStaged(prefix, rootDir, mountinfo string) ([]string, error) {
 	dir := filepath.Join(rootDir, dirPlugins, "kubernetes.io")
 	if prefix == "" {
@@ -109,7 +109,7 @@ func FindStaged(prefix, rootDir, mountinfo string) ([]string, error) {
 			return nil, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("look for staged volumes: %w", err)
+			return nil, fmt.Errorf("list staged volumes: %w", err)
 		}
 		dir = real
 	} else if _, err := os.Stat(filepath.Join(prefix, dir)); errors.Is(err, fs.ErrNotExist) {
@@ -123,9 +123,9 @@ func FindStaged(prefix, rootDir, mountinfo string) ([]string, error) {
 	return paths, err
 }
 
-// ForeignLeft reports whether anything of a foreign volume is on this node: in
-// a pod's directory, mounted below the plugins' directory, or recorded there as
-// staged. Where it cannot be found out, it is an error.
+// ForeignLeft reports whether a foreign volume is left on this node: in a pod's
+// directory, mounted below the plugins' directory, or recorded there as staged.
+// It returns an error if it cannot read one of these.
 func (v *Volumes) ForeignLeft() (bool, error) {
 	found, err := v.AllForeign()
 	if err != nil || len(found) > 0 {
@@ -136,7 +136,7 @@ func (v *Volumes) ForeignLeft() (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for staged volumes: %w", err)
+		return false, fmt.Errorf("list staged volumes: %w", err)
 	}
 	mounts, err := v.mountsBelow(dir)
 	if err != nil || len(mounts) > 0 {
@@ -157,35 +157,36 @@ func (v *Volumes) ForeignLeft() (bool, error) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for staged volumes: %w", err)
+		return false, fmt.Errorf("list staged volumes: %w", err)
 	}
 	return false, nil
 }
 
-// Todo is what somebody has to do about the foreign volumes of one pod that
-// has ended.
+// Todo returns a message with the foreign volumes of one pod that has ended, and
+// the action required from the operator.
 func (v *Volumes) Todo(uid types.UID, all []Foreign) string {
 	texts := make([]string, len(all))
 	for i := range all {
 		texts[i] = all[i].String()
 	}
 	dir := filepath.Join(v.root, dirPods, string(uid))
-	return fmt.Sprintf("volumes that a kubelet set up stay in %s: %s; start that kubelet until it has removed them, or unmount them and delete the directory",
+	return fmt.Sprintf("volumes set up by a kubelet remain in %s: %s; start that kubelet until it has removed them, or unmount them and delete the directory",
 		dir, strings.Join(texts, ", "))
 }
 
-// errFound ends a walk.
+// errFound stops a walk.
 var errFound = errors.New("found")
 
-// survey looks for foreign volumes at one time.
+// survey is a snapshot of the mount table for one search for foreign volumes.
 type survey struct {
-	disk    string       // the directory of all pods
-	pods    string       // as the mount table has it
-	mounts  []mountPoint // below the root directory
+	disk    string       // the parent of all pods' directories
+	pods    string       // the same as a path of the mount table
+	mounts  []mountPoint // below pods
 	devices []string     // of foreign file systems
 }
 
-// newSurvey answers nil where there are no pods.
+// newSurvey reads the mount table. It returns nil if there are no pods'
+// directories.
 func newSurvey(prefix, rootDir, mountinfo string) (*survey, error) {
 	root := rootDir
 	if prefix == "" {
@@ -228,7 +229,8 @@ func newSurvey(prefix, rootDir, mountinfo string) (*survey, error) {
 			}
 		}
 	}
-	// A volume can be a directory of the node's own disk, which says nothing.
+	// A volume can be a directory on the node's own disk, whose device does not
+	// identify it.
 	var own unix.Stat_t
 	if err := unix.Stat(s.disk, &own); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: s.disk, Err: err}
@@ -238,11 +240,11 @@ func newSurvey(prefix, rootDir, mountinfo string) (*survey, error) {
 	return s, nil
 }
 
-// podNames are the directories of pods.
+// podNames returns the names of the pods' directories.
 func (s *survey) podNames() []string {
 	entries, err := os.ReadDir(s.disk)
 	if err != nil {
-		return nil // it is missing
+		return nil // the directory is missing
 	}
 	var out []string
 	for _, e := range entries {
@@ -253,8 +255,8 @@ func (s *survey) podNames() []string {
 	return out
 }
 
-// settled reports whether a pod's directory has nothing but foreign volumes:
-// no more can be deleted.
+// settled reports whether a pod's directory has nothing left but foreign volumes,
+// so that nothing more can be deleted.
 func (s *survey) settled(uid string) bool {
 	dir, err := os.Open(filepath.Join(s.disk, uid))
 	if err != nil {
@@ -263,15 +265,15 @@ func (s *survey) settled(uid string) bool {
 	defer dir.Close()
 	for _, name := range names(dir, ".") {
 		if name != dirVolumes && name != dirBlock && name != dirSubPaths && name != dirPodPlugins {
-			return false // as of most pods
+			return false // fast path for most pods
 		}
 	}
 	foreign, err := s.pod(uid)
 	return err == nil && len(foreign) > 0 && holdsOnly(dir, ".", keepOf(foreign))
 }
 
-// pluginOf is the foreign plugin that has a path below the directory of all
-// pods, or "".
+// pluginOf returns the foreign plugin to which a path belongs, or an empty
+// string. The path is relative to the parent of all pods' directories.
 func pluginOf(rel string) string {
 	parts := strings.Split(rel, "/")
 	if len(parts) < 4 {
@@ -295,7 +297,8 @@ func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, dir+"/")
 }
 
-// pod finds the foreign volumes of one pod, in the order of their names.
+// pod lists the foreign volumes of one pod. The volumes of a plugin are in the
+// order of their names.
 func (s *survey) pod(uid string) ([]Foreign, error) {
 	if err := component(uid); err != nil {
 		return nil, err
@@ -305,7 +308,7 @@ func (s *survey) pod(uid string) ([]Foreign, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for foreign volumes of pod %q: %w", uid, err)
+		return nil, fmt.Errorf("list foreign volumes of pod %q: %w", uid, err)
 	}
 	dir := os.NewFile(uintptr(fd), uid)
 	defer dir.Close()
@@ -341,11 +344,11 @@ func (s *survey) pod(uid string) ([]Foreign, error) {
 			out = append(out, Foreign{Pod: types.UID(uid), Name: name, Mounted: true, keep: []string{rel}})
 		}
 	}
-	// What is left of the others are empty directories.
+	// The other volumes have only empty directories left.
 	return slices.DeleteFunc(out, func(f Foreign) bool { return len(f.keep) == 0 }), nil
 }
 
-// add puts the directories of one volume together.
+// add merges f into the entry of the same volume, or appends it.
 func add(all []Foreign, f *Foreign) []Foreign {
 	at := slices.IndexFunc(all, func(had Foreign) bool { return had.Plugin == f.Plugin && had.Name == f.Name })
 	if at < 0 {
@@ -359,7 +362,8 @@ func add(all []Foreign, f *Foreign) []Foreign {
 	return all
 }
 
-// openWithin opens a file of a pod's directory, through no link and no mount.
+// openWithin opens a file in a pod's directory. It follows no symbolic link and
+// crosses no mount point.
 func openWithin(dir *os.File, rel string, flags uint64) (*os.File, error) {
 	fd, err := openat2(int(dir.Fd()), rel, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK,
 		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
@@ -369,8 +373,8 @@ func openWithin(dir *os.File, rel string, flags uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), rel), nil
 }
 
-// names are those in a directory, sorted; none where it cannot be read, which
-// deleting it will tell.
+// names returns the sorted names in a directory. It returns none if the directory
+// cannot be read; its deletion will then return the error.
 func names(dir *os.File, rel string) []string {
 	f, err := openWithin(dir, rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -385,8 +389,8 @@ func names(dir *os.File, rel string) []string {
 	return all
 }
 
-// holdsFiles reports whether a path is anything but a directory that has only
-// directories below it. What cannot be looked at counts as a file.
+// holdsFiles reports whether a path is, or has below it, anything other than a
+// directory. A path that cannot be read counts as a file; a missing one does not.
 func holdsFiles(dir *os.File, rel string, depth int) bool {
 	f, err := openWithin(dir, rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if errors.Is(err, unix.ENOENT) {
@@ -412,10 +416,11 @@ func holdsFiles(dir *os.File, rel string, depth int) bool {
 	}
 }
 
-// maxRecord bounds what is read of a record of CSI, in bytes.
+// maxRecord is the maximum number of bytes that are read of a CSI record.
 const maxRecord = 64 << 10
 
-// driverOf reads the name of the driver from a kubelet's record of a volume.
+// driverOf reads the CSI driver's name from a kubelet's record of a volume. It
+// returns an empty string if there is none.
 func driverOf(dir *os.File, rel string) string {
 	for _, place := range []string{fileCSI, "data/" + fileCSI} {
 		f, err := openWithin(dir, filepath.Join(rel, place), unix.O_RDONLY)

@@ -240,8 +240,8 @@ func TestForeignVolumesStayOverCuts(t *testing.T) {
 	}
 }
 
-// TestForeignVolumeBelowAMount: to detach what lies over the way to a foreign
-// volume would take that away too.
+// TestForeignVolumeBelowAMount: detaching a mount above a foreign volume would
+// detach that volume too.
 func TestForeignVolumeBelowAMount(t *testing.T) {
 	mountTmpfs(t, 0, "") // skips where mounting is not allowed
 	root := t.TempDir()
@@ -336,7 +336,8 @@ func TestNFSWithoutAServer(t *testing.T) {
 	}
 }
 
-// TestNFSOfARunningPodStays: only of pods of which nothing else is left.
+// TestNFSOfARunningPodStays: UnmountIdle handles only pods that have nothing left
+// but foreign volumes.
 func TestNFSOfARunningPodStays(t *testing.T) {
 	mountTmpfs(t, 0, "") // skips where mounting is not allowed
 	root := t.TempDir()
@@ -416,8 +417,8 @@ func TestFindForeignInACapturedTree(t *testing.T) {
 	}
 }
 
-// TestForeignVolumesHostile: what is no directory, or a link, is followed by
-// nobody.
+// TestForeignVolumesHostile: symbolic links and files that are no directories are
+// not followed.
 func TestForeignVolumesHostile(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	put(t, outside+"/kubernetes.io~csi/pvc/precious", "x")

@@ -12,9 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// hostPath checks that the path is what its type says, and makes it where
-// the type says that too (pkg/volume/hostpath). Symbolic links are followed:
-// the path is the operator's.
+// hostPath checks that the path has its type, and creates it if the type is one
+// of the OrCreate types (pkg/volume/hostpath). It follows symbolic links, because
+// the path is set by the operator.
 func hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	path := source.Path
 	if err := plainPath(path); err != nil {
@@ -28,15 +28,15 @@ func hostPath(source *v1.HostPathVolumeSource) (string, error) {
 		return path, nil
 	}
 	if err := makeIfMissing(path, want); err != nil {
-		return "", fmt.Errorf("make hostPath: %w", err)
+		return "", fmt.Errorf("create hostPath: %w", err)
 	}
 	return path, checkType(path, want)
 }
 
-// plainPath holds for an absolute path that never goes back.
+// plainPath returns an error unless path is absolute and has no ".." component.
 func plainPath(path string) error {
 	if !filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") || strings.IndexByte(path, 0) >= 0 {
-		return fmt.Errorf("%q must be absolute and free of the name ..: write it out", path)
+		return fmt.Errorf("%q must be absolute and must not contain '..'", path)
 	}
 	return nil
 }
@@ -44,7 +44,7 @@ func plainPath(path string) error {
 func checkType(path string, want v1.HostPathType) error {
 	is, ok := fileTypes[want]
 	if !ok {
-		return fmt.Errorf("hostPath.type %q is not known", want)
+		return fmt.Errorf("unknown hostPath.type %q", want)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func checkType(path string, want v1.HostPathType) error {
 	return nil
 }
 
-// fileTypes are the file types that the types of a hostPath stand for.
+// fileTypes maps the types of a hostPath to file types.
 var fileTypes = map[v1.HostPathType]fs.FileMode{
 	v1.HostPathDirectory:         fs.ModeDir,
 	v1.HostPathDirectoryOrCreate: fs.ModeDir,
@@ -67,7 +67,7 @@ var fileTypes = map[v1.HostPathType]fs.FileMode{
 	v1.HostPathBlockDev:          fs.ModeDevice,
 }
 
-// makeIfMissing makes what there is not, where the type says so.
+// makeIfMissing creates a missing directory or file for the OrCreate types.
 func makeIfMissing(path string, want v1.HostPathType) error {
 	if want != v1.HostPathDirectoryOrCreate && want != v1.HostPathFileOrCreate {
 		return nil
@@ -83,7 +83,8 @@ func makeIfMissing(path string, want v1.HostPathType) error {
 	}
 }
 
-// makeFile makes an empty file where there is nothing at all.
+// makeFile creates an empty file. It fails if the path exists, also as a dangling
+// symbolic link.
 func makeFile(path string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -92,7 +93,7 @@ func makeFile(path string, mode fs.FileMode) error {
 	return f.Close()
 }
 
-// kind names a file's type for people.
+// kind returns the name of a file's type for messages.
 func kind(mode fs.FileMode) string {
 	if name, ok := kinds[mode.Type()]; ok {
 		return name

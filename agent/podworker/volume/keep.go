@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepTree is what is not deleted, by the names on the way to it. An empty
-// tree stands for all below.
+// keepTree is a tree of the path components of what is not deleted. An empty tree
+// means everything below.
 type keepTree map[string]keepTree
 
 func keepOf(all []Foreign) keepTree {
@@ -31,9 +31,9 @@ func keepOf(all []Foreign) keepTree {
 	return tree
 }
 
-// removeExcept deletes what a directory has, but what keep names. It deletes
-// only the given names, or all where there are none. It deletes what it can and
-// answers the first error.
+// removeExcept deletes the content of a directory, except for keep. If only is
+// not empty, it deletes only these names. It continues after an error and returns
+// all errors, joined.
 func removeExcept(ctx context.Context, dir *os.File, keep keepTree, only ...string) error {
 	all, err := dir.Readdirnames(-1)
 	if err != nil {
@@ -60,7 +60,7 @@ func removeExcept(ctx context.Context, dir *os.File, keep keepTree, only ...stri
 	return errors.Join(errs...)
 }
 
-// holdsOnly reports whether a directory has nothing but what keep names.
+// holdsOnly reports whether a directory has nothing that is not in keep.
 func holdsOnly(dir *os.File, rel string, keep keepTree) bool {
 	for _, name := range names(dir, rel) {
 		below, kept := keep[name]

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// tmpfs mounts memory at path, unless that is done: a volume in memory
-// outlives the agent.
+// tmpfs mounts a tmpfs at path, unless it is mounted already: the mount outlives
+// the agent.
 func (v *Volumes) tmpfs(path string, options []string) error {
-	// Memory must not reach a disk by swapping; Linux before 6.4 has no such
-	// option.
+	// The content must not be swapped to a disk. Linux before 6.4 does not have
+	// the option.
 	err := v.mountOnce(path, "tmpfs", append(options[:len(options):len(options)], "noswap"))
 	if errors.Is(err, unix.EINVAL) {
 		err = v.mountOnce(path, "tmpfs", options)
@@ -24,11 +24,11 @@ func (v *Volumes) tmpfs(path string, options []string) error {
 	return err
 }
 
-// magics are the types of the file systems that are mounted for volumes, as
-// statfs(2) has them.
+// magics are the statfs(2) types of the file systems that are mounted for
+// volumes.
 var magics = map[string]int64{"tmpfs": unix.TMPFS_MAGIC, "hugetlbfs": unix.HUGETLBFS_MAGIC}
 
-// mountOnce mounts a file system at path, unless one of its type is there.
+// mountOnce mounts a file system at path, unless one of its type is mounted there.
 func (v *Volumes) mountOnce(path, fstype string, options []string) error {
 	mounted, err := v.mounted(path)
 	if err != nil {
@@ -40,7 +40,7 @@ func (v *Volumes) mountOnce(path, fstype string, options []string) error {
 			return &fs.PathError{Op: "statfs", Path: path, Err: err}
 		}
 		if int64(uint32(st.Type)) != magics[fstype] {
-			return fmt.Errorf("a file system of type %#x is mounted at %s already, not %s", uint32(st.Type), path, fstype)
+			return fmt.Errorf("unexpected file system of type %#x mounted at %s, want %s", uint32(st.Type), path, fstype)
 		}
 		return nil
 	}
@@ -54,8 +54,9 @@ func (v *Volumes) mountOnce(path, fstype string, options []string) error {
 	return nil
 }
 
-// pageSize is the size of huge pages that the medium names or, where it names
-// none, the only one that the pod asks for, as hugetlbfs has it.
+// pageSize returns the size of huge pages in bytes, for the option pagesize of
+// hugetlbfs. It is the size in the medium, which a container must request. If the
+// medium has none, it is the only size that the pod requests.
 func pageSize(p *v1.Pod, medium v1.StorageMedium) (string, error) {
 	named, _ := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
 	lists := []v1.ResourceList{}
@@ -75,7 +76,7 @@ func pageSize(p *v1.Pod, medium v1.StorageMedium) (string, error) {
 			switch {
 			case !ok, medium != v1.StorageMediumHugePages && size != named, size == found:
 			case found != "":
-				return "", fmt.Errorf("emptyDir.medium is %s and the containers ask for pages of %s and of %s: name the size", medium, found, size)
+				return "", fmt.Errorf("emptyDir.medium is %s, but the containers request huge pages of sizes %s and %s: name the size in the medium", medium, found, size)
 			default:
 				found = size
 			}

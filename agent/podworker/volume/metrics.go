@@ -8,19 +8,21 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// operationBounds are those of storage_operation_duration_seconds
+// operationBounds are the bucket bounds of storage_operation_duration_seconds
 // (pkg/volume/util/metrics.go).
 var operationBounds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
-// The names of upstream's volume plugins that claims can lead to, and of none.
+// The names of upstream's volume plugins for the supported PersistentVolumes, and
+// the name if there is no plugin.
 const (
 	pluginHostPath = "kubernetes.io/host-path"
 	pluginLocal    = "kubernetes.io/local-volume"
 	pluginNone     = "N/A"
 )
 
-// Plugin is the name of the plugin that a kubelet has for a volume. It is N/A
-// for one of a kind that is not built, and for a claim, whose volume tells.
+// Plugin returns the name of the kubelet's plugin for a volume. It returns N/A for
+// a type that is not supported, and for a claim, whose plugin depends on its
+// PersistentVolume.
 func Plugin(source *v1.VolumeSource) string {
 	switch {
 	case source.EmptyDir != nil, *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
@@ -41,7 +43,7 @@ func Plugin(source *v1.VolumeSource) string {
 	return pluginNone
 }
 
-// observe counts the making of a volume, or its being brought up to date.
+// observe records the duration and result of the setup or update of a volume.
 func (v *Volumes) observe(plugin string, took time.Duration, err error) {
 	status := "success"
 	if err != nil {
@@ -54,9 +56,10 @@ func (v *Volumes) observe(plugin string, took time.Duration, err error) {
 	v.took.Observe(metrics.AppendLabel(labels, "volume_plugin", plugin), took, err)
 }
 
-// WriteMetrics writes how long volumes took to make, under the kubelet's name.
-// Their removal is not told: it is one for all of a pod.
+// WriteMetrics writes the durations of volume setups under the kubelet's metric
+// name. It does not write the removal of volumes, because all volumes of a pod are
+// removed together.
 func (v *Volumes) WriteMetrics(out *metrics.Stream) {
-	out.Family(metrics.KindHistogram, "storage_operation_duration_seconds", "How long operations on volumes took.")
+	out.Family(metrics.KindHistogram, "storage_operation_duration_seconds", "Duration of volume operations in seconds.")
 	out.Timings(v.took)
 }

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// mountPoint is one line of the mount table of this process. device is the
-// file system's, as major:minor.
+// mountPoint is one entry of the mount table of this process. device is the file
+// system's device, as major:minor.
 type mountPoint struct {
 	path, fstype, device string
 }
 
-// mountsBelow lists what is mounted at dir and below it, in the order of
-// mounting. dir must be free of symbolic links.
+// mountsBelow lists the mounts at and below dir, in the order of mounting. dir
+// must not contain symbolic links.
 func (v *Volumes) mountsBelow(dir string) ([]mountPoint, error) {
 	return readMounts(v.mountinfo, dir)
 }
@@ -27,14 +27,14 @@ func (v *Volumes) mountsBelow(dir string) ([]mountPoint, error) {
 func readMounts(mountinfo, dir string) ([]mountPoint, error) {
 	raw, err := os.ReadFile(mountinfo)
 	if err != nil {
-		return nil, fmt.Errorf("read the mount table: %w", err)
+		return nil, fmt.Errorf("read mount table: %w", err)
 	}
 	return parseMounts(raw, dir), nil
 }
 
-// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)): the third
-// field is the device, the fifth the mount point, the first after a lone dash
-// the type. Lines of another form are left out.
+// parseMounts parses /proc/PID/mountinfo (proc_pid_mountinfo(5)): the third
+// field is the device, the fifth the mount point, the first after a separate dash
+// the type. It skips malformed lines, and mounts that are not at or below dir.
 func parseMounts(raw []byte, dir string) []mountPoint {
 	var out []mountPoint
 	for line := range bytes.Lines(raw) {
@@ -53,7 +53,8 @@ func parseMounts(raw []byte, dir string) []mountPoint {
 	return out
 }
 
-// unescape undoes the kernel's \040 for space, tab, newline and backslash.
+// unescape decodes the kernel's octal escapes (such as \040) of space, tab,
+// newline and backslash.
 func unescape(field []byte) string {
 	if bytes.IndexByte(field, '\\') < 0 {
 		return string(field)
@@ -84,9 +85,8 @@ func octal(s []byte) (byte, bool) {
 	return n, true
 }
 
-// mounted says whether something is mounted at path itself. It asks the
-// kernel about the one path (statx(2), Linux 5.8) and reads the mount table
-// where that is too old.
+// mounted reports whether path itself is a mount point. It uses statx(2) (Linux
+// 5.8), and reads the mount table on older kernels.
 func (v *Volumes) mounted(path string) (bool, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st)
@@ -102,7 +102,7 @@ func (v *Volumes) mounted(path string) (bool, error) {
 	return v.inTable(path)
 }
 
-// inTable says whether the mount table has the path.
+// inTable reports whether the mount table has the path.
 func (v *Volumes) inTable(path string) (bool, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -113,7 +113,7 @@ func (v *Volumes) inTable(path string) (bool, error) {
 	return slices.ContainsFunc(mounts, func(m mountPoint) bool { return m.path == real }), err
 }
 
-// mountedElsewhere says whether another pod has the local volume mounted.
+// mountedElsewhere reports whether another pod has the local volume mounted.
 func (v *Volumes) mountedElsewhere(uid, name string) (bool, error) {
 	pods, err := filepath.EvalSymlinks(filepath.Join(v.root, dirPods))
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// nestedMounts are the paths in a volume at which containers mount others.
-// Their directories have to be made beforehand in a volume that containers
-// only read, as the kubelet does (pkg/volume/util/nested_volumes.go); none is
-// below another.
+// nestedMounts returns the paths in a volume at which containers mount other
+// volumes. In a read-only volume these mount points have to be created in advance,
+// as the kubelet does (pkg/volume/util/nested_volumes.go). Of the paths of one
+// container none is below another.
 func nestedMounts(p *v1.Pod, volume string) []string {
 	var nested []string
 	collect := func(mounts []v1.VolumeMount) {
@@ -33,7 +33,8 @@ func nestedMounts(p *v1.Pod, volume string) []string {
 	return nested
 }
 
-// below are the mounts that lie directly below a path, relative to it.
+// below returns the mount paths below a path, relative to it. It omits those that
+// are below another one.
 func below(mounts []v1.VolumeMount, path string) []string {
 	var inside []string
 	for i := range mounts {

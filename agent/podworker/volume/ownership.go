@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bits that an fsGroup adds to what a writable volume has
+// Mode bits that an fsGroup adds to the files of a writable volume
 // (pkg/volume/volume_linux.go).
 const (
 	groupFileBits = 0o660
 	groupDirBits  = unix.S_ISGID | 0o770
 )
 
-// setOwner gives the files in an open directory to a group, which may then
-// read and write them, the directory itself last: where rootMismatch is set
-// and the directory has all that already, nothing is done. Symbolic links are
-// given, not followed; what is mounted below is left alone.
+// setOwner sets the group of all files in an open directory and lets the group
+// read and write them. The directory itself is last. If rootMismatch is set and
+// the directory has the group and mode already, setOwner does nothing. It changes
+// symbolic links, but does not follow them, and does not enter mounts below.
 func setOwner(ctx context.Context, dir, group int, rootMismatch bool) error {
 	var st unix.Statx_t
 	if err := unix.Statx(dir, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
@@ -37,9 +37,8 @@ func setOwner(ctx context.Context, dir, group int, rootMismatch bool) error {
 	})
 }
 
-// giveTo changes one file's group and mode, unless they are right. The file
-// is held open by its inode meanwhile, so that a container cannot put another
-// in its place.
+// giveTo sets one file's group and mode, unless they are set already. It opens the
+// file by its inode (O_PATH), so that a container cannot swap it in between.
 func giveTo(dir int, name string, group int, st *unix.Statx_t) error {
 	kind := uint32(st.Mode) & unix.S_IFMT
 	bits := uint32(groupFileBits)
@@ -67,13 +66,13 @@ func giveTo(dir int, name string, group int, st *unix.Statx_t) error {
 			return err
 		}
 		if now.Ino != st.Ino || now.Mode&unix.S_IFMT != kind {
-			return nil // another one by now, which its maker owns
+			return nil // replaced by another file since
 		}
 	}
 	if err := unix.Fchownat(fd, "", -1, group, unix.AT_EMPTY_PATH); err != nil {
 		return err
 	}
-	// Changing the owner took the set-ID bits away.
+	// The change of the group has cleared the set-ID bits.
 	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), mode|bits, 0)
 }
 

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPath holds for the path of a file in a config volume: relative, never
-// upwards, and of no name that the writer uses itself
-// (pkg/volume/util/atomic_writer.go).
+// checkPath returns an error for an invalid path of a file in a config volume. The
+// path must be relative, must not have a ".." component, and must not begin with
+// "..", which the writer uses itself (pkg/volume/util/atomic_writer.go).
 func checkPath(path string) error {
 	clean := filepath.Clean(path)
 	switch {
@@ -29,7 +29,7 @@ func checkPath(path string) error {
 		case name == "..":
 			return fmt.Errorf("invalid path: must not contain '..': %q", path)
 		case len(name) > unix.NAME_MAX:
-			return fmt.Errorf("invalid path: it begins with %.40q and a name in it is longer than %d bytes", path, unix.NAME_MAX)
+			return fmt.Errorf("invalid path: a name in the path starting with %.40q is longer than %d bytes", path, unix.NAME_MAX)
 		}
 	}
 	if strings.HasPrefix(clean, "..") {
@@ -38,12 +38,12 @@ func checkPath(path string) error {
 	return nil
 }
 
-// checkPayload refuses a path that is a file's and a directory's at once.
+// checkPayload returns an error if a path is both a file and a directory.
 func checkPayload(files payload) error {
 	for path := range files {
 		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
 			if _, file := files[dir]; file {
-				return fmt.Errorf("conflicting paths: %q is a file, and a directory for %q", dir, path)
+				return fmt.Errorf("conflicting paths: %q is both a file and the directory of %q", dir, path)
 			}
 		}
 	}

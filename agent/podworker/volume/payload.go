@@ -12,29 +12,29 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// defaultMode is that of files for which the pod says nothing.
+// defaultMode is the mode of files for which the pod sets none.
 const defaultMode int32 = 0o644
 
 // content is one file of a config volume.
 type content struct {
 	data []byte
 	mode fs.FileMode
-	user int // -1 is root, as which it is made
+	user int // -1 means root, the user that creates the file
 }
 
-// payload is the files of a config volume by their clean paths.
+// payload has the files of a config volume by their clean paths.
 type payload map[string]content
 
-// collector gathers one volume's payload.
+// collector collects the payload of one volume.
 type collector struct {
 	*setup
 	files    payload
 	mode     int32
-	explicit map[string]struct{} // paths that sources name themselves
-	err      error               // all that was missing
+	explicit map[string]struct{} // paths that a source names explicitly
+	err      error               // the errors of all sources
 }
 
-// collect gathers the files of a config volume.
+// collect collects the files of a config volume.
 func (s *setup) collect(ctx context.Context, source *v1.VolumeSource) (payload, error) {
 	c := &collector{setup: s, files: make(payload)}
 	switch {
@@ -72,9 +72,9 @@ func (c *collector) add(err error) {
 	}
 }
 
-// projection adds one source of a projected volume. Of two sources that have
-// the same path the later counts, unless both name it: that is refused, as an
-// API server does.
+// projection adds one source of a projected volume. If two sources have the same
+// path, the later one wins. If both name it explicitly, that is an error, as on an
+// API server.
 func (c *collector) projection(ctx context.Context, source *v1.VolumeProjection) error {
 	switch {
 	case source.Secret != nil:
@@ -91,7 +91,8 @@ func (c *collector) projection(ctx context.Context, source *v1.VolumeProjection)
 	return &Unsupported{Kind: "projected." + kindOf(source)}
 }
 
-// explicitPath notes a path that the pod names for a file.
+// explicitPath records a path that the pod names explicitly. It returns an error
+// if the path is a duplicate.
 func (c *collector) explicitPath(path string) error {
 	if c.explicit == nil {
 		return nil
@@ -175,8 +176,8 @@ func (c *collector) all(data map[string][]byte) error {
 	return nil
 }
 
-// items adds the keys that the pod names. A missing one is left out of what is
-// optional.
+// items adds the keys that the pod names. If the object is optional, missing keys
+// are omitted.
 func (c *collector) items(items []v1.KeyToPath, optional bool, complaint string, value func(key string) ([]byte, bool)) error {
 	for i := range items {
 		item := &items[i]
@@ -223,14 +224,14 @@ func (c *collector) downwardValue(item *v1.DownwardAPIVolumeFile) (string, error
 	case item.FieldRef == nil && item.ResourceFieldRef == nil:
 		return "", nil
 	}
-	return "", errors.New("the pod's fields are not known here")
+	return "", errors.New("no source of pod fields is configured")
 }
 
-// bytesOf are a string's bytes, which nobody changes: a megabyte is not copied
-// to be compared.
+// bytesOf returns the bytes of a string without a copy, because a value can have a
+// megabyte. They must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// missing is an error of an object that the pod's namespace should have.
+// missing adds the pod's namespace to a not found error.
 func (c *collector) missing(err error) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w in namespace %q", err, c.pod.Namespace)
@@ -238,7 +239,7 @@ func (c *collector) missing(err error) error {
 	return err
 }
 
-// errNoObjects says that the caller has no source of objects.
+// errNoObjects means that Input.Objects is nil.
 var errNoObjects = errors.New("cannot be read: no source of objects is configured")
 
 func noObjects(what, name string) error { return fmt.Errorf("%s %q %w", what, name, errNoObjects) }

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindPlace binds an open file to a place in the pod's directory.
+// bindPlace bind-mounts an open file at a path relative to the parent of all pods'
+// directories. It replaces a mount of another file there.
 func (v *Volumes) bindPlace(found int, rel string, readOnly bool) error {
 	pods, err := v.pods()
 	if err != nil {
@@ -52,11 +53,11 @@ func (v *Volumes) bindPlace(found int, rel string, readOnly bool) error {
 	return v.bindFD(found, place, flags)
 }
 
-// placeFor makes what a file of that kind can be bound to.
+// placeFor creates a mount point for a directory or a file.
 func placeFor(rel string, pods *os.Root, dir bool) error {
 	info, err := pods.Lstat(rel)
 	if err == nil && info.IsDir() != dir {
-		// Another kind of file was bound to it before; it is empty.
+		// The mount point of another file type; it is empty.
 		if err := pods.Remove(rel); err != nil {
 			return err
 		}

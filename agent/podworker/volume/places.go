@@ -10,15 +10,15 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/diskusage"
 )
 
-// Places tells where the pod's volumes lie that can be measured, whether or
-// not they are set up, and what is the pod's beside them. As under a kubelet,
-// volumes that the pod has no directory of are not among them: hostPath, also
-// behind a claim, and images.
+// Places returns the paths of the pod's volumes whose disk usage can be measured,
+// whether or not they are set up, and of the pod's other files. As under a
+// kubelet, it omits volumes without a directory of the pod: image volumes, and
+// hostPath, also through a claim.
 //
-// bound answers the PersistentVolume that a claim in the pod's namespace is
-// bound to, or nothing. It is asked only where the pod has several claims, so
-// that its directories do not tell which is whose; nil knows none. It blocks
-// on the disk where there are claims, and on bound.
+// bound returns the name of the PersistentVolume that a claim in the pod's
+// namespace is bound to, or an empty string. Places calls it only if the pod's
+// directories do not identify the claim's volume, because there are several; nil
+// finds none. If the pod has claims, Places blocks on the disk and on bound.
 func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (volumes []diskusage.Volume, other []diskusage.Place) {
 	uid := string(p.UID)
 	if component(uid) != nil {
@@ -59,7 +59,7 @@ func (v *Volumes) Places(p *v1.Pod, bound func(claim string) (volume string)) (v
 	}
 }
 
-// claimDirs are the claims of a pod, and the local volumes that it has.
+// claimDirs has the names of a pod's claims, and of its local volumes.
 type claimDirs struct {
 	claims, dirs []string
 }
@@ -83,7 +83,7 @@ func (v *Volumes) claims(p *v1.Pod) (c claimDirs) {
 	return c
 }
 
-// volume is the local volume of a claim, or nothing.
+// volume returns the name of a claim's local volume, or an empty string.
 func (c *claimDirs) volume(claim string, bound func(string) string) string {
 	if len(c.claims) == 1 && len(c.dirs) == 1 {
 		return c.dirs[0]

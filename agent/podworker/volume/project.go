@@ -16,31 +16,31 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The names that the writer uses itself. What containers see are links:
+// The names that the writer uses itself. Containers see symbolic links:
 //
 //	name                 -> ..data/name
 //	..data               -> ..2006_01_02_15_04_05.123456789
 //	..2006_..123456789/  the files
 //
-// An update makes a new directory and renames a link over ..data, so that a
-// container sees all files change at once (pkg/volume/util/atomic_writer.go).
+// An update creates a new directory and renames a link over ..data, so that all
+// files change at once for a container (pkg/volume/util/atomic_writer.go).
 const (
 	dataLink  = "..data"
 	dataTemp  = "..data_tmp"
 	dataStamp = "..2006_01_02_15_04_05."
 )
 
-// Modes of what the writer makes.
+// Modes of directories and files that the writer creates.
 const (
 	dataDirMode fs.FileMode = 0o755
-	// groupReadFile and groupReadDir are what an fsGroup adds to a volume that
-	// containers only read (pkg/volume/volume_linux.go).
+	// groupReadFile and groupReadDir are the bits that an fsGroup adds to a
+	// read-only volume (pkg/volume/volume_linux.go).
 	groupReadFile fs.FileMode = 0o440
 	groupReadDir              = fs.ModeSetgid | 0o550
 )
 
-// config makes a configMap, secret, downwardAPI or projected volume. All but
-// the first are in memory, so that nothing secret reaches the disk.
+// config sets up a configMap, secret, downwardAPI or projected volume. All but
+// configMap volumes are on a tmpfs, so that secrets do not reach the disk.
 func (s *setup) config(ctx context.Context, volume *v1.Volume) (string, error) {
 	files, err := s.collect(ctx, &volume.VolumeSource)
 	if err != nil {
@@ -83,12 +83,12 @@ func (s *setup) config(ctx context.Context, volume *v1.Volume) (string, error) {
 	}
 	w := &writer{dir: dir, group: group, buffer: s.buffer, nested: nestedMounts(s.pod, volume.Name)}
 	if err := w.write(files); err != nil {
-		return "", fmt.Errorf("write its files: %w", err)
+		return "", fmt.Errorf("write files: %w", err)
 	}
 	return s.path(rel), nil
 }
 
-// finishConfigDir gives the directory of a configMap its group and mode.
+// finishConfigDir sets the group and mode of a config volume's directory.
 func (s *setup) finishConfigDir(rel string) error {
 	mode := emptyDirMode
 	if group, ok := s.fsGroup(); ok {
@@ -100,22 +100,23 @@ func (s *setup) finishConfigDir(rel string) error {
 	return s.pods.Chmod(rel, mode)
 }
 
-// writer brings one directory up to a payload. Whatever step a kill comes
-// after, containers see the old files or the new ones, and the next write goes
-// on from there. Nothing is synced: the files are compared before each use, so
-// what a power cut spoils is written again before a container sees it.
+// writer updates one directory to a payload. If the agent is killed after any
+// step, containers see either the old files or the new ones, and the next write
+// continues. Nothing is synced: the files are compared before each use, so a file
+// damaged by a power cut is written again before a container sees it.
 type writer struct {
 	dir    *os.Root
-	group  int      // -1 is none
-	nested []string // where containers mount other volumes
+	group  int      // -1 means none
+	nested []string // paths at which containers mount other volumes
 	buffer []byte
 }
 
 func (w *writer) write(files payload) error {
 	for _, path := range w.nested {
-		// A file or link of the payload may be there: the runtime complains.
+		// If a file or link of the payload is there, the runtime reports the
+		// error.
 		if err := w.dir.MkdirAll(path, dataDirMode); err != nil && !isAny(err, unix.EEXIST, unix.ENOTDIR, unix.ELOOP) {
-			return fmt.Errorf("make nested mount point %q: %w", path, err)
+			return fmt.Errorf("create nested mount point %q: %w", path, err)
 		}
 	}
 	current, err := w.dir.Readlink(dataLink)
@@ -145,7 +146,7 @@ func (w *writer) write(files payload) error {
 	return w.clean(names, current, files)
 }
 
-// names are what the volume's directory has.
+// names returns the names in the volume's directory.
 func (w *writer) names() ([]string, error) {
 	d, err := w.dir.Open(".")
 	if err != nil {
@@ -155,12 +156,12 @@ func (w *writer) names() ([]string, error) {
 	return names, errors.Join(err, d.Close())
 }
 
-// isStamp holds for names of the writer's own directories.
+// isStamp reports whether a name is one of the writer's timestamped directories.
 func isStamp(name string) bool {
 	return strings.HasPrefix(name, "..2") && component(name) == nil
 }
 
-// modeOf is a file's mode with what the group adds.
+// modeOf returns a file's mode, with the bits that an fsGroup adds.
 func (w *writer) modeOf(want content) fs.FileMode {
 	if w.group >= 0 {
 		return want.mode | groupReadFile
@@ -176,7 +177,7 @@ func (w *writer) publish(files payload) (stamp string, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = w.dir.RemoveAll(stamp) // else the next write does it
+			_ = w.dir.RemoveAll(stamp) // if this fails, the next write does it
 		}
 	}()
 	for path, file := range files {
@@ -193,7 +194,7 @@ func (w *writer) publish(files payload) (stamp string, err error) {
 	return stamp, w.dir.Rename(dataTemp, dataLink)
 }
 
-// makeDir makes one directory of the payload.
+// makeDir creates one directory of the payload.
 func (w *writer) makeDir(path string) error {
 	if err := w.dir.Mkdir(path, 0o700); err != nil {
 		return err
@@ -227,21 +228,22 @@ func (w *writer) file(stamp, path string, file content) error {
 		err = f.Chown(file.user, w.group)
 	}
 	if err == nil {
-		err = f.Chmod(w.modeOf(file)) // after the owner, whose change takes bits away
+		err = f.Chmod(w.modeOf(file)) // after Chown, which clears bits
 	}
 	return errors.Join(err, f.Close())
 }
 
-// link makes the links that containers see. names are those in the directory.
+// link creates the links that containers see. names are the names in the
+// directory.
 func (w *writer) link(names []string, files payload) error {
 	for path, file := range files {
 		name, _, _ := strings.Cut(path, "/")
 		if slices.Contains(names, name) {
-			continue // one of ours, or a nested mount point
+			continue // a link of the writer, or a nested mount point
 		}
 		err := w.dir.Symlink(filepath.Join(dataLink, name), name)
 		if errors.Is(err, fs.ErrExist) {
-			continue // for another file below it
+			continue // created for another file below it
 		}
 		if err == nil && file.user >= 0 {
 			err = w.dir.Lchown(name, file.user, -1)
@@ -253,7 +255,8 @@ func (w *writer) link(names []string, files payload) error {
 	return nil
 }
 
-// clean removes links to files that are no more, and what earlier writes left.
+// clean removes links to files that no longer exist, and leftovers of earlier
+// writes.
 func (w *writer) clean(names []string, current string, files payload) error {
 	for _, name := range names {
 		var err error

@@ -133,8 +133,8 @@ func TestAfterAKill(t *testing.T) {
 
 const killEnv = "VOLUME_TEST_WRITE_BELOW"
 
-// TestKilledWriter kills a process that writes without end, and sees that
-// what containers see is of one piece, and that the next writer goes on.
+// TestKilledWriter kills a process that writes in a loop. It checks that
+// containers see a consistent set of files, and that the next writer continues.
 func TestKilledWriter(t *testing.T) {
 	version := func(n int) map[string]string {
 		data := map[string]string{"n": fmt.Sprint(n % 2), fmt.Sprintf("only-%d", n%2): "x"}

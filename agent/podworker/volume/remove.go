@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// maxDepth bounds the directories that are open at once. What lies deeper
-	// is moved up first: a container can nest directories without end.
+	// maxDepth is the maximum number of directories that are open at once.
+	// Deeper directories are moved up first, because a container can nest
+	// directories without limit.
 	maxDepth = 32
-	// batch bounds the names in memory, for each directory that is open: it
-	// can hold millions, of 255 bytes each.
+	// batch is the maximum number of names in memory for each open directory.
+	// A directory can have millions of names, of up to 255 bytes each.
 	batch = 64
 )
 
-// errMounted says that a directory to be deleted is a mount point.
-var errMounted = errors.New("another file system is mounted there")
+// errMounted means that a directory is a mount point.
+var errMounted = errors.New("is a mount point")
 
 // removeTree deletes name in parent and everything below it. It follows no
-// symbolic link and does not enter what is mounted below: each directory is
-// opened by openat2(2), which refuses both (Linux 5.6). It deletes what it
-// can and answers the first error.
+// symbolic link and does not enter mounts: it opens each directory with
+// openat2(2), which rejects both (Linux 5.6). It continues after an error and
+// returns the first one.
 func removeTree(ctx context.Context, parent *os.File, name string) error {
 	r := &remover{top: -1}
 	r.remove(ctx, int(parent.Fd()), name, 0)
@@ -46,7 +47,7 @@ func (r *remover) fail(name string, err error) {
 	}
 }
 
-// remove says whether the name is gone from the directory dir.
+// remove deletes a name in the directory dir, and reports whether it is gone.
 func (r *remover) remove(ctx context.Context, dir int, name string, depth int) bool {
 	err := unix.Unlinkat(dir, name, 0)
 	switch {
@@ -70,7 +71,7 @@ func (r *remover) remove(ctx context.Context, dir int, name string, depth int) b
 	return true
 }
 
-// moveUp puts a deep directory into the top one, where it is found again.
+// moveUp moves a deep directory into the top one, where it is deleted later.
 func (r *remover) moveUp(dir int, name string) bool {
 	for {
 		r.moved++
@@ -81,13 +82,13 @@ func (r *remover) moveUp(dir int, name string) bool {
 		case errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.ENOTDIR):
 			continue // the name is taken
 		default:
-			r.fail(name, fmt.Errorf("move it up: %w", err))
+			r.fail(name, fmt.Errorf("move up: %w", err))
 			return false
 		}
 	}
 }
 
-// empty deletes all that a directory holds.
+// empty deletes the content of a directory, and reports whether it is empty.
 func (r *remover) empty(ctx context.Context, dir int, name string, depth int) bool {
 	fd, err := openBeneath(dir, name)
 	if errors.Is(err, unix.ENOENT) {
@@ -113,7 +114,8 @@ func (r *remover) empty(ctx context.Context, dir int, name string, depth int) bo
 		case gone == 0:
 			return false
 		}
-		// Names may be skipped while others go: read again from the start.
+		// Deletion may have caused names to be skipped: read from the start
+		// again.
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			r.fail(name, err)
 			return false
@@ -121,7 +123,8 @@ func (r *remover) empty(ctx context.Context, dir int, name string, depth int) bo
 	}
 }
 
-// pass goes once through a directory.
+// pass reads a directory once and deletes its entries. It returns the numbers of
+// entries that are left and gone.
 func (r *remover) pass(ctx context.Context, f *os.File, depth int) (left, gone int, err error) {
 	for {
 		if ctx.Err() != nil {
@@ -144,18 +147,19 @@ func (r *remover) pass(ctx context.Context, f *os.File, depth int) (left, gone i
 	}
 }
 
-// openBeneath opens a directory that is really in dir.
+// openBeneath opens a directory in dir, unless it is a symbolic link or a mount
+// point.
 func openBeneath(dir int, name string) (int, error) {
 	return openat2(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC,
 		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// maxRaces bounds how often an open is repeated that a rename disturbed.
+// maxRaces is the maximum number of retries of an open that a rename disturbed.
 const maxRaces = 1000
 
-// openat2 opens a path within a directory; resolve says how far it may lead
-// (openat2(2)). What the rule forbids is errMounted where it is a mount, else
-// EXDEV or ELOOP.
+// openat2 opens a path in a directory. resolve are the RESOLVE_ flags that
+// restrict the path (openat2(2)). If the path violates them, the error is
+// errMounted for a mount point (with RESOLVE_NO_XDEV), else EXDEV or ELOOP.
 func openat2(dir int, name string, flags, resolve uint64) (int, error) {
 	how := &unix.OpenHow{Flags: flags, Resolve: resolve}
 	for races := 0; ; {

@@ -14,7 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Objects answers what volumes refer to, as object.Reader has it.
+// Objects reads the objects that volumes refer to. It is a part of
+// objects.Reader.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
@@ -24,35 +25,36 @@ type Objects interface {
 	TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (pem string, err error)
 }
 
-// Input is what volumes are made of beside the pod.
+// Input is the input of Setup in addition to the pod.
 type Input struct {
-	// Objects is an object.Reader. A pod whose volumes refer to nothing needs
-	// none.
+	// Objects is an objects.Reader. It may be nil if the pod's volumes do not
+	// refer to objects.
 	Objects Objects
-	// Field answers a field of the pod, such as "metadata.labels", as the
-	// downward API writes it to a file.
+	// Field returns a field of the pod, such as "metadata.labels", in the form
+	// in which the downward API writes it to a file.
 	Field func(fieldPath string) (string, error)
-	// Resource answers a request or limit of a container of the pod.
+	// Resource returns a request or limit of a container of the pod.
 	Resource func(*v1.ResourceFieldSelector) (string, error)
 }
 
-// Result is what Setup made, by the volumes' names.
+// Result is the result of Setup, by the names of the volumes.
 type Result struct {
-	// Paths are the volumes' host paths. Those of image volumes are absent.
+	// Paths are the host paths of all volumes except image volumes.
 	Paths map[string]string
-	// ReadOnly are the volumes that containers must not write.
+	// ReadOnly has the volumes that containers must not write to.
 	ReadOnly map[string]bool
 	// Images are the image volumes, which the runtime pulls and mounts.
 	Images map[string]*v1.ImageVolumeSource
-	// Groups are the supplemental groups that the PersistentVolumes ask for
-	// (annotation pv.beta.kubernetes.io/gid).
+	// Groups are the supplemental groups of the PersistentVolumes (annotation
+	// pv.beta.kubernetes.io/gid).
 	Groups []int64
-	// Refresh is when Setup is to be called again because a token gets old;
-	// zero is never. Changes of objects are the caller's to notice.
+	// Refresh is the time at which the caller has to call Setup again to renew
+	// a token; zero means never. The caller also calls Setup when an object
+	// changes.
 	Refresh time.Time
 }
 
-// Unsupported says that a volume is of a kind that is not built.
+// Unsupported is the error for a volume type that is not implemented.
 type Unsupported struct {
 	// Kind is the name of the field, such as "nfs".
 	Kind string
@@ -62,12 +64,12 @@ func (e *Unsupported) Error() string {
 	return fmt.Sprintf("volumes of kind %s are not supported", e.Kind)
 }
 
-// Setup makes the pod's volumes, or brings their content up to what the
-// objects say now. It is idempotent, writes nothing that is there already,
-// and keeps what containers wrote. It goes through all volumes, whatever
-// becomes of one, and its error has those of all that cannot be had, each
-// naming the volume and, where there is one, the remedy; there is a Result
-// only without an error. errors.As finds an *Unsupported in it.
+// Setup creates the pod's volumes, or updates their content from the objects. It
+// is idempotent, does not write files that are up to date, and keeps the files
+// that containers wrote. If a volume fails, it continues with the others. The
+// error has the errors of all failed volumes, each with the volume's name and,
+// if there is one, a remedy; the Result is nil then. errors.As finds an
+// *Unsupported in the error. When ctx ends, Setup returns its cause.
 func (v *Volumes) Setup(ctx context.Context, p *v1.Pod, in Input) (*Result, error) {
 	volumes := p.Spec.Volumes
 	s := &setup{v: v, pod: p, in: in, uid: string(p.UID), result: &Result{Paths: make(map[string]string, len(volumes))}}
@@ -98,10 +100,10 @@ type setup struct {
 	pod    *v1.Pod
 	uid    string
 	in     Input
-	pods   *os.Root // the directory of all pods, once it is needed
+	pods   *os.Root // the parent of all pods' directories, opened on first use
 	result *Result
 	buffer []byte // for comparing files
-	plugin string // of the volume that is being set up
+	plugin string // of the current volume
 }
 
 func (s *setup) close() {
@@ -113,7 +115,7 @@ func (s *setup) close() {
 func (s *setup) one(ctx context.Context, volume *v1.Volume) error {
 	_, twice := s.result.Paths[volume.Name]
 	if _, image := s.result.Images[volume.Name]; twice || image {
-		return fmt.Errorf("set up volume %q: the pod has two of that name", volume.Name)
+		return fmt.Errorf("set up volume %q: duplicate volume name", volume.Name)
 	}
 	begun := time.Now()
 	s.plugin = Plugin(&volume.VolumeSource)
@@ -145,14 +147,14 @@ func (s *setup) make(ctx context.Context, volume *v1.Volume) error {
 		s.result.Images[name] = source.Image
 		s.readOnly(name)
 		return nil
-	case *source == v1.VolumeSource{}: // by the API's defaults an emptyDir
+	case *source == v1.VolumeSource{}: // an emptyDir by the API's defaults
 		return s.at(s.emptyDir(name, &v1.EmptyDirVolumeSource{}))(name, false)
 	default:
 		return &Unsupported{Kind: kindOf(source)}
 	}
 }
 
-// at notes where a volume is, unless it failed.
+// at returns a function that records the path of a volume, or returns err.
 func (s *setup) at(path string, err error) func(name string, readOnly bool) error {
 	return func(name string, readOnly bool) error {
 		if err != nil {
@@ -173,7 +175,8 @@ func (s *setup) readOnly(name string) {
 	s.result.ReadOnly[name] = true
 }
 
-// kindOf is the name of the first field of a struct of pointers that is set.
+// kindOf returns the JSON name of the first field that is set in a struct of
+// pointers.
 func kindOf[T any](source *T) string {
 	value := reflect.ValueOf(source).Elem()
 	for i := range value.NumField() {
@@ -185,8 +188,8 @@ func kindOf[T any](source *T) string {
 	return "unknown"
 }
 
-// dir makes the directory volumes/<plugin> of the pod and answers the path of
-// the volume in it, below the directory of all pods.
+// dir creates the directory volumes/<plugin> of the pod. It returns the path of
+// the volume in it, relative to the parent of all pods' directories.
 func (s *setup) dir(plugin, name string) (string, error) {
 	if err := errors.Join(component(s.uid), component(name)); err != nil {
 		return "", err
@@ -201,17 +204,17 @@ func (s *setup) dir(plugin, name string) (string, error) {
 	parent := filepath.Join(s.uid, dirVolumes, plugin)
 	if _, err := s.pods.Lstat(parent); err != nil {
 		if err := s.pods.MkdirAll(parent, private); err != nil {
-			return "", fmt.Errorf("make directory: %w", err)
+			return "", fmt.Errorf("create directory: %w", err)
 		}
 	}
 	return filepath.Join(parent, name), nil
 }
 
-// path is the host path of a path below the directory of all pods.
+// path returns the host path of a path relative to the parent of all pods'
+// directories.
 func (s *setup) path(rel string) string { return filepath.Join(s.v.root, dirPods, rel) }
 
-// fsGroup is the group that the pod's volumes belong to, and whether there is
-// one.
+// fsGroup returns the pod's fsGroup, and whether it is set.
 func (s *setup) fsGroup() (int, bool) {
 	if c := s.pod.Spec.SecurityContext; c != nil && c.FSGroup != nil {
 		return int(*c.FSGroup), true
@@ -219,13 +222,13 @@ func (s *setup) fsGroup() (int, bool) {
 	return -1, false
 }
 
-// makeDir makes a directory once. It is born without permissions, so that one
-// whose making was cut off between two steps is known by that; finish gives it
-// them as the last step. One that a container has given other permissions
-// keeps them.
+// makeDir creates a directory if it is missing. It creates it without
+// permissions, and finish sets them as the last step: a directory without
+// permissions was interrupted in between and is finished again. Permissions that
+// a container has changed are kept.
 func (s *setup) makeDir(rel string, finish func() error) error {
 	if err := s.pods.Mkdir(rel, 0); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make directory: %w", err)
+		return fmt.Errorf("create directory: %w", err)
 	}
 	info, err := s.pods.Lstat(rel)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// errEscape says that a subPath leads elsewhere.
-var errEscape = errors.New("it leads out of the volume")
+// errEscape means that a subPath leads out of its volume.
+var errEscape = errors.New("path escapes the volume")
 
-// SubPath finds subPath in a volume that is at volumePath, makes missing
-// directories, and binds what it found to a place of its own, which it
-// answers: what a container mounts there cannot be swapped by another
-// container meanwhile. index is the mount's position in the container's
-// volumeMounts, as the kubelet numbers them. Symbolic links count that stay in
-// the volume. It is idempotent; where the subPath has become another file, the
-// place gets that. Release and Teardown take the place away.
+// SubPath resolves subPath in the volume at volumePath, creates missing
+// directories, and bind-mounts the result at a path in the pod's directory, which
+// it returns. Another container cannot swap that mount before the container is
+// started. index is the mount's position in the container's volumeMounts, as in
+// the kubelet's layout. Symbolic links are followed if they stay in the volume.
+// SubPath is idempotent: if the subPath is another file by now, it replaces the
+// mount. Release and Teardown remove the mount.
 func (v *Volumes) SubPath(ctx context.Context, p *v1.Pod, volumeName, volumePath, subPath string, index int, container string, readOnly bool) (string, error) {
 	place, err := v.subPath(ctx, string(p.UID), volumeName, volumePath, subPath, index, container, readOnly)
 	if err != nil {
@@ -36,11 +36,11 @@ func (v *Volumes) subPath(ctx context.Context, uid, volume, volumePath, subPath 
 		return "", err
 	}
 	if index < 0 {
-		return "", fmt.Errorf("the index %d is negative", index)
+		return "", fmt.Errorf("negative index %d", index)
 	}
 	root, err := unix.Open(volumePath, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", fmt.Errorf("open the volume: %w", err)
+		return "", fmt.Errorf("open volume: %w", err)
 	}
 	defer unix.Close(root)
 	found, err := findOrMake(ctx, root, volumePath, subPath)
@@ -55,24 +55,26 @@ func (v *Volumes) subPath(ctx context.Context, uid, volume, volumePath, subPath 
 	return filepath.Join(v.root, dirPods, rel), nil
 }
 
-// checkSubPath refuses what could only lead out.
+// checkSubPath returns an error for a subPath that is not valid: empty, absolute,
+// with a ".." component, with a NUL byte or too long.
 func checkSubPath(path string) error {
 	switch {
 	case path == "":
-		return errors.New("it is empty")
+		return errors.New("must not be empty")
 	case strings.HasPrefix(path, "/"):
-		return errors.New("it must not be an absolute path")
+		return errors.New("must not be an absolute path")
 	case slices.Contains(strings.Split(path, "/"), ".."):
-		return errors.New("it must not contain '..'")
+		return errors.New("must not contain '..'")
 	case strings.IndexByte(path, 0) >= 0 || len(path) >= unix.PathMax:
-		return errors.New("it is not a path")
+		return errors.New("contains a NUL byte or is too long")
 	}
 	return nil
 }
 
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
 
-// findOrMake opens the subPath by its inode (O_PATH).
+// findOrMake opens the subPath by its inode (O_PATH), and creates missing
+// directories.
 func findOrMake(ctx context.Context, root int, volumePath, subPath string) (int, error) {
 	subPath = filepath.Clean(subPath)
 	fd, err := find(root, volumePath, subPath)
@@ -82,22 +84,22 @@ func findOrMake(ctx context.Context, root int, volumePath, subPath string) (int,
 	return makeBelow(ctx, root, subPath)
 }
 
-// find follows the links of a subPath that stay in the volume.
+// find opens a subPath. It follows symbolic links that stay in the volume.
 func find(root int, volumePath, subPath string) (int, error) {
 	fd, err := openat2(root, subPath, unix.O_PATH|unix.O_CLOEXEC, beneath)
 	if !errors.Is(err, unix.EXDEV) {
 		return fd, err
 	}
-	// An absolute link may lead into the volume all the same, such as one that
-	// the operator made in a hostPath. Where it leads is read here and opened
-	// without following anything.
+	// An absolute link may still lead into the volume, such as one that the
+	// operator created in a hostPath. Resolve it here, then open the result
+	// without following links.
 	whole, err := filepath.EvalSymlinks(volumePath)
 	if err != nil {
 		return -1, errEscape
 	}
 	real, err := filepath.EvalSymlinks(filepath.Join(whole, subPath))
 	if err != nil {
-		return -1, errEscape // or it leads to nothing: nothing is made through it
+		return -1, errEscape // or a dangling link: nothing is created through it
 	}
 	rel, err := filepath.Rel(whole, real)
 	if err != nil || !filepath.IsLocal(rel) {
@@ -105,13 +107,13 @@ func find(root int, volumePath, subPath string) (int, error) {
 	}
 	fd, err = openat2(root, rel, unix.O_PATH|unix.O_CLOEXEC, beneath|unix.RESOLVE_NO_SYMLINKS)
 	if isAny(err, unix.EXDEV, unix.ELOOP) {
-		return -1, errEscape // it was swapped meanwhile
+		return -1, errEscape // swapped since it was resolved
 	}
 	return fd, err
 }
 
-// makeBelow makes the directories of a subPath that are missing, with the mode
-// of the volume, and opens the last.
+// makeBelow creates the missing directories of a subPath, with the mode of the
+// volume's root, and opens the last one.
 func makeBelow(ctx context.Context, root int, subPath string) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {
@@ -144,17 +146,17 @@ func makeBelow(ctx context.Context, root int, subPath string) (int, error) {
 	return dir, nil
 }
 
-// makeIn makes one directory in an open one and opens it. A link that leads to
-// nothing is in its way.
+// makeIn creates one directory in an open one and opens it. A dangling symbolic
+// link of the name is an error.
 func makeIn(dir int, name string, mode uint32) (int, error) {
 	err := unix.Mkdirat(dir, name, 0o700)
 	made := err == nil
 	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return -1, fmt.Errorf("make the directory: %w", err)
+		return -1, fmt.Errorf("create directory: %w", err)
 	}
 	fd, err := openat2(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, beneath|unix.RESOLVE_NO_SYMLINKS)
 	if errors.Is(err, unix.ELOOP) {
-		return -1, errors.New("a symbolic link in it leads to nothing")
+		return -1, errors.New("dangling symbolic link in the path")
 	}
 	if err != nil {
 		return -1, err

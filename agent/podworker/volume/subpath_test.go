@@ -74,24 +74,24 @@ func TestSubPath(t *testing.T) {
 		{"new", "new", ""},
 		{"new/er/est", "new/er/est", ""},
 		{"rel/made", "dir/made", ""},
-		{"dangling", "", "leads to nothing"},
-		{"dangling/x", "", "leads to nothing"},
-		{"dangling-out", "", "leads out"},
-		{"dangling-abs", "", "leads out"},
-		{"out", "", "leads out"},
-		{"out/x/y", "", "leads out"},
-		{"etc", "", "leads out"},
-		{"etc/passwd", "", "leads out"},
-		{"etc/tinylet-test", "", "leads out"},
-		{"out-file", "", "leads out"},
-		{"dir/far", "", "leads out"},
+		{"dangling", "", "dangling symbolic link"},
+		{"dangling/x", "", "dangling symbolic link"},
+		{"dangling-out", "", "escapes the volume"},
+		{"dangling-abs", "", "escapes the volume"},
+		{"out", "", "escapes the volume"},
+		{"out/x/y", "", "escapes the volume"},
+		{"etc", "", "escapes the volume"},
+		{"etc/passwd", "", "escapes the volume"},
+		{"etc/tinylet-test", "", "escapes the volume"},
+		{"out-file", "", "escapes the volume"},
+		{"dir/far", "", "escapes the volume"},
 		{"self", "", "too many levels"},
 		{"dir/file/x", "", "not a directory"},
 		{"", "", "empty"},
 		{"/dir", "", "absolute"},
 		{"../x", "", "'..'"},
 		{"dir/../dir", "", "'..'"},
-		{"a\x00b", "", "not a path"},
+		{"a\x00b", "", "NUL byte"},
 	} {
 		t.Run(tc.subPath, func(t *testing.T) {
 			got, err := place(t, v, p, path, tc.subPath)
@@ -278,7 +278,8 @@ func TestSubPathRace(t *testing.T) {
 	}
 }
 
-// TestSubPathGoesWithThePod: in use, nested, and after its directory went.
+// TestSubPathGoesWithThePod: teardown removes subPath mounts that are in use, are
+// nested, or whose directory is gone.
 func TestSubPathGoesWithThePod(t *testing.T) {
 	for name, end := range map[string]func(v *Volumes) error{
 		"teardown": func(v *Volumes) error { return v.Teardown(context.Background(), "u") },

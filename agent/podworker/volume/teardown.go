@@ -15,11 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Teardown unmounts all that is mounted in the pod's directory and deletes
-// it, but for foreign volumes: these stay as they are, with the directories
-// that lead to them, and are no error. Foreign lists them. It is idempotent and
-// needs no Setup before it. hostPath volumes are not touched. It deletes what
-// it can before it fails; the caller tries again. It stops when ctx ends.
+// Teardown unmounts everything in the pod's directory and deletes the directory,
+// except for foreign volumes. These stay with the directories above them and are
+// no error; Foreign lists them. Teardown is idempotent and needs no Setup before
+// it. It does not touch the content of hostPath volumes. If a part fails, it
+// deletes the rest and returns the error; the caller tries again. It stops when
+// ctx ends.
 func (v *Volumes) Teardown(ctx context.Context, uid types.UID) error {
 	if err := v.takeDown(ctx, string(uid)); err != nil {
 		return fmt.Errorf("tear down directory of pod %q: %w", uid, v.advise(err))
@@ -27,8 +28,9 @@ func (v *Volumes) Teardown(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Release unmounts and deletes the volumes and subPath mounts of a pod that has ended, and keeps
-// its termination messages until Teardown. It makes the promises of Teardown.
+// Release unmounts and deletes the volumes and subPath mounts of a pod that has
+// ended. The termination messages remain until Teardown. Otherwise it behaves
+// like Teardown.
 func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 	if err := v.takeDown(ctx, string(uid), dirSubPaths, dirVolumes); err != nil {
 		return fmt.Errorf("release volumes of pod %q: %w", uid, v.advise(err))
@@ -36,8 +38,8 @@ func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// takeDown unmounts all in the pod's directory and deletes it, or only the
-// given directories in it; foreign volumes stay.
+// takeDown unmounts everything in the pod's directory and deletes the directory,
+// or only the given directories in it. Foreign volumes stay.
 func (v *Volumes) takeDown(ctx context.Context, uid string, only ...string) error {
 	if err := component(uid); err != nil {
 		return err
@@ -75,10 +77,11 @@ func (v *Volumes) takeDown(ctx context.Context, uid string, only ...string) erro
 	return errors.Join(unmounted, removeExcept(ctx, own, keepOf(foreign), only...))
 }
 
-// unmountBelow takes down the last mounted first, and looks again, since one
-// mount may hide another. Foreign mounts stay.
+// unmountBelow unmounts the mounts in a pod's directory, the last one first. It
+// repeats until none is left, because one mount may hide another. Foreign mounts
+// stay.
 func (v *Volumes) unmountBelow(ctx context.Context, pods, uid string) error {
-	busy := make(map[string]bool) // those of NFS that cannot be unmounted now
+	busy := make(map[string]bool) // NFS mounts that cannot be unmounted now
 	for {
 		mounts, err := v.ownMounts(pods, uid, busy)
 		if err != nil {
@@ -94,11 +97,11 @@ func (v *Volumes) unmountBelow(ctx context.Context, pods, uid string) error {
 			}
 			err := v.takeOff(m)
 			switch {
-			case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // gone meanwhile
+			case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // already unmounted
 			case m.plain:
 				busy[m.path] = true
 			case errors.Is(err, unix.EBUSY):
-				errs = append(errs, fmt.Errorf("unmount %s: %w: a process still uses it", m.path, err))
+				errs = append(errs, fmt.Errorf("unmount %s: %w: in use by a process", m.path, err))
 			default:
 				errs = append(errs, fmt.Errorf("unmount %s: %w", m.path, err))
 			}
@@ -111,20 +114,20 @@ func (v *Volumes) unmountBelow(ctx context.Context, pods, uid string) error {
 			return err
 		}
 		if len(after) > 0 && len(after) >= len(mounts) {
-			return fmt.Errorf("unmount %s: it is still mounted", after[0].path)
+			return fmt.Errorf("unmount %s: still mounted", after[0].path)
 		}
 	}
 }
 
-// ownMount is a mount that is to be taken off; plain is one that is left alone
-// while it is used.
+// ownMount is a mount that has to be unmounted. plain means that it is not
+// detached while it is in use.
 type ownMount struct {
 	mountPoint
 	plain bool
 }
 
-// ownMounts are the mounts in a pod's directory that may be taken off, in the
-// order of mounting: those of this agent, and those of NFS that are not busy.
+// ownMounts returns the mounts in a pod's directory that may be unmounted, in the
+// order of mounting: those of this agent, and the NFS mounts not in busy.
 func (v *Volumes) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount, error) {
 	mounts, err := v.mountsBelow(filepath.Join(pods, uid))
 	if err != nil || len(mounts) == 0 {
@@ -150,7 +153,7 @@ func (v *Volumes) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 	}
 	var out []ownMount
 	for _, m := range mounts {
-		// To detach a mount takes away what is mounted below it as well.
+		// Detaching a mount also detaches the mounts below it.
 		if slices.ContainsFunc(kept, func(path string) bool { return within(m.path, path) || within(path, m.path) }) {
 			continue
 		}
@@ -159,13 +162,13 @@ func (v *Volumes) ownMounts(pods, uid string, busy map[string]bool) ([]ownMount,
 	return out, nil
 }
 
-// UnmountIdle unmounts the volumes of NFS that nothing uses any more, of pods
-// of which no more is left than foreign volumes. It waits for each at most so
-// long, and reports nothing: what stays is in Foreign.
+// UnmountIdle unmounts the unused NFS volumes of pods that have nothing left but
+// foreign volumes. It waits at most wait for each volume. It returns no error:
+// AllForeign lists the volumes that remain.
 func (v *Volumes) UnmountIdle(wait time.Duration) {
 	s, err := newSurvey("", v.root, v.mountinfo)
 	if err != nil || s == nil {
-		return // Orphans meets the same
+		return // Orphans returns the same error
 	}
 	for _, name := range s.podNames() {
 		if !s.settled(name) {
@@ -177,20 +180,21 @@ func (v *Volumes) UnmountIdle(wait time.Duration) {
 		}
 		for _, m := range slices.Backward(mounts) {
 			if m.plain {
-				_ = v.unmountPlainly(m.path, wait) // it stays while it is used
+				_ = v.unmountPlainly(m.path, wait) // stays mounted while in use
 			}
 		}
 	}
 }
 
-// serverWait is how long a pod's end waits for the server of a network volume.
+// serverWait is the timeout for the server of a network volume during teardown.
 const serverWait = 10 * time.Second
 
-// errSilent says that a network volume's server does not answer.
-var errSilent = errors.New("its server does not answer")
+// errSilent means that the server of a network volume does not respond.
+var errSilent = errors.New("server does not respond")
 
-// unmountPlainly unmounts a network volume unless it is used. The call goes on
-// where it takes longer than wait, and is not made a second time meanwhile.
+// unmountPlainly unmounts a network volume unless it is in use. If the system
+// call takes longer than wait, unmountPlainly returns errSilent and the call
+// continues; no second call is made for the path until it returns.
 func (v *Volumes) unmountPlainly(path string, wait time.Duration) error {
 	if _, runs := v.unmounting.LoadOrStore(path, nil); runs {
 		return errSilent
@@ -211,10 +215,10 @@ func (v *Volumes) unmountPlainly(path string, wait time.Duration) error {
 	}
 }
 
-// takeOff unmounts one mount. One that shows only what has a home elsewhere
-// goes from the tree at once, and for good when its last user ends. One that
-// holds data, in memory, stays while it is used: its memory is not free until
-// then, and the caller is to know.
+// takeOff unmounts one mount. If a bind mount is busy, takeOff detaches it
+// (MNT_DETACH). It does not detach a busy mount that holds data in memory, but
+// returns EBUSY: its memory is freed only when its last user ends, and the caller
+// has to know that.
 func (v *Volumes) takeOff(m ownMount) error {
 	if m.plain {
 		return v.unmountPlainly(m.path, v.serverWait)
@@ -227,7 +231,7 @@ func (v *Volumes) takeOff(m ownMount) error {
 	return err
 }
 
-// unmountLazily takes a bind mount off a path.
+// unmountLazily unmounts a bind mount, and detaches it if it is busy.
 func (v *Volumes) unmountLazily(path string) error {
 	err := v.unmount(path, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {

@@ -93,8 +93,8 @@ func TestTeardownBusy(t *testing.T) {
 	}
 }
 
-// TestTeardownBind: what is bound into a volume from elsewhere is let go,
-// not deleted, even on the same file system and under a second mount.
+// TestTeardownBind: what is bind-mounted into a volume from elsewhere is
+// unmounted, not deleted, even on the same file system and under a second mount.
 func TestTeardownBind(t *testing.T) {
 	mountTmpfs(t, 0, "") // skips where mounting is not allowed
 	outside, root := t.TempDir(), t.TempDir()

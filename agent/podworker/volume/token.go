@@ -11,39 +11,40 @@ import (
 )
 
 const (
-	// secretMode is that of a token where the pod has one user or a group.
+	// secretMode is the mode of a token if the pod has a single user or an
+	// fsGroup.
 	secretMode int32 = 0o600
-	// defaultTokenLife is the API's default.
+	// defaultTokenLife is the API's default lifetime of a token.
 	defaultTokenLife = time.Hour
-	// maxTokenAge is the age at which a token is renewed in any case
+	// maxTokenAge is the maximum age of a token before it is renewed
 	// (pkg/kubelet/token).
 	maxTokenAge = 24 * time.Hour
 )
 
 func (c *collector) token(ctx context.Context, source *v1.ServiceAccountTokenProjection) error {
 	if c.in.Objects == nil {
-		return fmt.Errorf("a service account token %w", errNoObjects)
+		return fmt.Errorf("service account token %w", errNoObjects)
 	}
 	life := defaultTokenLife
 	if source.ExpirationSeconds != nil {
-		life = time.Duration(min(*source.ExpirationSeconds, 1<<32)) * time.Second // the API's bound
+		life = time.Duration(min(*source.ExpirationSeconds, 1<<32)) * time.Second // the API's limit
 	}
 	token, expires, err := c.in.Objects.Token(ctx, c.pod, source.Audience, life)
 	if err != nil {
-		return fmt.Errorf("fetch a token of service account %q: %w", c.pod.Spec.ServiceAccountName, err)
+		return fmt.Errorf("request token of service account %q: %w", c.pod.Spec.ServiceAccountName, err)
 	}
 	c.refreshBy(renewal(time.Now(), expires, life))
 	return c.private(source.Path, []byte(token))
 }
 
-// renewal is when a token is asked for anew: when a fifth of its life is left
-// or it is a day old.
+// renewal returns the time at which a token is requested again: when a fifth of
+// its lifetime is left or it is a day old.
 func renewal(now, expires time.Time, life time.Duration) time.Time {
 	at := expires.Add(-life / 5)
 	if day := expires.Add(maxTokenAge - life); day.Before(at) {
 		at = day
 	}
-	// The clocks may differ; do not ask in a circle.
+	// The clocks may differ: do not request tokens in a tight loop.
 	if soonest := now.Add(10 * time.Second); at.Before(soonest) {
 		return soonest
 	}
@@ -61,20 +62,20 @@ func (c *collector) trustBundle(ctx context.Context, source *v1.ClusterTrustBund
 		return err
 	}
 	if c.in.Objects == nil {
-		return fmt.Errorf("a ClusterTrustBundle %w", errNoObjects)
+		return fmt.Errorf("ClusterTrustBundle %w", errNoObjects)
 	}
 	pem, err := c.in.Objects.TrustBundle(ctx, source)
 	if apierrors.IsNotFound(err) && source.Optional != nil && *source.Optional {
 		pem, err = "", nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the ClusterTrustBundle: %w", err)
+		return fmt.Errorf("read ClusterTrustBundle: %w", err)
 	}
 	return c.private(source.Path, []byte(pem))
 }
 
-// private adds a file that is the one user's of the pod, if there is one; a
-// group may read it, since an fsGroup adds that.
+// private adds a file that belongs to the pod's single user, if there is one. With
+// an fsGroup the group may read it too.
 func (c *collector) private(path string, data []byte) error {
 	mode := c.mode
 	user, one := userOf(c.pod)
@@ -90,8 +91,8 @@ func (c *collector) private(path string, data []byte) error {
 	return nil
 }
 
-// userOf is the user as whom all containers of the pod run, if they say so
-// and agree (FsUserFrom in pkg/volume/util); else -1.
+// userOf returns the user of all containers of the pod, if each sets runAsUser and
+// all are equal (FsUserFrom in pkg/volume/util); else -1.
 func userOf(p *v1.Pod) (int, bool) {
 	user := -1
 	agree := func(c *v1.SecurityContext) bool {

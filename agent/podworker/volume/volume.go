@@ -1,16 +1,14 @@
-// Package volume owns what a pod has on the node's disk: the directory
-// pods/<uid> below the root directory, with its volumes, its subPath mounts,
-// its /etc/hosts and its containers' termination messages, laid out as a
-// kubelet does it (pkg/kubelet/kubelet_getters.go of Kubernetes); and it
-// checks what the pod takes from elsewhere by hostPath. What a kubelet has
-// set up there of plugins that this agent does not have, such as CSI, stays as
-// it is (Foreign).
+// Package volume manages the directory pods/<uid> of each pod below the root
+// directory: its volumes, its subPath mounts, its /etc/hosts and the termination
+// messages of its containers. The layout is the kubelet's
+// (pkg/kubelet/kubelet_getters.go of Kubernetes). The package also checks
+// hostPath volumes. It does not touch volumes of plugins that this agent does not
+// have, such as CSI, which a kubelet has set up there (Foreign).
 //
-// Containers write into these directories as root, so whatever lies in a
-// volume is hostile: it is never followed out of the volume, and deleting
-// stops where another file system is mounted. Nothing is kept in memory; the
-// disk and the kernel's mount table are the state, and each step may be the
-// last before a power cut.
+// Containers write into these directories as root, so the content of a volume is
+// hostile: no symbolic link is followed out of the volume, and deletion stops at
+// mount points. The package has no state in memory: the disk and the kernel's
+// mount table are the state. Each step may be the last before a power cut.
 package volume
 
 import (
@@ -44,34 +42,34 @@ const (
 	dirContainers = "containers"
 	fileHosts     = "etc-hosts"
 
-	// private keeps the node's other users out, who could reach volumes that
-	// anybody may write.
+	// private is the mode of these directories. It denies access to the node's
+	// other users, because some volumes are writable by all users.
 	private fs.FileMode = 0o750
 )
 
-// Volumes makes and removes the pods' directories. Its methods block on the
-// disk. Calls for different pods may run at once; those for one pod belong
-// to its worker.
+// Volumes creates and removes the pods' directories. Its methods block on the
+// disk. Calls for different pods may be concurrent; calls for one pod must come
+// from its pod worker.
 type Volumes struct {
-	// MemoryLimit is how much memory in bytes a pod can use, which bounds each of
-	// its emptyDir volumes in memory; nil, or 0 for a pod, leaves the kernel's own
-	// bound of half the memory. Set it before the first call.
+	// MemoryLimit returns the memory in bytes that a pod can use. It limits the
+	// size of each emptyDir volume in memory. If it is nil or returns 0, the
+	// kernel's default of half the memory applies. Set it before the first call.
 	MemoryLimit func(p *v1.Pod) int64
 
 	root      string
 	mountinfo string
-	took      *metrics.Timings // the making of volumes
+	took      *metrics.Timings // durations of volume setups
 
-	// The kernel's two calls, replaced in tests.
+	// The system calls, replaced in tests.
 	mount   func(source, target, fstype string, flags uintptr, data string) error
 	unmount func(target string, flags int) error
 
 	serverWait time.Duration
-	unmounting sync.Map // paths of network volumes whose unmount takes long
+	unmounting sync.Map // paths of network volumes with an unmount in progress
 }
 
-// New takes the agent's root directory, such as /var/lib/kubelet. It touches
-// nothing yet.
+// New returns a Volumes for the agent's root directory, such as
+// /var/lib/kubelet. It does not access the disk.
 func New(rootDir string) *Volumes {
 	return &Volumes{
 		root:      rootDir,
@@ -84,9 +82,9 @@ func New(rootDir string) *Volumes {
 	}
 }
 
-// Orphans lists the pods that have a directory, whether anybody wants them
-// or not: the caller knows which it wants. Those of which nothing can be deleted
-// but foreign volumes are left out.
+// Orphans lists the UIDs of all pods that have a directory; the caller knows
+// which of them are desired. It omits pods whose directory has nothing left but
+// foreign volumes.
 func (v *Volumes) Orphans() ([]types.UID, error) {
 	entries, err := os.ReadDir(filepath.Join(v.root, dirPods))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,24 +106,26 @@ func (v *Volumes) Orphans() ([]types.UID, error) {
 	return uids, nil
 }
 
-// pods opens the directory of all pods' directories, and makes it.
+// pods opens the parent of all pods' directories, and creates it if it is
+// missing.
 func (v *Volumes) pods() (*os.Root, error) {
 	dir := filepath.Join(v.root, dirPods)
 	if err := os.MkdirAll(dir, private); err != nil {
-		return nil, fmt.Errorf("make directory: %w", err)
+		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	return os.OpenRoot(dir)
 }
 
-// component holds for what is one name in a directory and no way out of it.
+// component returns an error unless name is a single valid path component, other
+// than "." and "..".
 func component(name string) error {
 	if name == "" || name == "." || name == ".." || len(name) > unix.NAME_MAX || strings.ContainsAny(name, "/\x00") {
-		return fmt.Errorf("%q cannot be the name of a directory", name)
+		return fmt.Errorf("%q is not a valid directory name", name)
 	}
 	return nil
 }
 
-// advise adds what an operator can do about an error of the disk.
+// advise adds a remedy to an error of the disk.
 func (v *Volumes) advise(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
@@ -133,7 +133,7 @@ func (v *Volumes) advise(err error) error {
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w: mount it writable, or move the root directory %s (--root-dir)", err, v.root)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%w: run the agent as root, and look for immutable files (lsattr)", err)
+		return fmt.Errorf("%w: run the agent as root, and check for immutable files (lsattr)", err)
 	}
 	return err
 }

@@ -134,7 +134,7 @@ func TestSetupRefusals(t *testing.T) {
 		{"name with a slash", "u", empty("a/b"), []string{`"a/b"`}},
 		{"name dots", "u", empty(".."), []string{`".."`}},
 		{"name NUL", "u", empty("a\x00b"), []string{`"a\x00b"`}},
-		{"name long", "u", empty(strings.Repeat("a", 256)), []string{"cannot be the name"}},
+		{"name long", "u", empty(strings.Repeat("a", 256)), []string{"not a valid directory name"}},
 		{"medium", "u", v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "Disk"}}}, []string{"emptyDir.medium", "Disk"}},
 		{"huge pages of nobody", "u", v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "HugePages"}}}, []string{"emptyDir.medium", "HugePages"}},
 		{"other source", "u", v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}, []string{"kind nfs"}},
@@ -241,7 +241,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// mountTmpfs mounts a tmpfs for the test's time.
+// mountTmpfs mounts a tmpfs for the duration of the test.
 func mountTmpfs(t *testing.T, flags uintptr, data string) string {
 	t.Helper()
 	dir := t.TempDir()

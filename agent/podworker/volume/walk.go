@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// openLevels bounds the directories that are open at once during a walk.
+	// openLevels is the maximum number of directories that are open at once
+	// during a walk.
 	openLevels = 32
-	// listBuffer holds what is read of a directory at a time, in bytes; there
-	// is one for each open directory. It has room for seven of the longest
-	// names.
+	// listBuffer is the size in bytes of the getdents64 buffer of each open
+	// directory. It has room for seven names of maximum length.
 	listBuffer = 2048
-	// maxLevels bounds the memory of a walk: 16 bytes for each level.
+	// maxLevels limits the memory of a walk, which needs 16 bytes per level.
 	maxLevels = 1 << 16
 )
 
-// errDeep says that a tree has more levels than a payload can have.
-var errDeep = errors.New("it is deeper than any path")
+// errDeep means that a tree has more levels than a payload can have.
+var errDeep = errors.New("directory tree is too deep")
 
-// errMoved says that a walk does not find its way back.
-var errMoved = errors.New("a directory was moved while it was walked")
+// errMoved means that a walk cannot return to the parent directory.
+var errMoved = errors.New("directory was moved during the walk")
 
-// visit is called with what lies at name in the open directory dir, or with
-// the directory itself, for which name is empty.
+// visit is called with the entry name in the open directory dir, or with the
+// directory itself, for which name is empty.
 type visit func(dir int, name string, st *unix.Statx_t) error
 
-// walk visits all below an open directory and then the directory itself,
-// children before their parents. It follows no symbolic link and enters
-// nothing that is mounted below (openat2(2)). What goes away meanwhile is left
-// out. Memory and open files do not grow with the number of files: a container
-// makes as many as it likes, and as deep. Of more levels than maxLevels the
-// deepest are left out; nobody makes so many but to disturb.
+// walk visits everything below an open directory and then the directory itself,
+// children before their parents. It follows no symbolic link and does not enter
+// mounts (openat2(2)). It skips entries that are removed during the walk. Memory
+// and open files do not grow with the number of files, because a container can
+// create any number of files at any depth. Directories deeper than maxLevels are
+// skipped: only a hostile container creates them.
 func walk(ctx context.Context, dir int, do visit) error {
 	own, err := unix.FcntlInt(uintptr(dir), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -57,8 +57,8 @@ func walk(ctx context.Context, dir int, do visit) error {
 	return nil
 }
 
-// walker is the state of a walk: the directories from the tree's own to the one
-// that is read. The deepest are open; the way back to the others leads by "..".
+// walker is the state of a walk: the directories from the root of the tree to the
+// current one. Only the deepest are open; leave reopens the others through "..".
 type walker struct {
 	do     visit
 	closed []closedLevel // the upper ones
@@ -67,20 +67,21 @@ type walker struct {
 	st     unix.Statx_t
 }
 
-// closedLevel is what it takes to go on with a directory.
+// closedLevel is the state that is needed to continue reading a directory.
 type closedLevel struct {
 	ino uint64
-	at  int64 // behind the entry that was entered
+	at  int64 // position after the entry that was entered
 }
 
 type openLevel struct {
 	closedLevel
 	fd   int
-	buf  []byte // all of it
-	rest []byte // what was not visited yet
+	buf  []byte // the whole buffer
+	rest []byte // entries that were not visited yet
 }
 
-// push takes an open directory over, to be read from a position on.
+// push makes an open directory the current one, to be read from position at. It
+// takes ownership of fd, and closes it on an error.
 func (w *walker) push(fd int, at int64) error {
 	if _, err := unix.Seek(fd, at, io.SeekStart); err != nil {
 		_ = unix.Close(fd)
@@ -107,8 +108,8 @@ func (w *walker) push(fd int, at int64) error {
 	return nil
 }
 
-// step visits the entries that were read of the deepest directory, up to one
-// that is a directory itself, or reads more of them.
+// step visits the buffered entries of the current directory until it enters a
+// subdirectory. It reads more entries if the buffer is empty.
 func (w *walker) step(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -119,7 +120,7 @@ func (w *walker) step(ctx context.Context) error {
 		if errors.Is(err, unix.EINTR) {
 			return nil
 		}
-		if err != nil && !errors.Is(err, unix.ENOENT) { // removed: it is empty
+		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: removed, so empty
 			return fmt.Errorf("read directory: %w", err)
 		}
 		if n <= 0 {
@@ -143,7 +144,7 @@ func (w *walker) step(ctx context.Context) error {
 	return nil
 }
 
-// visit visits what lies at a name, or enters it if that is a directory.
+// visit visits an entry, or enters it if it is a directory.
 func (w *walker) visit(dir int, name string) (entered bool, err error) {
 	err = unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &w.st)
 	if errors.Is(err, unix.ENOENT) {
@@ -166,12 +167,13 @@ func (w *walker) visit(dir int, name string) (entered bool, err error) {
 	case err == nil:
 		return true, nil
 	case isAny(err, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, errMounted):
-		return false, nil // gone, or another one by now, or another file system
+		return false, nil // removed, replaced, or a mount point
 	}
 	return false, fmt.Errorf("%q: %w", name, err)
 }
 
-// leave visits the deepest directory itself and goes back to its parent.
+// leave visits the current directory itself and returns to its parent. It reopens
+// the parent if that is closed.
 func (w *walker) leave() error {
 	top := &w.open[len(w.open)-1]
 	if err := unix.Statx(top.fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &w.st); err != nil {
@@ -192,13 +194,13 @@ func (w *walker) leave() error {
 		return errMoved
 	}
 	if err != nil {
-		return fmt.Errorf("go back to the parent directory: %w", err)
+		return fmt.Errorf("reopen parent directory: %w", err)
 	}
 	if err := w.push(fd, parent.at); err != nil {
 		return err
 	}
-	// A container may have moved the directory meanwhile, to where something
-	// else lies above it: that is none of the tree.
+	// A container may have moved the directory to another parent, which may be
+	// outside the tree.
 	if w.st.Ino != parent.ino {
 		return errMoved
 	}
@@ -218,11 +220,11 @@ func (w *walker) close() {
 	}
 }
 
-// errEntry says that the kernel listed a directory in no known form.
-var errEntry = errors.New("a directory entry of no known form")
+// errEntry means that getdents64(2) returned a malformed entry.
+var errEntry = errors.New("malformed directory entry")
 
-// nextName takes the first entry off what getdents64(2) wrote: its name, and
-// the position behind it.
+// nextName parses the first entry in a buffer of getdents64(2). It returns the
+// name, the position after the entry and the rest of the buffer.
 func nextName(buf []byte) (name []byte, at int64, rest []byte, ok bool) {
 	const header = 19 // inode, position of the next entry, length, type
 	if len(buf) <= header {

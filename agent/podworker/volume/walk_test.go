@@ -131,8 +131,8 @@ func TestWalkOfADeepTree(t *testing.T) {
 	}
 }
 
-// A container nests directories in its claim deeper than the agent holds open:
-// the claim is still given to the group of the next pod.
+// A container nests directories in its claim deeper than the agent keeps open.
+// The group of the claim is still set to the next pod's fsGroup.
 func TestOwnershipOfADeepTree(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("changing owners needs root")
@@ -153,7 +153,7 @@ func TestOwnershipOfADeepTree(t *testing.T) {
 	}
 }
 
-// A walk never follows a directory that is moved away from under it.
+// A walk never leaves the tree through a directory that is moved during the walk.
 func TestWalkOfAMovedDirectory(t *testing.T) {
 	root := t.TempDir()
 	dir := root + "/tree"

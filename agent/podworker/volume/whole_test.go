@@ -55,7 +55,7 @@ func subPaths(t *testing.T, v *Volumes, p *v1.Pod, paths map[string]string) map[
 	return out
 }
 
-// powerCut takes away what does not survive one: all mounts, and what was in
+// powerCut removes what does not survive a power cut: all mounts, and data in
 // memory.
 func powerCut(t *testing.T, v *Volumes) {
 	t.Helper()
@@ -137,8 +137,8 @@ func TestEachKindSurvives(t *testing.T) {
 	}
 }
 
-// TestEachKindGoesAfterAPowerCut: nothing is mounted any more, nothing is set
-// up again, and the pod is not wanted.
+// TestEachKindGoesAfterAPowerCut: nothing is mounted any more, nothing is set up
+// again, and the pod is orphaned.
 func TestEachKindGoesAfterAPowerCut(t *testing.T) {
 	mountTmpfs(t, 0, "") // skips where mounting is not allowed
 	root, data := t.TempDir(), t.TempDir()
@@ -163,9 +163,8 @@ func TestEachKindGoesAfterAPowerCut(t *testing.T) {
 
 const killAnyEnv = "VOLUME_TEST_LIVE_BELOW"
 
-// TestKilledAnywhere kills a process that sets a pod with a volume of each
-// kind up and takes it down, without end; the next one must find its way from
-// whatever is left.
+// TestKilledAnywhere kills a process that sets up and tears down a pod with a
+// volume of each kind in a loop. The next process must continue from any state.
 func TestKilledAnywhere(t *testing.T) {
 	if root := os.Getenv(killAnyEnv); root != "" {
 		fmt.Println(begun)
@@ -211,8 +210,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// begun is what a test that is to be killed prints as its first line: how long
-// a machine with other work takes until then says nothing.
+// begun is the first line that a test to be killed prints. The time to the kill
+// counts from there, because a busy machine may start the test late.
 const begun = "begun"
 
 // killed runs one test of this binary with a variable set, and kills it that

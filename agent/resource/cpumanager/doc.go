@@ -1,24 +1,24 @@
-// Package cpumanager has containers run on the CPUs that the static policy of
-// cpuManagerPolicy gives them. It owns the one Policy of the node (agent/resource/cpumanager/policy
-// decides in it), its lock, its file, and what is asked of the runtime for it.
-// With the policy none there is no Manager, and nothing of this is built;
-// containers that were made before stay where they are until they restart.
+// Package cpumanager runs containers on the CPUs that the static policy of
+// cpuManagerPolicy assigns to them. It owns the node's Policy
+// (agent/resource/cpumanager/policy makes the decisions), its lock, its state file,
+// and the runtime calls for it. With the policy none there is no Manager; containers
+// that were created before keep their cpuset until they restart.
 //
-// A pod gets its CPUs (Allocate) before its first container is made, and they
-// are on the disk before any container runs on them. For says where a container
-// is to be made. Who runs already is moved by Run, when what is shared has
-// changed or a container runs that was made before: by the runtime, and where
-// that fails, in its cgroup itself. On a kernel that does not count swap the
-// cgroup is written at once: crun refuses there to update a container with a
-// memory limit, and would before that undo a resize that was written past it.
-// Who has started is moved before its pod's status tells of it (Pod.Running). Those
-// that share are moved first.
-// A container that is alone does not wait for that: it takes as long as the
-// runtime takes for them, where a kubelet looks each ten seconds
-// (cpuManagerReconcilePeriod, which has no meaning here).
+// A pod gets its CPUs (Allocate) before its first container is created, and the
+// assignment is on disk before any container runs on the CPUs. For returns the CPUs
+// of a new container. Run updates running containers when the shared pool has
+// changed, or when a container was created before the change: through the runtime,
+// and if that fails, by writing its cgroup. On a kernel without swap accounting Run
+// writes the cgroup at once: there crun fails to update a container with a memory
+// limit, and before it fails it would undo a resize that was written directly to the
+// cgroup. A started container is updated before its pod's status reports it
+// (Pod.Running). Containers in the shared pool are updated first. A container with
+// exclusive CPUs does not wait for that; it shares its CPUs for as long as the
+// runtime needs to update the others. A kubelet reconciles every ten seconds instead
+// (cpuManagerReconcilePeriod, which has no effect here).
 //
-// The file outlives the agent, but what runs is what counts (cpuset.Restore).
-// It is read when the first pod asks, with the runtime's containers and the
-// kernel's cpuset.cpus. A file that is torn or foreign is told of and written
-// anew.
+// The state file survives a restart of the agent, but running containers take
+// precedence (policy.Restore). It is read at the first allocation, together with the
+// runtime's containers and their cpuset.cpus. A corrupt or foreign file is reported
+// and replaced.
 package cpumanager

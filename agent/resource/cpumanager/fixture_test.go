@@ -24,7 +24,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// machine writes what the kernel shows of CPUs, and answers where.
+// machine writes the CPU files of sysfs, and returns their directory.
 func machine(t *testing.T, online string, siblings map[int]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -45,8 +45,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// board is a node with four CPUs, of which 0 is reserved, and its runtime,
-// whose containers have the IDs POD-CONTAINER.
+// board is a node with four CPUs, of which 0 is reserved, and its runtime, whose
+// containers have the IDs POD-CONTAINER.
 type board struct {
 	t      *testing.T
 	k      kubelet.KubeletConfiguration
@@ -73,7 +73,7 @@ func newBoard(t *testing.T) *board {
 	return b
 }
 
-// start is an agent's start.
+// start starts a Manager, as after a restart of the agent.
 func (b *board) start() *Manager {
 	b.t.Helper()
 	m, err := New(Config{
@@ -110,7 +110,7 @@ func (b *board) notify(slot chan<- struct{}) func() {
 	}
 }
 
-// changed tells that a status is another one.
+// changed notifies of a changed status.
 func (b *board) changed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,8 +122,8 @@ func (b *board) changed() {
 	}
 }
 
-// wants adds a Guaranteed pod whose containers, a, b and so on, ask for so
-// much CPU.
+// wants adds a Guaranteed pod whose containers, a, b and so on, request the given
+// CPUs.
 func (b *board) wants(name string, cpus ...string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
 	for i, amount := range cpus {
@@ -138,7 +138,7 @@ func (b *board) wants(name string, cpus ...string) *v1.Pod {
 	return p
 }
 
-// runs has all containers of the pod run where m says.
+// runs starts all containers of the pod on the CPUs that m returns.
 func (b *board) runs(m *Manager, p *v1.Pod) {
 	b.mu.Lock()
 	s := &v1.PodStatus{Phase: v1.PodRunning}
@@ -160,7 +160,7 @@ func (b *board) runs(m *Manager, p *v1.Pod) {
 	b.changed()
 }
 
-// started has a container run of which the pod's status does not tell yet.
+// started starts a container that the pod's status does not show yet.
 func (b *board) started(p *v1.Pod, name, id, on string) {
 	b.mu.Lock()
 	b.on[id] = on
@@ -173,7 +173,7 @@ func (b *board) started(p *v1.Pod, name, id, on string) {
 	b.changed()
 }
 
-// ends has a pod be gone.
+// ends removes a pod.
 func (b *board) ends(m *Manager, p *v1.Pod) {
 	b.mu.Lock()
 	b.pods = slices.DeleteFunc(b.pods, func(q Pod) bool { return q.Pod == p })
@@ -183,21 +183,21 @@ func (b *board) ends(m *Manager, p *v1.Pod) {
 	b.changed()
 }
 
-// breaks has updates fail from now on; nil ends that.
+// breaks makes updates fail from now on; nil ends that.
 func (b *board) breaks(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.broken = err
 }
 
-// updated is how often containers were updated.
+// updated returns how often containers were updated.
 func (b *board) updated() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.updates
 }
 
-// where is cpuset.cpus of all containers.
+// where returns cpuset.cpus of all containers.
 func (b *board) where() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

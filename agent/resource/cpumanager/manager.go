@@ -19,34 +19,33 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Pod is a pod of the node, by its newest status; neither is changed.
+// Pod is a pod of the node with its newest status. The Manager changes neither.
 type Pod struct {
 	Pod    *v1.Pod
 	Status *v1.PodStatus
-	// Running are the IDs of the containers that run, by name, also of those
-	// that the status does not show yet.
+	// Running holds the IDs of the running containers by name, including those that
+	// the status does not show yet.
 	Running map[string]string
 }
 
-// Config is what a Manager works with. All fields are required but those that
-// say otherwise.
+// Config configures a Manager. All fields are required unless stated otherwise.
 type Config struct {
 	Kubelet *kubelet.KubeletConfiguration
-	// Root is where the machine's CPUs are shown; "" is DefaultRoot.
+	// Root is the sysfs directory of the machine's CPUs; "" means DefaultRoot.
 	Root string
-	// File is what the state is kept in; its folder may be missing.
+	// File is the path of the state file. Its directory may be missing.
 	File    string
 	Runtime interface {
 		ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 		ContainerStatus(ctx context.Context, containerID string) (*runtimeapi.ContainerStatus, error)
 		UpdateContainerResources(ctx context.Context, containerID string, resources *runtimeapi.LinuxContainerResources) error
 	}
-	// Tree is nil where the runtime alone knows where containers run.
+	// Tree may be nil. Then only the runtime reports and updates cpusets.
 	Tree *cgroups.Tree
-	// Node is criconfig's, and ok false while it is not known.
+	// Node returns criconfig's node; ok is false while it is not known.
 	Node func() (n *criconfig.Node, ok bool)
-	// Pods lists the pods of the node, Notify fills a slot when one of them has
-	// changed or one of their containers was started.
+	// Pods returns the pods of the node. Notify registers a slot, which is filled
+	// when a pod has changed or a container was started.
 	Pods   func() []Pod
 	Notify func(slot chan<- struct{}) (cancel func())
 	Events interface {
@@ -55,34 +54,34 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Manager is the owner of the node's CPUs. Its methods are safe for concurrent
-// use. A nil Manager is that of the policy none: it gives nothing, refuses
-// nothing and says nothing.
+// Manager manages the node's CPUs. Its methods are safe for concurrent use. A nil
+// Manager is the policy none: it assigns nothing, rejects nothing and writes no
+// metrics.
 type Manager struct {
 	cfg      Config
 	settings settings
-	// quota says that the quota of CPU time holds also for those that are alone
-	// on their CPUs (the gate DisableCPUQuotaWithExclusiveCPUs is off).
+	// quota means that CPU quotas also apply to containers with exclusive CPUs (the
+	// gate DisableCPUQuotaWithExclusiveCPUs is off).
 	quota bool
 	sign  chan struct{}
 
 	restoring sync.Mutex // taken before mu
 	mu        sync.Mutex
-	policy    *policy.Policy // nil before it is restored
-	saved     string         // what the file has
-	unsaved   bool           // the file lacks something
+	policy    *policy.Policy // nil until it is restored
+	saved     string         // content of the file
+	unsaved   bool           // the file is out of date
 
-	asked, refused atomic.Uint64 // pods
+	asked, refused atomic.Uint64 // numbers of pods
 
 	// Only Run touches these.
-	on      map[string]policy.Set // by the ID of a container that runs
-	failed  map[string]int        // how often one could not be moved
-	waiting bool                  // for the time to try them again
+	on      map[string]policy.Set // by the ID of a running container
+	failed  map[string]int        // failed updates by container ID
+	waiting bool                  // a retry of the failed updates is scheduled
 }
 
-// New makes the Manager that the configuration asks for: nil with the policy
-// none. It fails for settings that do not fit the machine. Nothing is started,
-// and the file is not read yet.
+// New returns the Manager for the configuration, or nil for the policy none. It
+// returns an error if the settings do not fit the machine. It starts nothing and does
+// not read the state file.
 func New(c Config) (*Manager, error) {
 	if c.Kubelet.CPUManagerPolicy != policy.Static {
 		return nil, nil
@@ -97,7 +96,7 @@ func New(c Config) (*Manager, error) {
 	if c.Tree != nil {
 		missing, err := c.Tree.Missing("cpuset")
 		if err == nil && len(missing) > 0 {
-			err = fmt.Errorf("%w: cpuset; use another kernel, or cpuManagerPolicy none", cgroups.ErrController)
+			err = fmt.Errorf("%w: cpuset; use another kernel or cpuManagerPolicy none", cgroups.ErrController)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cpuManagerPolicy %s: %w", policy.Static, err)
@@ -110,12 +109,11 @@ func New(c Config) (*Manager, error) {
 	}, nil
 }
 
-// Allocate gives the pod's containers the CPUs that they ask for alone, if
-// they have not got them, and has that on the disk when it returns. It fails
-// with a *policy.Refusal where there are none for them, and then nothing has
-// changed, and with another error where it is to be tried again before any of
-// them runs. At the first call it blocks on the runtime, and else on the disk
-// alone.
+// Allocate assigns exclusive CPUs to the pod's containers that request them and have
+// none, and returns when the assignment is on disk. It returns a *policy.Refusal if
+// there are not enough CPUs; then nothing has changed. After any other error the
+// caller must retry before a container runs. The first call blocks on the runtime,
+// later ones only on the disk.
 func (m *Manager) Allocate(ctx context.Context, p *v1.Pod) error {
 	if m == nil {
 		return nil
@@ -137,14 +135,14 @@ func (m *Manager) Allocate(ctx context.Context, p *v1.Pod) error {
 		}
 	}
 	if err := m.save(); err != nil {
-		return fmt.Errorf("keep the CPUs of the pod before it runs: %w", err)
+		return fmt.Errorf("save CPU state before the pod starts: %w", err)
 	}
 	m.look()
 	return nil
 }
 
-// lacks says whether a container of the pod asks for CPUs of its own, and
-// whether one has not got them. It needs the lock.
+// lacks reports whether a container of the pod requests exclusive CPUs, and whether
+// one of these has none yet. The caller must hold the lock.
 func (m *Manager) lacks(p *v1.Pod) (asks, lacks bool) {
 	for c, kind := range pod.Containers(&p.Spec) {
 		if kind == pod.Ephemeral || policy.Asked(p, c) == 0 {
@@ -158,7 +156,8 @@ func (m *Manager) lacks(p *v1.Pod) (asks, lacks bool) {
 	return asks, false
 }
 
-// refusal words one as a kubelet does (pkg/kubelet/cm/admission/errors.go).
+// refusal formats an error of the policy as the kubelet does
+// (pkg/kubelet/cm/admission/errors.go).
 func refusal(err error) error {
 	r := new(policy.Refusal)
 	if !errors.As(err, &r) || r.Reason != policy.ReasonUnexpected {
@@ -167,8 +166,8 @@ func refusal(err error) error {
 	return &policy.Refusal{Reason: r.Reason, Message: "Allocate failed due to " + r.Message + ", which is unexpected"}
 }
 
-// Release takes back what the pod's containers have. Nothing of it may run any
-// more.
+// Release frees the CPUs of the pod's containers. No container of the pod may be
+// running.
 func (m *Manager) Release(uid types.UID) {
 	if m == nil {
 		return
@@ -179,13 +178,13 @@ func (m *Manager) Release(uid types.UID) {
 		return
 	}
 	if err := m.save(); err != nil {
-		m.cfg.Log.Warn("CPUs of a pod that is gone stay in the file until it is written again", "podUID", uid, "error", err)
+		m.cfg.Log.Warn("cannot save CPU state of removed pod", "podUID", uid, "error", err)
 	}
 	m.look()
 }
 
-// For is the list of the CPUs that a container is to run on, by the kernel's
-// format, and "" where nobody cares.
+// For returns the CPUs that a container must run on, in the kernel's list format, or
+// "" for no restriction.
 func (m *Manager) For(uid types.UID, container string) string {
 	if m == nil {
 		return ""
@@ -198,9 +197,9 @@ func (m *Manager) For(uid types.UID, container string) string {
 	return m.policy.CPUs(uid, container).String()
 }
 
-// Unbounded says whether a quota of CPU time is not to hold for the container,
-// since it is alone on its CPUs, or, with the name "", for the pod, since a
-// container of it is.
+// Unbounded reports whether no CPU quota applies to the container because it has
+// exclusive CPUs. With the container name "" it reports whether no quota applies to
+// the pod because any of its containers has exclusive CPUs.
 func (m *Manager) Unbounded(uid types.UID, container string) bool {
 	if m == nil || m.quota {
 		return false
@@ -217,7 +216,7 @@ func (m *Manager) Unbounded(uid types.UID, container string) bool {
 	return alone
 }
 
-// look has Run look at where containers are.
+// look triggers a check by Run.
 func (m *Manager) look() {
 	select {
 	case m.sign <- struct{}{}:

@@ -20,7 +20,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// running runs a test beside the Manager's Run, in virtual time.
+// running runs a test while the Manager's Run runs, in virtual time.
 func running(t *testing.T, b *board, test func(t *testing.T, m *Manager)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,9 +153,9 @@ func TestTheCgroupIsWrittenWhereTheRuntimeFails(t *testing.T) {
 	})
 }
 
-// Where a container may have been resized past the runtime, whose record is
-// older then, it is moved past it, too: an update has the runtime write all of
-// its record.
+// Without swap accounting a container may have been resized directly in its cgroup,
+// and the runtime's record is older. Then its cpuset is also written directly: an
+// update would make the runtime write its whole record.
 func TestAMoveTakesNoResizeBack(t *testing.T) {
 	b := newBoard(t)
 	b.noSwap = true
@@ -182,7 +182,7 @@ func TestAMoveTakesNoResizeBack(t *testing.T) {
 	})
 }
 
-// A container that runs, of which no status tells yet, is moved like others.
+// A running container that no status shows yet is updated like others.
 func TestStartedAndNotTold(t *testing.T) {
 	b := newBoard(t)
 	running(t, b, func(t *testing.T, m *Manager) {

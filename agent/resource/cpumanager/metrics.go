@@ -2,15 +2,15 @@ package cpumanager
 
 import "github.com/tinylet/tinylet/agent/metrics"
 
-// WriteMetrics writes how CPUs were given, under the kubelet's names
-// (pkg/kubelet/metrics); with the policy none nothing.
+// WriteMetrics writes metrics of CPU assignment under the kubelet's names
+// (pkg/kubelet/metrics). It writes nothing with the policy none.
 func (m *Manager) WriteMetrics(out *metrics.Stream) {
 	if m == nil {
 		return
 	}
-	out.Family(metrics.KindCounter, "kubelet_cpu_manager_pinning_requests_total", "Pods that asked for CPUs of their own.")
+	out.Family(metrics.KindCounter, "kubelet_cpu_manager_pinning_requests_total", "Pods that requested exclusive CPUs.")
 	out.Sample(float64(m.asked.Load()))
-	out.Family(metrics.KindCounter, "kubelet_cpu_manager_pinning_errors_total", "Pods that could not have the CPUs that they asked for.")
+	out.Family(metrics.KindCounter, "kubelet_cpu_manager_pinning_errors_total", "Pods whose request for exclusive CPUs was rejected.")
 	out.Sample(float64(m.refused.Load()))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -18,8 +18,8 @@ func (m *Manager) WriteMetrics(out *metrics.Stream) {
 		return
 	}
 	free := m.policy.Free().Len()
-	out.Family(metrics.KindGauge, "kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that may still be given, in thousandths.")
+	out.Family(metrics.KindGauge, "kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that can still be assigned exclusively, in millicores.")
 	out.Sample(float64(1000 * free))
-	out.Family(metrics.KindGauge, "kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have alone.")
+	out.Family(metrics.KindGauge, "kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that are assigned exclusively.")
 	out.Sample(float64(m.settings.topology.CPUs.Len() - m.policy.SharedPool().Len()))
 }

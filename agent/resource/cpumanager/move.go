@@ -14,14 +14,13 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
 )
 
-// When a container that could not be moved is tried again: soon, and later if
-// it fails again and again.
+// Bounds of the backoff after a failed update.
 const (
 	retrySoon  = 2 * time.Second
 	retryLater = time.Minute
 )
 
-// Run moves containers to where they belong until ctx ends, and returns its
+// Run updates the cpusets of running containers until ctx ends, and returns its
 // cause. It sleeps while no pod changes.
 func (m *Manager) Run(ctx context.Context) error {
 	cancel := m.cfg.Notify(m.sign)
@@ -51,20 +50,20 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// who is a container that runs.
+// who identifies a running container.
 type who struct {
 	uid  types.UID
 	name string
 }
 
-// move looks at all that runs. What fails is in failed, and not tried again
-// while that waits.
+// move updates all running containers whose cpuset differs. It records failures in
+// failed, and skips failed containers while a retry is scheduled.
 func (m *Manager) move(ctx context.Context) {
 	m.mu.Lock()
 	ready := m.policy != nil
 	m.mu.Unlock()
 	if !ready {
-		return // the first pod that asks makes it so
+		return // the first allocation restores the policy
 	}
 	ids := m.running()
 	runs := make(map[string]bool, len(ids))
@@ -103,7 +102,7 @@ func (m *Manager) move(ctx context.Context) {
 	}
 }
 
-// running are the IDs of all that runs.
+// running returns the IDs of all running containers.
 func (m *Manager) running() map[who]string {
 	ids := make(map[who]string)
 	for _, p := range m.cfg.Pods() {
@@ -114,10 +113,10 @@ func (m *Manager) running() map[who]string {
 	return ids
 }
 
-// put moves one container. Where the runtime cannot, its cgroup is written.
-// That goes first where the kernel does not account swap: a container may have
-// been resized past the runtime there, which would write what it knows of it
-// again.
+// put updates the cpuset of one container through the runtime, or writes its cgroup
+// if the runtime cannot. On a kernel without swap accounting it writes the cgroup
+// first: there a container may have been resized directly in its cgroup, and an
+// update through the runtime would restore the old values.
 func (m *Manager) put(ctx context.Context, c policy.Container, id string) error {
 	list := c.CPUs.String()
 	if node, ok := m.cfg.Node(); ok && !node.SwapAccounting && m.write(c.PodUID, id, list) {
@@ -130,11 +129,11 @@ func (m *Manager) put(ctx context.Context, c policy.Container, id string) error 
 	if !m.write(c.PodUID, id, list) {
 		return err
 	}
-	m.cfg.Log.Debug("the runtime does not move a container to other CPUs; its cgroup was written", "podUID", c.PodUID, "container", c.Name, "cpus", list, "error", err)
+	m.cfg.Log.Debug("runtime cannot update cpuset, wrote cgroup", "podUID", c.PodUID, "container", c.Name, "cpus", list, "error", err)
 	return nil
 }
 
-// write writes a container's cgroup, and says whether that was done.
+// write writes the cpuset of a container's cgroup, and reports whether it succeeded.
 func (m *Manager) write(uid types.UID, id, list string) (written bool) {
 	m.groups(uid, id, func(path string) bool {
 		written = m.cfg.Tree.SetCPUs(path, list) == nil
@@ -143,7 +142,7 @@ func (m *Manager) write(uid types.UID, id, list string) (written bool) {
 	return written
 }
 
-// fail notes that a container was not moved. One that is gone needs not be.
+// fail records a failed update. A container that no longer exists needs none.
 func (m *Manager) fail(id string, err error) {
 	delete(m.on, id)
 	if errors.Is(err, container.ErrNotFound) {
@@ -155,5 +154,5 @@ func (m *Manager) fail(id string, err error) {
 	if m.failed[id] > 1 {
 		level = slog.LevelDebug
 	}
-	m.cfg.Log.Log(context.Background(), level, "a container was not moved to the CPUs that it is to run on, which is tried again", "id", id, "error", err)
+	m.cfg.Log.Log(context.Background(), level, "cannot update container cpuset, will retry", "containerID", id, "error", err)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// reasonState is of the node's event for a file that cannot be used.
+// reasonState is the reason of the node's event for an unusable state file.
 const reasonState = "CPUStateDiscarded"
 
 // ready restores the policy, once.
@@ -34,12 +34,12 @@ func (m *Manager) ready(ctx context.Context) error {
 	}
 	live, err := m.live(ctx)
 	if err != nil {
-		return fmt.Errorf("find out who runs on which CPUs: %w", err)
+		return fmt.Errorf("read cpusets of running containers: %w", err)
 	}
 	saved := m.load()
 	r, err := policy.Restore(saved, m.settings.topology, m.settings.reserved, m.settings.options, live)
 	if err != nil {
-		return fmt.Errorf("restore who has which CPUs: %w", err)
+		return fmt.Errorf("restore CPU state: %w", err)
 	}
 	m.tell(&r)
 	m.mu.Lock()
@@ -47,27 +47,27 @@ func (m *Manager) ready(ctx context.Context) error {
 	m.policy = r.Policy
 	if err := m.save(); err != nil {
 		m.policy = nil
-		return fmt.Errorf("keep who has which CPUs: %w", err)
+		return fmt.Errorf("save CPU state: %w", err)
 	}
 	m.look()
 	return nil
 }
 
-// tell logs what is not as it was.
+// tell logs the differences from the saved state.
 func (m *Manager) tell(r *policy.Restored) {
 	for _, what := range r.Changed {
-		m.cfg.Log.Warn("CPUs are not as they were", "what", what)
+		m.cfg.Log.Warn("CPU configuration has changed", "change", what)
 	}
 	for _, d := range r.Dropped {
-		m.cfg.Log.Info("CPUs are free again", "podUID", d.PodUID, "container", d.Name, "cpus", d.CPUs, "why", d.Why)
+		m.cfg.Log.Info("dropped CPU assignment", "podUID", d.PodUID, "container", d.Name, "cpus", d.CPUs, "reason", d.Why)
 	}
 	for _, c := range r.Adopted {
-		m.cfg.Log.Info("CPUs are taken from what runs", "podUID", c.PodUID, "container", c.Name, "cpus", c.CPUs)
+		m.cfg.Log.Info("adopted CPU assignment of running container", "podUID", c.PodUID, "container", c.Name, "cpus", c.CPUs)
 	}
 }
 
-// live are the pods that may hold CPUs: the wanted ones that have not ended,
-// and all of which something runs.
+// live returns the pods that may hold CPUs: the desired pods that have not
+// terminated, and all pods with running containers.
 func (m *Manager) live(ctx context.Context) ([]policy.Live, error) {
 	running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 	containers, err := m.cfg.Runtime.ListContainers(ctx, running)
@@ -97,7 +97,7 @@ func (m *Manager) live(ctx context.Context) ([]policy.Live, error) {
 		}
 		set, err := m.runsOn(ctx, uid, c.GetId())
 		if errors.Is(err, container.ErrNotFound) {
-			continue // it has ended
+			continue // it has exited
 		}
 		if err != nil {
 			return nil, err
@@ -107,7 +107,7 @@ func (m *Manager) live(ctx context.Context) ([]policy.Live, error) {
 	return all, nil
 }
 
-// runsOn is where a container runs, by its cgroup or else by the runtime.
+// runsOn returns the cpuset of a container, from its cgroup or else from the runtime.
 func (m *Manager) runsOn(ctx context.Context, uid types.UID, id string) (policy.Set, error) {
 	list, err := m.inCgroup(uid, id)
 	if err != nil {
@@ -119,12 +119,12 @@ func (m *Manager) runsOn(ctx context.Context, uid types.UID, id string) (policy.
 	}
 	set, err := policy.Parse(list)
 	if err != nil {
-		m.cfg.Log.Warn("it is not known on which CPUs a container runs", "podUID", uid, "id", id, "error", err)
+		m.cfg.Log.Warn("cannot parse container cpuset", "podUID", uid, "containerID", id, "error", err)
 	}
 	return set, nil
 }
 
-// inCgroup is cpuset.cpus of a container's group.
+// inCgroup returns cpuset.cpus of a container's cgroup.
 func (m *Manager) inCgroup(uid types.UID, id string) (list string, err error) {
 	err = cgroups.ErrNotFound
 	m.groups(uid, id, func(path string) bool {
@@ -134,8 +134,7 @@ func (m *Manager) inCgroup(uid types.UID, id string) (list string, err error) {
 	return list, err
 }
 
-// groups calls try with the groups that may be a container's, until it says
-// that it was the one.
+// groups calls try with each possible cgroup of the container until it returns true.
 func (m *Manager) groups(uid types.UID, id string, try func(path string) bool) {
 	node, ok := m.cfg.Node()
 	if m.cfg.Tree == nil || !ok {
@@ -148,8 +147,7 @@ func (m *Manager) groups(uid types.UID, id string, try func(path string) bool) {
 	}
 }
 
-// load reads the file. What cannot be used is told of, and is as if there were
-// none.
+// load reads the state file. It reports an unusable file and treats it as missing.
 func (m *Manager) load() policy.Saved {
 	data, err := os.ReadFile(m.cfg.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,8 +158,8 @@ func (m *Manager) load() policy.Saved {
 		saved, err = policy.Decode(data)
 	}
 	if err != nil {
-		m.cfg.Log.Error("the file of who has which CPUs cannot be used: it is made anew of what runs", "file", m.cfg.File, "error", err)
-		m.cfg.Events.Warning(pod.Ref{}, reasonState, fmt.Sprintf("%s: who has which CPUs is taken from what runs", err))
+		m.cfg.Log.Error("cannot use CPU state file, rebuilding it", "file", m.cfg.File, "error", err)
+		m.cfg.Events.Warning(pod.Ref{}, reasonState, fmt.Sprintf("%s: CPU assignments are restored from the running containers", err))
 		return policy.Saved{}
 	}
 	m.mu.Lock()
@@ -170,7 +168,7 @@ func (m *Manager) load() policy.Saved {
 	return saved
 }
 
-// save writes the file if it would change. It needs the lock.
+// save writes the state file if the state has changed. The caller must hold the lock.
 func (m *Manager) save() error {
 	data, err := m.policy.Saved().Encode()
 	if err != nil {

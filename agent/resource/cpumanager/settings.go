@@ -14,9 +14,9 @@ import (
 // cpu is the resource's name in kubeReserved and systemReserved.
 const cpu = "cpu"
 
-// Reserve puts the number of reservedSystemCPUs in the place of the cpu in
-// kubeReserved and systemReserved, as a kubelet does with any policy
-// (cmd/kubelet/app/server.go). Without reservedSystemCPUs it does nothing.
+// Reserve replaces the cpu of kubeReserved and systemReserved by the number of CPUs
+// in reservedSystemCPUs, as a kubelet does with any policy
+// (cmd/kubelet/app/server.go). It does nothing without reservedSystemCPUs.
 func Reserve(k *kubelet.KubeletConfiguration) error {
 	if k.ReservedSystemCPUs == "" {
 		return nil
@@ -42,15 +42,15 @@ func parseReserved(k *kubelet.KubeletConfiguration) (policy.Set, error) {
 	return s, nil
 }
 
-// settings are those of the policy.
+// settings are the inputs of the policy.
 type settings struct {
 	topology policy.Topology
 	reserved policy.Set
 	options  policy.Options
 }
 
-// read takes the settings from the configuration, which was validated, and
-// from the machine, whose CPUs are at root.
+// read takes the settings from the validated configuration and from the machine,
+// whose CPUs are in the sysfs directory root.
 func read(k *kubelet.KubeletConfiguration, root string) (settings, error) {
 	var s settings
 	var err error
@@ -70,13 +70,13 @@ func read(k *kubelet.KubeletConfiguration, root string) (settings, error) {
 			continue
 		}
 		if amounts[i], err = resource.ParseQuantity(text); err != nil {
-			return s, fmt.Errorf("cpu that is reserved: %q: %w", text, err)
+			return s, fmt.Errorf("parse reserved cpu %q: %w", text, err)
 		}
 	}
 	if s.reserved, err = policy.Reserve(s.topology, named, amounts[0], amounts[1]); err != nil {
 		return s, err
 	}
-	// What restoring would fail for shows at the start.
+	// Report at the start what Restore would fail for.
 	_, err = policy.New(s.topology, s.reserved, s.options)
 	return s, err
 }

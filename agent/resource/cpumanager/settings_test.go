@@ -56,7 +56,7 @@ func TestSettings(t *testing.T) {
 		"more than there is": {k: kubelet.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "5"}}, online: "0-3", err: "reserve less"},
 		"option":             {k: kubelet.KubeletConfiguration{ReservedSystemCPUs: "0", CPUManagerPolicyOptions: map[string]string{"align-by-socket": "true"}}, online: "0-3", err: `"align-by-socket" is not supported`},
 		"bad list":           {k: kubelet.KubeletConfiguration{ReservedSystemCPUs: "3-1"}, online: "0-3", err: "reservedSystemCPUs"},
-		"unreadable":         {k: kubelet.KubeletConfiguration{ReservedSystemCPUs: "0"}, online: "x", err: "CPUs that are online"},
+		"unreadable":         {k: kubelet.KubeletConfiguration{ReservedSystemCPUs: "0"}, online: "x", err: "read online CPUs"},
 		"unreadable core":    {k: kubelet.KubeletConfiguration{ReservedSystemCPUs: "0"}, online: "0", siblings: map[int]string{0: "x"}, err: "core of CPU 0"},
 	} {
 		t.Run(name, func(t *testing.T) {

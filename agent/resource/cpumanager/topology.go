@@ -11,16 +11,16 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/cpumanager/policy"
 )
 
-// DefaultRoot is where the kernel shows the machine's CPUs
+// DefaultRoot is the sysfs directory of the machine's CPUs
 // (Documentation/ABI/testing/sysfs-devices-system-cpu of Linux).
 const DefaultRoot = "/sys/devices/system/cpu"
 
-// ReadTopology reads which CPUs are online, and which of them share a core,
-// from root. A kernel that tells nothing of cores has one CPU in each.
+// ReadTopology reads the online CPUs and which of them share a core from root. A CPU
+// without topology in sysfs counts as a core of its own.
 func ReadTopology(root string) (policy.Topology, error) {
 	online, err := readList(filepath.Join(root, "online"))
 	if err != nil {
-		return policy.Topology{}, fmt.Errorf("read the CPUs that are online: %w", err)
+		return policy.Topology{}, fmt.Errorf("read online CPUs: %w", err)
 	}
 	t := policy.Topology{CPUs: online, Core: make(map[int]int)}
 	for cpu := range online.All() {
@@ -30,7 +30,7 @@ func ReadTopology(root string) (policy.Topology, error) {
 			continue
 		}
 		if err != nil {
-			return policy.Topology{}, fmt.Errorf("read the core of CPU %d: %w", cpu, err)
+			return policy.Topology{}, fmt.Errorf("read core of CPU %d: %w", cpu, err)
 		}
 		for first := range siblings.Intersect(online).All() {
 			t.Core[cpu] = first

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkMeter is a full board: 30 pods with ten volumes each, seven of them
+// BenchmarkMeter measures a full node: 30 pods with ten volumes each, seven of them
 // memory and three directories, and two containers with logs and a layer.
 func BenchmarkMeter(b *testing.B) {
 	var lines []string
@@ -56,7 +56,7 @@ func BenchmarkMeter(b *testing.B) {
 	}
 }
 
-// BenchmarkWalk is one look at a tree that is far larger than a look.
+// BenchmarkWalk measures one request for a tree that is far larger than the bounds.
 func BenchmarkWalk(b *testing.B) {
 	root := b.TempDir()
 	forest(b, root+"/t")

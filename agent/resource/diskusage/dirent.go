@@ -5,22 +5,22 @@ import (
 	"encoding/binary"
 )
 
-// An entry of getdents64(2): inode, position of the next entry, length of this
-// one, type, and the name with a zero byte behind it.
+// Offsets in an entry of getdents64(2): the position of the next entry, the length of
+// this one, and its name, which ends with a zero byte.
 const (
 	direntAt     = 8
 	direntLength = 16
 	direntName   = 19
 )
 
-// entry is one name of a directory.
+// entry is an entry of a directory.
 type entry struct {
 	name []byte // with its zero byte
-	at   int64  // where the directory goes on behind it
+	at   int64  // position of the next entry
 }
 
-// nextEntry takes the first entry off what getdents64 wrote. What cannot be
-// one ends it.
+// nextEntry splits the first entry off the result of getdents64. ok is false at the
+// end or at an invalid entry.
 func nextEntry(buf []byte) (e entry, rest []byte, ok bool) {
 	if len(buf) <= direntName {
 		return entry{}, nil, false
@@ -37,7 +37,7 @@ func nextEntry(buf []byte) (e entry, rest []byte, ok bool) {
 	return entry{name[:end+1], int64(binary.NativeEndian.Uint64(buf[direntAt:]))}, buf[length:], true
 }
 
-// isDots says whether it is the directory's own entry or its parent's.
+// isDots reports whether the entry is "." or "..".
 func (e entry) isDots() bool {
 	return len(e.name) == 2 && e.name[0] == '.' || len(e.name) == 3 && e.name[0] == '.' && e.name[1] == '.'
 }

@@ -1,17 +1,15 @@
-// Package diskusage measures what pods take on disks, when somebody asks: file
-// systems by statfs(2), directories on a shared one by a walk whose cost is
-// bounded for each request and for the node, and which goes on at the next
-// request where it stopped.
+// Package diskusage measures the disk usage of pods on request: file systems by
+// statfs(2), and directories on a shared file system by a walk. The cost of walks is
+// bounded per request and per node; an unfinished walk continues at the next request.
 //
-// It knows no volumes and no runtime: it is told which places a pod has (Pod),
-// and owns how they are measured. Containers write into most of them as root,
-// so what lies there is hostile: nothing is followed out of a place, no mount
-// below it is entered, and neither a million files nor a file system that does
-// not answer holds up whoever asks.
+// The package depends neither on volumes nor on the runtime: the caller passes the places of
+// a pod (Pod). Containers write into most of them as root, so their content is
+// hostile: a walk never leaves its place, enters no mount below it, and neither a
+// million files nor a file system that does not respond blocks a request for long.
 //
-// The figures are those of the kubelet 1.36 (pkg/volume/metrics_du.go,
-// pkg/volume/metrics_statfs.go, stats/cri_stats_provider.go), except that
-// writable layers are walked, by the mount table, in place of asking the
-// runtime for them, that what cannot be known is left out in place of being 0,
-// and that each link of a file counts its part of it.
+// The stats are those of the kubelet 1.36 (pkg/volume/metrics_du.go,
+// pkg/volume/metrics_statfs.go, stats/cri_stats_provider.go), with these exceptions:
+// writable layers are found in the mount table and walked, instead of requested from
+// the runtime; unknown values are omitted instead of 0; and each link of a file
+// counts its fraction of the file.
 package diskusage

@@ -8,8 +8,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// stats makes the form of the API of what is known of a place; false is
-// nothing.
+// stats returns the usage of a place in the form of the API. It returns false if
+// nothing is known.
 func (c counted) stats() (statsapi.FsStats, bool) {
 	switch {
 	case c.tree != nil:
@@ -24,7 +24,7 @@ func (c counted) stats() (statsapi.FsStats, bool) {
 	return c.system.stats(), true
 }
 
-// pointer is stats where nothing is nil.
+// pointer is stats with nil for an unknown result.
 func (c counted) pointer() *statsapi.FsStats {
 	if s, ok := c.stats(); ok {
 		return &s
@@ -32,7 +32,7 @@ func (c counted) pointer() *statsapi.FsStats {
 	return nil
 }
 
-// stats are those of a whole file system.
+// stats returns the stats of a whole file system.
 func (s *system) stats() statsapi.FsStats {
 	used := &[2]uint64{s.used, s.inodesUsed}
 	out := fsStats(s, &used[0], &used[1], s.at)
@@ -42,14 +42,14 @@ func (s *system) stats() statsapi.FsStats {
 	return out
 }
 
-// fsStats puts what is used beside what the file system has, as far as that is
+// fsStats combines the usage with the size of the file system, as far as that is
 // known.
 func fsStats(s *system, used, inodes *uint64, at time.Time) statsapi.FsStats {
 	out := statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: used, InodesUsed: inodes}
 	if s == nil || s.at.IsZero() {
 		return out
 	}
-	// What is answered outlives the turn, so it must not point at s.
+	// The result outlives the lock, so it must not point into s.
 	all := &[4]uint64{s.available, s.capacity, s.inodesFree, s.inodes}
 	out.AvailableBytes, out.CapacityBytes = &all[0], &all[1]
 	if s.hasInodes {
@@ -58,7 +58,7 @@ func fsStats(s *system, used, inodes *uint64, at time.Time) statsapi.FsStats {
 	return out
 }
 
-// usage is what is known of a pod.
+// usage returns the known usage of a pod.
 func (p *podState) usage(node *system, containers []string) PodUsage {
 	out := PodUsage{
 		Containers: make([]ContainerUsage, len(containers)),
@@ -99,7 +99,7 @@ func (p *podState) usage(node *system, containers []string) PodUsage {
 	return out
 }
 
-// sum adds what several trees take.
+// sum is the sum of several trees.
 type sum struct {
 	Usage
 	at time.Time
@@ -119,7 +119,7 @@ func (s *sum) add(c counted) {
 	}
 }
 
-// claims are those of all pods; one that several pods have is told once.
+// claims returns the claims of all pods. A claim of several pods is returned once.
 func (k *known) claims() []Claim {
 	var out []Claim
 	for i := range k.pods {
@@ -146,8 +146,9 @@ func told(claims []Claim, namespace, name string) bool {
 	return false
 }
 
-// nodeUsage is what is known of the node's own file systems. Writable layers
-// are on that of images: what else a runtime can do, none does.
+// nodeUsage returns the usage of the node's own file systems. It assumes that
+// writable layers are on imagefs: the CRI allows other arrangements, but no runtime
+// has them.
 func (m *Meter) nodeUsage(ctx context.Context) NodeUsage {
 	var out NodeUsage
 	out.Fs = counted{system: m.known.node}.pointer()

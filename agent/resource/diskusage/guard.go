@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// guard runs what may hang in the kernel, where nothing can end it: beside
-// whoever asks, who waits for so long only. For one key only one runs at a
-// time. A goroutine ends when the kernel answers, or with the process.
+// guard runs calls that may hang in the kernel, where nothing can interrupt them.
+// Each runs in a new goroutine, and the caller waits for a limited time only. Only
+// one call per key runs at a time. A goroutine ends when the kernel responds, or with
+// the process.
 type guard struct {
 	mu     sync.Mutex
 	flying map[string]struct{}
 }
 
-// do says whether f has run to its end. If not, then it may still run, or was
-// never started because an earlier one still does; what it writes must not be
-// read.
+// do reports whether f has completed. If not, f may still run, or was not started
+// because an earlier call still runs; the caller must not read what f writes.
 func (g *guard) do(ctx context.Context, key string, wait time.Duration, f func()) bool {
 	if wait <= 0 || ctx.Err() != nil || !g.begin(key) {
 		return false

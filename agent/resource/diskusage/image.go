@@ -8,19 +8,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// image is what the runtime says of its images.
+// image is the runtime's report about its image file system.
 type image struct {
 	asked  time.Time
 	failed bool
-	path   string // on the file system that holds them
+	path   string // a path on the image file system
 	at     time.Time
 	used   *uint64 // bytes
 	inodes *uint64
 	system *system
 }
 
-// askImages asks the runtime, at most once for each look at everything. Where
-// it fails the last answer stays.
+// askImages requests ImageFsInfo from the runtime, at most once per measurement.
+// After an error the last result stays.
 func (m *Meter) askImages(ctx context.Context) {
 	i := &m.known.image
 	if m.cfg.ImageFs == nil || !i.asked.Before(m.begun) {
@@ -34,17 +34,17 @@ func (m *Meter) askImages(ctx context.Context) {
 		err = m.setImages(ctx, info)
 	}
 	if err != nil && !i.failed && ctx.Err() == nil {
-		m.cfg.Log.Warn("the file system of images is not known", "error", err)
+		m.cfg.Log.Warn("cannot get image file system", "error", err)
 	}
 	i.failed = err != nil
 }
 
-// setImages takes the runtime's answer: of several file systems the first, as
-// the kubelet does.
+// setImages stores the runtime's result: of several file systems the first, as the
+// kubelet does.
 func (m *Meter) setImages(ctx context.Context, info *runtimeapi.ImageFsInfoResponse) error {
 	all := info.GetImageFilesystems()
 	if len(all) == 0 || all[0].GetFsId().GetMountpoint() == "" {
-		return errors.New("the runtime names none")
+		return errors.New("runtime reports no image file system")
 	}
 	i, told := &m.known.image, all[0]
 	i.at, i.used, i.inodes = time.Unix(0, told.GetTimestamp()), nil, nil

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beneath keeps an open in its directory: no links, and nothing mounted below.
+// beneath restricts an open to its directory: no links, and no mounts below it.
 const beneath = unix.RESOLVE_BENEATH | sameMount
 
-// sameMount keeps an open in its mount, and follows no links.
+// sameMount restricts an open to its mount, without links.
 const sameMount = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
-// statx looks at a name, which ends with a zero byte, in an open directory; an
-// empty one is what is open itself. It follows no link at the end. The name is
-// passed on as it lies in the buffer, since a copy for each file of a tree
-// would be most of the garbage of a request.
+// statx calls statx(2) for a name in an open directory. The name must end with a zero
+// byte; an empty one means the open file itself. statx does not follow a link at the
+// end. The name is passed as it is in the buffer, because a copy for each file of a
+// tree would be most of the garbage of a request.
 func statx(dir int, name *byte, into *unix.Statx_t) error {
 	const flags = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_EMPTY_PATH
 	const mask = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_INO | unix.STATX_BLOCKS | unix.STATX_MNT_ID
@@ -33,8 +33,8 @@ func statx(dir int, name *byte, into *unix.Statx_t) error {
 	}
 }
 
-// openat2 opens a name, which ends with a zero byte, in an open directory, as
-// far as resolve lets it lead (openat2(2), Linux 5.6).
+// openat2 opens a name in an open directory, with the restrictions of resolve
+// (openat2(2), Linux 5.6). The name must end with a zero byte.
 func openat2(dir int, name *byte, flags, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
 	for {
@@ -44,19 +44,19 @@ func openat2(dir int, name *byte, flags, resolve uint64) (int, error) {
 			return int(fd), nil
 		case unix.EINTR:
 		case unix.ENOSYS:
-			return -1, fmt.Errorf("openat2 needs Linux 5.6: %w", errno)
+			return -1, fmt.Errorf("openat2 requires Linux 5.6: %w", errno)
 		default:
 			return -1, errno
 		}
 	}
 }
 
-// gone says that a name leads nowhere now, or to what is not measured: it was
-// removed or replaced meanwhile, or something is mounted there.
+// gone reports whether err means that a name no longer exists or is not measured: it
+// was removed or replaced meanwhile, or something is mounted on it.
 func gone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ESTALE)
 }
 
-// dot is the name of a directory in itself, above that of its parent, nothing
-// that of what is open.
+// dot is the name of a directory in itself, above that of its parent, and nothing the
+// empty name of the open file.
 var dot, above, nothing = [...]byte{'.', 0}, [...]byte{'.', '.', 0}, [...]byte{0}

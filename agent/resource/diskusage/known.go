@@ -4,17 +4,17 @@ import (
 	"time"
 )
 
-// known is what is kept between two requests.
+// known is the state that is kept between requests.
 type known struct {
 	pods    []podState
 	trees   map[Place]*tree
-	systems map[string]*system // by where they are mounted
+	systems map[string]*system // by mount point
 	node    *system
 	image   image
-	big     *tree // whose walk goes on
+	big     *tree // the tree with an unfinished walk, or nil
 }
 
-// podState is what is known of a pod's places.
+// podState is the state of a pod's places.
 type podState struct {
 	uid, namespace string
 	volumes        []volumeState
@@ -33,7 +33,8 @@ type containerState struct {
 	rootfs, logs counted
 }
 
-// counted is a place: a tree on a file system, or without one the whole.
+// counted is a place: a tree on a file system, or, if tree is nil, the whole file
+// system.
 type counted struct {
 	tree   *tree
 	system *system
@@ -46,22 +47,22 @@ type system struct {
 	figures
 }
 
-// tree is a directory, or a file, on a file system that it shares.
+// tree is a directory or file on a file system that it shares with others.
 type tree struct {
 	place   Place
 	system  *system
-	careful bool // something is mounted in it
+	careful bool // there are mounts below it
 
-	at    time.Time // of usage; zero is never
+	at    time.Time // of usage; zero means never
 	usage Usage
-	big   bool // more than one turn's share of entries
-	told  bool // what went wrong was logged
+	big   bool // has more entries than Config.share
+	told  bool // the last error was logged
 	walk  *Walk
 	now   time.Time // of walk's last step
 }
 
-// best is what is known of a tree, and since when: the last whole walk's, or
-// that of one that is not done where it has found more.
+// best returns the best known usage of a tree and its time: that of the last complete
+// walk, or of an unfinished one if that has found more.
 func (t *tree) best() (Usage, time.Time) {
 	if t.walk == nil {
 		return t.usage, t.at

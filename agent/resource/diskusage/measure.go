@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bounds are those of all walks of a look: directory entries, and how long that
-// may take.
+// bounds limits all walks of one measurement together: the number of directory
+// entries, and the time.
 type bounds struct {
 	entries int
 	time    time.Duration
 }
 
-// look is one look at everything.
+// look is one measurement of all places.
 type look struct {
 	*Meter
 	bounds
 	table   *mounts
 	before  known
-	roots   map[string]string // without their symbolic links
-	patient time.Time         // until when others are waited for
+	roots   map[string]string // with symbolic links resolved
+	patient time.Time         // deadline for file systems that are not local
 
-	// For what is local, one after the other.
+	// Reused for local file systems, one after the other.
 	st     unix.Statfs_t
 	walker Walker
 	spare  *Walk
 }
 
-// measure looks at everything anew.
+// measure measures all places.
 func (m *Meter) measure(ctx context.Context, within bounds) error {
 	pods, err := m.cfg.Pods(ctx)
 	if err != nil {
@@ -54,8 +54,8 @@ func (m *Meter) measure(ctx context.Context, within bounds) error {
 	return nil
 }
 
-// list makes the list of what is to be measured, with what was known of it
-// before. What is gone is dropped.
+// list builds the list of places to measure, with their previous state. It drops
+// places that are gone.
 func (l *look) list(pods []Pod) {
 	k := &l.known
 	*k = known{
@@ -101,7 +101,7 @@ func (l *look) list(pods []Pod) {
 	}
 }
 
-// volume is what is to be measured of a volume, if there is one.
+// volume returns what to measure for a volume; its system is nil if there is none.
 func (l *look) volume(v *Volume) counted {
 	path := filepath.Join(l.real(v.Root), v.Path)
 	if _, mounted := l.table.find(path); mounted {
@@ -127,11 +127,11 @@ func (l *look) tree(p Place) counted {
 	return counted{t, t.system}
 }
 
-// system is the file system that a path is on.
+// system returns the file system that a path is on.
 func (l *look) system(path string) *system {
 	m, ok := l.table.of(path)
 	if !ok {
-		m.path = path // a process without / in its table
+		m.path = path // the mount table has no /
 	}
 	s := l.known.systems[m.path]
 	if s == nil {
@@ -144,21 +144,21 @@ func (l *look) system(path string) *system {
 	return s
 }
 
-// real is a root as the mount table has it.
+// real returns a root with its symbolic links resolved, as in the mount table.
 func (l *look) real(root string) string {
 	real, ok := l.roots[root]
 	if !ok {
 		var err error
 		if real, err = filepath.EvalSymlinks(root); err != nil {
-			real = filepath.Clean(root) // not there: nothing below it either
+			real = filepath.Clean(root) // missing, so nothing is below it either
 		}
 		l.roots[root] = real
 	}
 	return real
 }
 
-// stat asks for the figures of a file system. Where it does not answer in
-// time, those of before stay.
+// stat measures a file system. If it does not respond in time, the previous values
+// stay.
 func (l *look) stat(ctx context.Context, s *system) {
 	if s.local {
 		l.set(s, &l.st, l.statfs(s.path, &l.st))
@@ -171,7 +171,7 @@ func (l *look) stat(ctx context.Context, s *system) {
 	}
 }
 
-// set takes what the kernel answered of a file system.
+// set stores the result of statfs for a file system.
 func (l *look) set(s *system, st *unix.Statfs_t, err error) {
 	if err == nil {
 		s.figures = figuresOf(st, time.Now())
@@ -179,12 +179,12 @@ func (l *look) set(s *system, st *unix.Statfs_t, err error) {
 	}
 	s.figures = figures{}
 	if !errors.Is(err, fs.ErrNotExist) {
-		l.cfg.Log.Warn("a file system cannot be measured", "error", err)
+		l.cfg.Log.Warn("cannot measure file system", "error", err)
 	}
 }
 
-// answers runs what may hang, since the file system is not local, and says
-// whether it has run to its end.
+// answers runs f, which may hang because the file system is not local, and reports
+// whether it has completed.
 func (l *look) answers(ctx context.Context, s *system, f func()) bool {
 	return l.guard.do(ctx, s.path, time.Until(l.patient), f)
 }

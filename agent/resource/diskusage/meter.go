@@ -11,59 +11,54 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Config is what a Meter works with. The funcs are called by one goroutine at
-// a time.
+// Config configures a Meter. Its functions are called by one goroutine at a time.
 type Config struct {
-	// Pods answers the pods that have something on disks, in the order in
-	// which they are to be told.
+	// Pods returns the pods with disk usage, in the order in which to report them.
 	Pods func(context.Context) ([]Pod, error)
-	// Node is a directory on the node's file system, the agent's root
-	// directory.
+	// Node is a directory on the node's file system, the agent's root directory.
 	Node string
-	// ImageFs is the runtime's ImageFsInfo. May be nil.
+	// ImageFs calls the runtime's ImageFsInfo. May be nil.
 	ImageFs func(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 	Log     *slog.Logger
 
-	// Fresh is for how long figures are answered without being measured
-	// again; 0 is 10 s.
+	// Fresh is how long results are reused without a new measurement; 0 means 10 s.
 	Fresh time.Duration
-	// Entries and Time bound the walks in each such time, whoever asks how
-	// often: the directory entries that are looked at, and how long that may
-	// take; 0 is 10,000 and 100 ms. A walk that is not done by then goes on
-	// in the next.
+	// Entries and Time limit the walks in each such interval, regardless of the
+	// number of requests: the number of directory entries, and the time; 0 means
+	// 10,000 and 100 ms. An unfinished walk continues in the next interval.
 	Entries int
 	Time    time.Duration
-	// Patience is how long, each time, file systems are waited for that are
-	// not local; 0 is 1 s.
+	// Patience is the timeout per measurement for file systems that are not local; 0
+	// means 1 s.
 	Patience time.Duration
 }
 
-// Meter measures what is asked for, and keeps a few numbers for each place
-// until it is asked again after the place is gone. Nothing runs meanwhile,
-// except for what hangs in the kernel: one goroutine for each file system that
-// is not local and does not answer. Its methods may be called at once; they
-// block on local disks, for Patience on others, and on Config's funcs.
+// Meter measures on request. It keeps a few numbers for each place until the first
+// request after the place is gone. Nothing runs between requests, except one
+// goroutine for each file system that is not local and does not respond. Its methods
+// are safe for concurrent use. They block on local disks, up to Patience on other
+// file systems, and on the functions of Config.
 //
-// A place that was not measured for want of time has the figures of before, by
-// their Time. What has never been walked to the end has what was counted until
-// now: it is that at least.
+// A place that was not measured for lack of time has its previous values, with their
+// Time. A place that was never walked completely has the usage counted so far, as a
+// lower bound.
 type Meter struct {
 	cfg       Config
 	mountinfo string
 	statfs    func(path string, into *unix.Statfs_t) error
-	endless   int // entries of a walk
+	endless   int // maximum number of entries of a walk
 
-	turn  chan struct{} // has room for whoever may touch what follows
-	begun time.Time     // the last look at everything
+	turn  chan struct{} // a lock of the fields below, held while it has an element
+	begun time.Time     // start of the last measurement
 	known known
 
 	guard guard
 }
 
-// New makes a Meter. It measures nothing yet.
+// New returns a Meter. It measures nothing yet.
 func New(cfg Config) (*Meter, error) {
 	if cfg.Pods == nil || cfg.Node == "" || cfg.Log == nil {
-		return nil, errors.New("make a meter of disks: Pods, Node and Log are needed")
+		return nil, errors.New("diskusage: Pods, Node and Log are required")
 	}
 	if cfg.Fresh <= 0 {
 		cfg.Fresh = 10 * time.Second
@@ -80,9 +75,9 @@ func New(cfg Config) (*Meter, error) {
 	return &Meter{cfg: cfg, mountinfo: "/proc/self/mountinfo", statfs: statfs, endless: endless, turn: make(chan struct{}, 1)}, nil
 }
 
-// Pod tells of a pod, with its containers in the given order. Of a pod that
-// has come since the last look it tells nothing yet. It fails if ctx ends, or
-// Config.Pods fails.
+// Pod returns the usage of a pod, with its containers in the given order. The result
+// is empty for a pod that was added since the last measurement. Pod returns an error
+// if ctx ends or Config.Pods fails.
 func (m *Meter) Pod(ctx context.Context, uid string, containers []string) (PodUsage, error) {
 	if err := m.look(ctx); err != nil {
 		return PodUsage{}, err
@@ -96,8 +91,8 @@ func (m *Meter) Pod(ctx context.Context, uid string, containers []string) (PodUs
 	return PodUsage{}, nil
 }
 
-// Node tells of the node's file systems. It fails as Pod does; a runtime that
-// does not answer is logged, and leaves its part out.
+// Node returns the usage of the node's file systems. It returns an error as Pod does.
+// If the runtime does not respond, Node logs it and omits its part.
 func (m *Meter) Node(ctx context.Context) (NodeUsage, error) {
 	if err := m.look(ctx); err != nil {
 		return NodeUsage{}, err
@@ -106,8 +101,8 @@ func (m *Meter) Node(ctx context.Context) (NodeUsage, error) {
 	return m.nodeUsage(ctx), nil
 }
 
-// Claims tells of the file systems behind PersistentVolumeClaims, each once.
-// It fails as Pod does.
+// Claims returns the usage of the file systems behind PersistentVolumeClaims, each
+// once. It returns an error as Pod does.
 func (m *Meter) Claims(ctx context.Context) ([]Claim, error) {
 	if err := m.look(ctx); err != nil {
 		return nil, err
@@ -116,9 +111,9 @@ func (m *Meter) Claims(ctx context.Context) ([]Claim, error) {
 	return m.known.claims(), nil
 }
 
-// Thorough looks at everything anew, and takes the time for it: for who decides
-// by the figures, and would have taken those of a request for nothing where
-// nobody has asked before. It fails as Pod does, and blocks for 3 s of walks.
+// Thorough measures everything, with larger bounds than those of a request. It is for
+// decisions: without earlier requests, the result of one request would be incomplete.
+// Thorough returns an error as Pod does. Its walks block for up to 3 s.
 func (m *Meter) Thorough(ctx context.Context) error {
 	if err := m.begin(ctx); err != nil {
 		return err
@@ -132,8 +127,8 @@ const (
 	thoroughTime    = 3 * time.Second
 )
 
-// look takes the turn, and looks at everything unless the figures are fresh.
-// Without an error the caller leaves.
+// look acquires the lock, and measures everything unless the last results are fresh.
+// The caller must call leave unless look returns an error.
 func (m *Meter) look(ctx context.Context) error {
 	if err := m.begin(ctx); err != nil {
 		return err
@@ -148,7 +143,7 @@ func (m *Meter) look(ctx context.Context) error {
 	return nil
 }
 
-// begin takes the turn.
+// begin acquires the lock, or returns an error when ctx ends.
 func (m *Meter) begin(ctx context.Context) error {
 	select {
 	case m.turn <- struct{}{}:

@@ -21,8 +21,8 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// board is a Meter on a mount table and file systems that the test says, with
-// real directories.
+// board is a Meter with the test's mount table and file systems, and real
+// directories.
 type board struct {
 	*Meter
 	root string
@@ -33,7 +33,7 @@ type board struct {
 	fail error
 }
 
-// newBoard makes a board whose root is on a device; lines are more mounts, with
+// newBoard returns a board whose root is on a device; lines are further mounts, with
 // ROOT for its root directory.
 func newBoard(t testing.TB, cfg Config, lines ...string) *board {
 	t.Helper()
@@ -88,7 +88,7 @@ func (b *board) pod(t testing.TB, uid string, containers ...string) PodUsage {
 	return u
 }
 
-// numbers are the figures of FsStats in one line, - for what is not known.
+// numbers formats FsStats in one line, with - for unknown values.
 func numbers(f *statsapi.FsStats) string {
 	if f == nil {
 		return "nothing"
@@ -179,8 +179,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestFresh: figures are measured anew when they are old, never without being
-// asked for, and what is gone is forgotten.
+// TestFresh checks that stale results are measured again, only on request, and that
+// places that are gone are dropped.
 func TestFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, Config{})
@@ -225,9 +225,9 @@ func TestFresh(t *testing.T) {
 	})
 }
 
-// TestBound: what a look costs does not grow with what is on the disk. Large
-// trees are counted over several, one after the other, and hold up no small
-// one.
+// TestBound checks that the cost of a request does not grow with the content of the
+// disk. Large trees are counted over several requests, one after the other, and do
+// not delay small ones.
 func TestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, Config{Entries: 400})
@@ -311,8 +311,8 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// TestHungMount: a file system that does not answer is waited for once, and
-// asked once; all else is told.
+// TestHungMount checks that a file system that does not respond is waited for once
+// and called once, and that all others are reported.
 func TestHungMount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, Config{}, line("ROOT/nas", "nfs4"), line("ROOT/other", "cifs"))
@@ -361,8 +361,8 @@ func TestHungMount(t *testing.T) {
 	})
 }
 
-// TestHungTree: also directories on what is not local are walked beside who
-// asks.
+// TestHungTree checks that directories on file systems that are not local are walked
+// in a separate goroutine.
 func TestHungTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, Config{}, line("ROOT/far", "nfs"))
@@ -387,7 +387,7 @@ func TestHungTree(t *testing.T) {
 	})
 }
 
-// TestEndless: a walk that never ends by itself is ended, and told once.
+// TestEndless checks that a walk that never finishes is ended, and logged once.
 func TestEndless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, Config{Entries: 100})
@@ -408,8 +408,8 @@ func TestEndless(t *testing.T) {
 	})
 }
 
-// TestClientLeaves: what was begun for a client that has left is ended early,
-// and taken up by the next.
+// TestClientLeaves checks that a measurement ends early when its client has
+// disconnected, and that the next request continues it.
 func TestClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, Config{})
@@ -545,7 +545,7 @@ kubelet_volume_stats_inodes_used{namespace="x",persistentvolumeclaim="data"} 60
 	}
 }
 
-// TestRealMounts: the kernel's own table and figures.
+// TestRealMounts uses the kernel's mount table and stats.
 func TestRealMounts(t *testing.T) {
 	root := t.TempDir()
 	put(t, mounted(t, root+"/link/m", "size=1m,nr_inodes=50")+"/f", 100<<10)

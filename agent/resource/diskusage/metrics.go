@@ -6,21 +6,21 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// claimFamilies are the kubelet's (metrics/collectors/volume_stats.go).
+// claimFamilies are the kubelet's metrics (metrics/collectors/volume_stats.go).
 var claimFamilies = [...]struct {
 	name, help string
 	of         func(*statsapi.FsStats) *uint64
 }{
-	{"kubelet_volume_stats_capacity_bytes", "How much the volume of a claim can hold.", func(f *statsapi.FsStats) *uint64 { return f.CapacityBytes }},
-	{"kubelet_volume_stats_available_bytes", "How much is left in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.AvailableBytes }},
-	{"kubelet_volume_stats_used_bytes", "How much is used in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.UsedBytes }},
-	{"kubelet_volume_stats_inodes", "How many inodes the volume of a claim can hold.", func(f *statsapi.FsStats) *uint64 { return f.Inodes }},
-	{"kubelet_volume_stats_inodes_free", "How many inodes are left in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.InodesFree }},
-	{"kubelet_volume_stats_inodes_used", "How many inodes are used in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.InodesUsed }},
+	{"kubelet_volume_stats_capacity_bytes", "Capacity in bytes of the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.CapacityBytes }},
+	{"kubelet_volume_stats_available_bytes", "Available bytes in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.AvailableBytes }},
+	{"kubelet_volume_stats_used_bytes", "Used bytes in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.UsedBytes }},
+	{"kubelet_volume_stats_inodes", "Maximum number of inodes in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.Inodes }},
+	{"kubelet_volume_stats_inodes_free", "Free inodes in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.InodesFree }},
+	{"kubelet_volume_stats_inodes_used", "Used inodes in the volume of a claim.", func(f *statsapi.FsStats) *uint64 { return f.InodesUsed }},
 }
 
-// WriteClaims writes the families kubelet_volume_stats_…, each claim once.
-// What is not known has no sample.
+// WriteClaims writes the kubelet_volume_stats_… families, with one sample for each
+// claim. Unknown values have no sample.
 func WriteClaims(out *metrics.Stream, claims []Claim) {
 	labels := make([][]byte, len(claims))
 	for i := range claims {

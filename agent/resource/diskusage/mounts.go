@@ -10,39 +10,40 @@ import (
 	"strings"
 )
 
-// mount is where a file system is mounted.
+// mount is a mounted file system.
 type mount struct {
 	path string
-	// local says that it is on a device of this machine or in its memory, and
-	// answers without anybody else.
+	// local means that the file system is on a device or in the memory of this
+	// machine, and depends on no server.
 	local bool
 }
 
 // mounts is the mount table of this process.
 type mounts struct {
-	sorted []mount // by path, each once
-	// uppers are the writable layers of containers, by their IDs.
+	sorted []mount // by path, without duplicates
+	// uppers maps container IDs to the upper directories of their writable layers.
 	uppers map[string]string
 }
 
-// localTypes are the file systems that ask nobody. Others, also those that may
-// lie on another such as overlay, are not trusted to answer.
+// localTypes are the file system types that depend on no server. Other types, also
+// those on top of another file system such as overlay, may not respond.
 var localTypes = map[string]bool{
 	"ext2": true, "ext3": true, "ext4": true, "xfs": true, "btrfs": true, "f2fs": true, "bcachefs": true, "zfs": true,
 	"vfat": true, "exfat": true, "ntfs3": true, "ubifs": true, "jffs2": true, "nilfs2": true, "squashfs": true, "erofs": true, "iso9660": true,
 	"tmpfs": true, "ramfs": true, "hugetlbfs": true, "devtmpfs": true, "rootfs": true,
 }
 
-// maxMountLine bounds a line of the mount table; an overlay of many layers has
-// some kilobytes. Longer ones are passed over.
+// maxMountLine is the maximum length of a line of the mount table that is parsed
+// completely; an overlay of many layers has some kilobytes. Longer lines are cut.
 const maxMountLine = 256 << 10
 
-// readMounts reads a file like /proc/self/mountinfo (proc_pid_mountinfo(5)),
-// line by line: it is hundreds of kilobytes on a full node.
+// readMounts reads a file in the format of /proc/self/mountinfo
+// (proc_pid_mountinfo(5)). It reads line by line, because the file has hundreds of
+// kilobytes on a full node.
 func readMounts(path string) (*mounts, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the mount table: %w", err)
+		return nil, fmt.Errorf("read mount table: %w", err)
 	}
 	defer f.Close()
 	all := &mounts{uppers: map[string]string{}}
@@ -53,9 +54,9 @@ func readMounts(path string) (*mounts, error) {
 		all.add(lines.Bytes())
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the mount table: %w", err)
+		return nil, fmt.Errorf("read mount table: %w", err)
 	}
-	// Of mounts over each other the last is seen.
+	// The last of several mounts on one path is the visible one.
 	slices.SortStableFunc(all.sorted, func(a, b mount) int { return strings.Compare(a.path, b.path) })
 	last := all.sorted[:0]
 	for i, m := range all.sorted {
@@ -67,8 +68,8 @@ func readMounts(path string) (*mounts, error) {
 	return all, nil
 }
 
-// shortLines splits lines, and cuts those that are too long for the buffer, so
-// that one such line does not end the reading.
+// shortLines splits lines, and cuts lines that exceed the buffer, so that a long line
+// does not end the reading.
 func shortLines(data []byte, atEOF bool) (int, []byte, error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -79,9 +80,8 @@ func shortLines(data []byte, atEOF bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// add takes one line: the fifth field is the mount point; after a lone dash
-// come the type, the source and the options of the file system. Lines of
-// another form are left out.
+// add parses one line: the fifth field is the mount point; type, source and options
+// of the file system follow a separate dash. Lines of another form are skipped.
 func (m *mounts) add(line []byte) {
 	before, after, ok := bytes.Cut(line, []byte(" - "))
 	if !ok {
@@ -104,7 +104,7 @@ func (m *mounts) add(line []byte) {
 	}
 }
 
-// field is the nth field of a line, from 0.
+// field returns the nth field of a line, counted from 0.
 func field(line []byte, n int) []byte {
 	for f := range bytes.FieldsSeq(line) {
 		if n == 0 {
@@ -115,7 +115,7 @@ func field(line []byte, n int) []byte {
 	return nil
 }
 
-// unescape undoes the kernel's octal escapes, such as \040 for a space.
+// unescape decodes the kernel's octal escapes, such as \040 for a space.
 func unescape(text []byte) string {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return string(text)
@@ -132,12 +132,12 @@ func unescape(text []byte) string {
 	return string(out)
 }
 
-// find is the place of a path in the table, and whether it is mounted there.
+// find returns the index of a path in the table, and whether it is a mount point.
 func (m *mounts) find(path string) (int, bool) {
 	return slices.BinarySearchFunc(m.sorted, path, func(a mount, b string) int { return strings.Compare(a.path, b) })
 }
 
-// of is the mount that a path is on.
+// of returns the mount that a path is on.
 func (m *mounts) of(path string) (mount, bool) {
 	for {
 		if i, ok := m.find(path); ok {
@@ -150,15 +150,15 @@ func (m *mounts) of(path string) (mount, bool) {
 	}
 }
 
-// below says whether something is mounted below a path.
+// below reports whether there are mounts below a path.
 func (m *mounts) below(path string) bool {
 	inside := strings.TrimSuffix(path, "/") + "/"
 	i, _ := m.find(inside)
 	return i < len(m.sorted) && strings.HasPrefix(m.sorted[i].path, inside)
 }
 
-// upper is the place of a container's writable layer, where the runtime has
-// mounted one. As far as the directory that it is in, the runtime owns it.
+// upper returns the place of a container's writable layer, if the runtime has mounted
+// one. The runtime owns the path down to the parent directory of the layer.
 func (m *mounts) upper(containerID string) (Place, bool) {
 	path, ok := m.uppers[containerID]
 	if !ok || containerID == "" || !filepath.IsAbs(path) {

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is a directory or file. Root is the operator's, and symbolic links on
-// the way to it are followed; none is on Path, which is relative to it.
+// Place is a directory or file. Root belongs to the operator, and symbolic links in
+// it are followed. Path is relative to Root, and no symbolic link in it is followed.
 type Place struct {
 	Root, Path string
 }
 
-// open opens the place for looking at it, without reading.
+// open opens the place with O_PATH.
 func (p Place) open() (int, error) {
 	path, err := unix.ByteSliceFromString(p.Path)
 	if err != nil {
@@ -25,7 +25,7 @@ func (p Place) open() (int, error) {
 		return -1, p.fault(err)
 	}
 	defer unix.Close(root)
-	// What is mounted on the way, below the root, is the operator's too.
+	// Mounts on the way, below the root, belong to the operator too.
 	fd, err := openat2(root, &path[0], unix.O_PATH|unix.O_NOFOLLOW, beneath&^unix.RESOLVE_NO_XDEV)
 	if err != nil {
 		return -1, p.fault(err)
@@ -37,9 +37,9 @@ func (p Place) fault(err error) error {
 	return &fs.PathError{Op: "measure", Path: filepath.Join(p.Root, p.Path), Err: err}
 }
 
-// Measure goes on with the walk of a place, as Step does; a file is all that
-// there is of it. It fails where the place cannot be opened, with
-// fs.ErrNotExist where it is not there; then nothing was counted.
+// Measure continues the walk of a place, as Step does. If the place is a file,
+// Measure counts only that. It returns an error if the place cannot be opened, one
+// that wraps fs.ErrNotExist if it does not exist; then nothing was counted.
 func (k *Walker) Measure(w *Walk, p Place, entries int, stop func() bool) (took int, done bool, err error) {
 	fd, err := p.open()
 	if err != nil {
@@ -64,4 +64,4 @@ func (k *Walker) Measure(w *Walk, p Place, entries int, stop func() bool) (took 
 	return 1, true, nil
 }
 
-var errLink = errors.New("it is a symbolic link, which is not followed")
+var errLink = errors.New("symbolic link is not followed")

@@ -8,26 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is what a file system has and has left, for others than root. Device
-// is the same for two paths on one file system.
+// Space is the capacity of a file system and what is available to users other than
+// root. Device is equal for two paths on one file system.
 type Space struct {
 	Device              uint64
 	Available, Capacity int64 // bytes
-	// Inodes and InodesFree are 0 where there is no limit on them.
+	// Inodes and InodesFree are 0 if the number of inodes is not limited.
 	Inodes, InodesFree int64
 }
 
-// SpaceAt asks the kernel about the file system that a path is on: two system
-// calls, and no walk. The figures are those of Meter.Node. It blocks where the
-// file system does.
+// SpaceAt returns the space of the file system that a path is on. It makes two system
+// calls and walks nothing. The values are those of Meter.Node. It blocks as long as
+// the file system does not respond.
 func SpaceAt(path string) (Space, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return Space{}, fmt.Errorf("find the file system of %s: %w", path, err)
+		return Space{}, fmt.Errorf("find file system of %s: %w", path, err)
 	}
 	var fs unix.Statfs_t
 	if err := statfs(path, &fs); err != nil {
-		return Space{}, fmt.Errorf("measure the file system of %s: %w", path, err)
+		return Space{}, fmt.Errorf("measure file system of %s: %w", path, err)
 	}
 	f := figuresOf(&fs, time.Time{})
 	s := Space{

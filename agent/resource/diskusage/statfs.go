@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// figures are those of a whole file system.
+// figures are the stats of a whole file system.
 type figures struct {
-	at                             time.Time // zero is never
+	at                             time.Time // zero means never
 	available, capacity, used      uint64    // bytes
 	inodes, inodesFree, inodesUsed uint64
-	// hasInodes is false for those that make inodes as they need them.
+	// hasInodes is false for file systems that allocate inodes on demand.
 	hasInodes bool
 }
 
-// figuresOf makes figures of what statfs(2) says.
+// figuresOf converts the result of statfs(2).
 func figuresOf(st *unix.Statfs_t, at time.Time) figures {
 	unit := uint64(max(st.Frsize, 0))
 	if unit == 0 {
@@ -32,7 +32,7 @@ func figuresOf(st *unix.Statfs_t, at time.Time) figures {
 	}
 }
 
-// statfs asks the kernel about the file system that a path is on.
+// statfs calls statfs(2) for the file system that a path is on.
 func statfs(path string, into *unix.Statfs_t) error {
 	for {
 		err := unix.Statfs(path, into)

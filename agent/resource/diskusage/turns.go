@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// shares is how many trees may take all of the entries without being big
-	// ones.
+	// shares is how many trees may use up all entries without being big ones.
 	shares = 8
-	// endless ends a walk that would not end by itself, since files are made,
-	// or moved ahead of it, faster than it goes.
+	// endless is the number of entries after which a walk is ended: one that may
+	// never finish, because files are created, or moved ahead of it, faster than it
+	// proceeds.
 	endless = 4 << 20
 )
 
-// walk takes turns with the trees: first those that are not big, by how long
-// they have waited, then one big one after the other. One that is not done
-// goes on at the next look, before another big one begins. While there are big
-// ones, a quarter of entries and time is theirs.
+// walk walks the trees: first those that are not big, longest unmeasured first, then
+// the big ones one after the other. An unfinished walk of a big tree continues at the
+// next measurement, before another big one starts. If there are big trees, a quarter
+// of the entries and of the time is reserved for them.
 func (l *look) walk(ctx context.Context) {
 	small, big := l.waiting()
 	left, whole := l.entries, l.cfg.share()
@@ -50,7 +50,7 @@ func (l *look) walk(ctx context.Context) {
 	}
 	l.known.big = nil
 	for _, t := range big {
-		// One walk is kept at most.
+		// At most one unfinished walk is kept.
 		switch {
 		case t.walk == nil:
 		case l.known.big == nil:
@@ -62,16 +62,16 @@ func (l *look) walk(ctx context.Context) {
 	}
 }
 
-// share is how many entries a tree may take without being a big one.
+// share returns how many entries a tree may have without being a big one.
 func (c *Config) share() int { return max(c.Entries/shares, 1) }
 
-// until says whether a time has come, or ctx ended.
+// until returns a func that reports whether end has passed or ctx has ended.
 func until(ctx context.Context, end time.Time) func() bool {
 	return func() bool { return ctx.Err() != nil || !time.Now().Before(end) }
 }
 
-// waiting are the trees, those that have waited longest first; a big one whose
-// walk goes on is before all.
+// waiting returns the trees, longest unmeasured first. The tree with an unfinished
+// walk is the first of the big ones.
 func (l *look) waiting() (small, big []*tree) {
 	small = make([]*tree, 0, len(l.known.trees))
 	for _, t := range l.known.trees {
@@ -95,8 +95,8 @@ func (l *look) waiting() (small, big []*tree) {
 	return small, big
 }
 
-// step goes on with the walk of a tree, and answers how many entries that
-// took. A walk that does not come back in time is given up.
+// step continues the walk of a tree, and returns the number of entries. It abandons a
+// walk that does not return in time.
 func (l *look) step(ctx context.Context, t *tree, entries int, stop func() bool) (took int) {
 	walk := t.walk
 	t.walk = nil
@@ -145,10 +145,10 @@ func (l *look) step(ctx context.Context, t *tree, entries int, stop func() bool)
 	return took
 }
 
-var errLate = errors.New("the file system does not answer")
+var errLate = errors.New("file system does not respond")
 
-// stepBeside is a step that may hang. If it does, whatever it still does is its
-// own: the walk, too.
+// stepBeside is a step that may hang. If it does, it keeps the walk, and the caller
+// must not use it.
 func (l *look) stepBeside(ctx context.Context, walk *Walk, t *tree, entries int, stop func() bool) (int, bool, error) {
 	var took int
 	var done bool
@@ -160,12 +160,12 @@ func (l *look) stepBeside(ctx context.Context, walk *Walk, t *tree, entries int,
 	return took, done, err
 }
 
-var errEndless = errors.New("it has more files than are counted")
+var errEndless = errors.New("too many files to count")
 
-// tell logs once for each tree why its figures are not right.
+// tell logs an error of a tree, once until a walk succeeds.
 func (l *look) tell(t *tree, err error) {
 	if !t.told {
 		t.told = true
-		l.cfg.Log.Warn("what a pod has on a disk is not known to the full", "root", t.place.Root, "path", t.place.Path, "error", err)
+		l.cfg.Log.Warn("cannot measure pod storage completely", "root", t.place.Root, "path", t.place.Path, "error", err)
 	}
 }

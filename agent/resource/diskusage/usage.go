@@ -4,13 +4,13 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Pod says which places a pod has. Those that are not there are passed over.
+// Pod holds the places of a pod. Missing places are skipped.
 type Pod struct {
 	UID, Namespace string
 	Volumes        []Volume
-	// Containers are all of the spec, whether they run or not.
+	// Containers holds all containers of the spec, running or not.
 	Containers []Container
-	// Other counts as the pod's beside, such as its /etc/hosts.
+	// Other holds places that also count for the pod, such as its /etc/hosts.
 	Other []Place
 }
 
@@ -18,56 +18,56 @@ type Pod struct {
 type Volume struct {
 	Name string
 	Place
-	// Mounted says that it is a file system mounted by itself; while it is
-	// not, there is no volume. What is mounted by itself is measured as a
-	// whole in any case.
+	// Mounted means that the volume is a mounted file system; while it is not
+	// mounted, there is no volume. A mounted file system is always measured as a
+	// whole.
 	Mounted bool
-	// Ephemeral says that it counts as the pod's ephemeral storage.
+	// Ephemeral means that it counts as the pod's ephemeral storage.
 	Ephemeral bool
-	// Claim is the PersistentVolumeClaim that it is of, or empty.
+	// Claim is the name of its PersistentVolumeClaim, or "".
 	Claim string
 }
 
 // Container is a container of a pod.
 type Container struct {
 	Name string
-	// ID is the runtime's, of the one that runs; it may be empty.
+	// ID is the runtime's ID of the running container; it may be "".
 	ID string
-	// Logs is where the logs of all its runs are.
+	// Logs is the directory of the logs of all its attempts.
 	Logs Place
 }
 
-// PodUsage is what a pod has on disks.
+// PodUsage is the disk usage of a pod.
 type PodUsage struct {
-	// Containers are in the order that was asked for.
+	// Containers are in the requested order.
 	Containers []ContainerUsage
 	Volumes    []VolumeUsage
-	// Other is what counts as the pod's beside: /etc/hosts, and the logs of
-	// containers that were not asked for. May be nil.
+	// Other is what else counts for the pod: /etc/hosts, and the logs of containers
+	// that were not requested. May be nil.
 	Other *statsapi.FsStats
 }
 
-// ContainerUsage is a container's writable layer and its logs; nil is not
-// known.
+// ContainerUsage is the usage of a container's writable layer and of its logs; nil
+// means unknown.
 type ContainerUsage struct {
 	Rootfs, Logs *statsapi.FsStats
 }
 
-// VolumeUsage is a pod's volume.
+// VolumeUsage is the usage of a pod's volume.
 type VolumeUsage struct {
 	Stats statsapi.VolumeStats
-	// Ephemeral says that it is on the node's disk and counts as the pod's
-	// ephemeral storage.
+	// Ephemeral means that it is on the node's disk and counts as the pod's ephemeral
+	// storage.
 	Ephemeral bool
 }
 
-// NodeUsage are the node's file systems: the kubelet's, that of images and
-// that of writable layers; nil is not known.
+// NodeUsage is the usage of the node's file systems: the kubelet's, that of images
+// and that of writable layers; nil means unknown.
 type NodeUsage struct {
 	Fs, ImageFs, ContainerFs *statsapi.FsStats
 }
 
-// Claim is a PersistentVolumeClaim and the file system behind it.
+// Claim is a PersistentVolumeClaim and the usage of its file system.
 type Claim struct {
 	Namespace, Name string
 	Stats           statsapi.FsStats

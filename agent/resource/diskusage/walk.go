@@ -9,62 +9,60 @@ import (
 )
 
 const (
-	// openLevels is how many levels of a tree, from its own directory on, stay
-	// open during a step. Of all levels below them one is open at a time, and
-	// the way back up leads by "..".
+	// openLevels is how many levels of a tree, from its root directory on, stay open
+	// during a step. Of the levels below them only one is open at a time, and the
+	// walk returns to its parent through "..".
 	openLevels = 64
-	// maxLevels bounds the memory of a walk: 24 bytes for each level.
+	// maxLevels limits the memory of a walk: 24 bytes for each level.
 	maxLevels = 1 << 16
-	// listBuffer holds what is read of a directory at a time, in bytes; there
-	// is one for each open directory. It has room for seven of the longest
-	// names.
+	// listBuffer is the size in bytes of the buffer for getdents64, one for each open
+	// directory. It has room for seven entries with the longest names.
 	listBuffer = 2048
-	// checkEvery is how many entries are looked at between two calls of stop.
+	// checkEvery is the number of entries between two calls of stop.
 	checkEvery = 32
 )
 
-// ErrDeep says that a tree has more levels than are walked; what lies deeper
-// is not counted.
-var ErrDeep = fmt.Errorf("it is deeper than %d directories", maxLevels)
+// ErrDeep means that a tree has more levels than are walked. Deeper files are not
+// counted.
+var ErrDeep = fmt.Errorf("deeper than %d directories", maxLevels)
 
-// Usage is what a tree takes on its file system: the bytes of the blocks that
-// are allocated to it, and its files and directories.
+// Usage is what a tree uses of its file system: the bytes of its allocated blocks,
+// and its number of files and directories.
 type Usage struct {
 	Bytes, Inodes uint64
 }
 
-// Walk is how far the counting of one tree has come. The zero Walk is at its
-// beginning. Between two steps it remembers the names of the upper directories
-// above the place where it stopped, whatever the tree holds. Nothing is open
-// meanwhile, except for one directory where it stopped below openLevels; Drop
-// closes that.
+// Walk is the state of the walk of one tree. The zero Walk has not started. Between
+// two steps it keeps the names of the upper directories above the current position,
+// whatever the tree holds. It keeps no files open between steps, except one directory
+// if it stopped below openLevels; Drop closes that.
 //
-// What moves about within the tree meanwhile may be counted twice or not at
-// all; what goes away is left out.
+// Files that are moved within the tree meanwhile may be counted twice or not at all.
+// Removed files are not counted.
 type Walk struct {
-	// Careful is for a tree in which something is mounted. Looking at the
-	// place of a mount would ask the file system that is mounted, which may
-	// hang; three system calls for each entry in place of one avoid it.
+	// Careful is for a tree with mounts below it. A stat of a mount point would query
+	// the mounted file system, which may hang. It takes three system calls instead of
+	// one for each entry to avoid that.
 	Careful bool
 
 	levels  []level  // the upper ones, between two steps
 	below   []passed // the levels between the upper ones and the deepest
 	deepest passed   // the deepest level, between two steps, if held is set
 	held    *os.File
-	// The way to the last level of below is lost. So many of them are found
-	// again; the deepest level is the last of these.
+	// lost means that the path to the last level of below must be found again; found
+	// is the number of levels found so far. The deepest level is the last of them.
 	lost  bool
 	found int
 
 	begun   bool
 	done    bool
-	mount   uint64 // the ID of the tree's mount; 0 is not known
+	mount   uint64 // the ID of the tree's mount; 0 means unknown
 	entries int
 	err     error
 
-	// Sums in parts of a block and of an inode, since each link of a file
-	// counts its part of it: all are in the tree, which is mounted by itself,
-	// and there is no memory of those seen that could grow.
+	// Sums in fractions of a block and of an inode, since each link of a file counts
+	// its fraction: all links are in the tree, since the tree is mounted separately.
+	// So no growing set of seen inodes is needed.
 	blocks, inodes uint64
 }
 
@@ -73,21 +71,21 @@ const (
 	inodeParts = 32
 )
 
-// level is a directory on the way to where a walk stopped.
+// level is a directory on the path to the current position.
 type level struct {
 	passed
-	name []byte // in the level above, with a zero byte; none for the tree's own
+	name []byte // in the level above, with a zero byte; nil for the tree's root
 }
 
-// passed is what it takes to go on with a directory, and to find the one that
-// was entered.
+// passed is the position in a directory, from which to continue, and to find the
+// entered subdirectory again.
 type passed struct {
 	ino  uint64
-	from int64 // before the last entry
-	at   int64 // behind it
+	from int64 // position of the last entry
+	at   int64 // position after it
 }
 
-// Usage is what was counted until now.
+// Usage returns the usage counted so far.
 func (w *Walk) Usage() Usage {
 	return Usage{
 		Bytes:  (w.blocks + 1<<(blockParts-1)) >> blockParts * 512,
@@ -95,14 +93,14 @@ func (w *Walk) Usage() Usage {
 	}
 }
 
-// Entries is how many directory entries were looked at.
+// Entries returns the number of directory entries read.
 func (w *Walk) Entries() int { return w.entries }
 
-// Err is the first error of what could not be counted, or ErrDeep. It hides
-// nothing else: all the rest is counted.
+// Err returns the first error, or ErrDeep. Everything other than the cause of an
+// error is counted.
 func (w *Walk) Err() error { return w.err }
 
-// Drop closes what a Walk that is not done has open. There is no step behind it.
+// Drop closes the files of an unfinished Walk. No step may follow.
 func (w *Walk) Drop() {
 	if w.held != nil {
 		_ = w.held.Close()
@@ -117,7 +115,7 @@ func (w *Walk) fail(err error) {
 	}
 }
 
-// count adds what the kernel said of a file.
+// count adds a file with the result of statx.
 func (w *Walk) count(st *unix.Statx_t) {
 	links := uint64(1)
 	if !isDir(st) {
@@ -129,13 +127,13 @@ func (w *Walk) count(st *unix.Statx_t) {
 
 func isDir(st *unix.Statx_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// elsewhere says whether what was looked at belongs to another mount.
+// elsewhere reports whether a file belongs to another mount.
 func (w *Walk) elsewhere(st *unix.Statx_t) bool {
 	return w.mount != 0 && st.Mask&unix.STATX_MNT_ID != 0 && st.Mnt_id != w.mount
 }
 
-// Walker takes steps of walks, one after the other, and holds what they need
-// meanwhile. It is for one goroutine; the zero Walker is ready.
+// Walker performs steps of walks, one after the other, and holds their buffers. It is
+// not safe for concurrent use. The zero Walker is ready.
 type Walker struct {
 	st   unix.Statx_t
 	open []openLevel
@@ -146,16 +144,16 @@ type Walker struct {
 type openLevel struct {
 	passed
 	fd   int
-	buf  []byte // all of it
-	rest []byte // what is not looked at yet
+	buf  []byte // the whole buffer
+	rest []byte // the unread part
 	name []byte // of the last entry
 }
 
-// Step goes on with a walk of the tree whose directory is open, for so many
-// entries, and says how many it took and whether the walk is done. It may take
-// a few more, for the way to where the walk stopped. stop is called every few
-// entries, and ends the step by answering true. It blocks
-// on the disk. Of a walk that is done it takes none.
+// Step continues the walk of the tree with the open root directory dir, for that many
+// entries. It returns the number of entries, which may be a few more for finding the
+// current position again, and whether the walk is done. It calls stop every few
+// entries and ends when stop returns true. It blocks on the disk. For a walk that is
+// done it does nothing.
 func (k *Walker) Step(w *Walk, dir, entries int, stop func() bool) (took int, done bool) {
 	if w.done {
 		return 0, true
@@ -164,7 +162,8 @@ func (k *Walker) Step(w *Walk, dir, entries int, stop func() bool) (took int, do
 	before := w.entries
 	k.begin(w, dir)
 	for len(k.open) > 0 {
-		// At least one, so that each step gets on whatever the way there takes.
+		// At least one, so that each step proceeds whatever finding the position
+		// costs.
 		for range max(min(checkEvery, entries-took), 1) {
 			if !k.next(w) {
 				break
@@ -180,8 +179,8 @@ func (k *Walker) Step(w *Walk, dir, entries int, stop func() bool) (took int, do
 	return w.entries - before, true
 }
 
-// begin opens the tree's directory and those that lead to where the walk
-// stopped, as far as they are still there. Without any the walk is over.
+// begin opens the tree's root directory and those on the path to the current
+// position, as far as they still exist. If it opens none, the walk is done.
 func (k *Walker) begin(w *Walk, dir int) {
 	fd, err := openat2(dir, &dot[0], unix.O_RDONLY|unix.O_DIRECTORY, beneath)
 	if err == nil {
@@ -207,22 +206,21 @@ func (k *Walker) begin(w *Walk, dir int) {
 	}
 }
 
-// reopen opens the upper directories, and reports whether all of them are still
-// there.
+// reopen opens the upper directories, and reports whether all of them still exist.
 func (k *Walker) reopen(w *Walk) bool {
 	levels := w.levels
 	w.levels = w.levels[:0]
 	for i := range levels {
 		l := &levels[i]
 		if i > 0 {
-			w.entries++ // it costs as much as looking at one
+			w.entries++ // it costs as much as an entry
 			k.open[i-1].name = l.name
 			fd, err := openat2(k.open[i-1].fd, &l.name[0], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, beneath)
 			if err == nil {
 				err = k.push(fd)
 			}
 			if err != nil {
-				return false // gone: the level above goes on behind it
+				return false // gone: continue in the level above, after it
 			}
 		}
 		top := k.top()
@@ -240,7 +238,7 @@ func (k *Walker) reopen(w *Walk) bool {
 	return true
 }
 
-// resume goes on with the deepest directory, which stayed open.
+// resume continues with the deepest directory, which stayed open.
 func (k *Walker) resume(w *Walk) {
 	fd, err := unix.FcntlInt(w.held.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	_ = w.held.Close()
@@ -259,8 +257,8 @@ func (k *Walker) resume(w *Walk) {
 	}
 }
 
-// next looks at the next entry, and says whether there is more to be done
-// before the next look at the bounds.
+// next processes the next entry. It returns false if the bounds must be checked
+// before it is called again.
 func (k *Walker) next(w *Walk) bool {
 	if w.lost {
 		k.find(w)
@@ -300,7 +298,7 @@ func (k *Walker) next(w *Walk) bool {
 	return true
 }
 
-// look fills st with what lies at a name.
+// look fills st with the stat of a name.
 func (k *Walker) look(w *Walk, dir int, name []byte) error {
 	if !w.Careful {
 		return statx(dir, &name[0], &k.st)
@@ -313,7 +311,7 @@ func (k *Walker) look(w *Walk, dir int, name []byte) error {
 	return statx(fd, &nothing[0], &k.st)
 }
 
-// enter goes into what lies at a name, if that is a directory.
+// enter enters a name if it is a directory.
 func (k *Walker) enter(w *Walk, dir int, name []byte) {
 	if !isDir(&k.st) {
 		return
@@ -327,8 +325,8 @@ func (k *Walker) enter(w *Walk, dir int, name []byte) {
 	}
 }
 
-// descend opens a directory that lies in the deepest one. Below openLevels it
-// takes the place of that.
+// descend opens a subdirectory of the deepest directory. Below openLevels it replaces
+// that.
 func (k *Walker) descend(w *Walk, dir int, name []byte) error {
 	fd, err := openat2(dir, &name[0], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, beneath)
 	if err != nil {
@@ -345,14 +343,14 @@ func (k *Walker) descend(w *Walk, dir int, name []byte) error {
 	return nil
 }
 
-// leave goes back to the directory above the deepest one.
+// leave returns to the directory above the deepest one.
 func (k *Walker) leave(w *Walk) {
 	last := len(w.below) - 1
 	if last < 0 {
-		k.pop() // what is above it is open
+		k.pop() // its parent is open
 		return
 	}
-	w.entries++ // it costs as much as looking at one
+	w.entries++ // it costs as much as an entry
 	fd, err := openat2(k.top().fd, &above[0], unix.O_RDONLY|unix.O_DIRECTORY, sameMount)
 	k.pop()
 	if err == nil && k.stat(fd) == nil {
@@ -365,15 +363,15 @@ func (k *Walker) leave(w *Walk) {
 		}
 		_ = unix.Close(fd)
 	}
-	// It was moved or removed meanwhile. A container that moves directories all
-	// the time would hide what lies beside them.
+	// It was moved or removed meanwhile. Find the path again: otherwise a container
+	// that moves directories continually would hide their siblings.
 	w.lost, w.found = true, 0
 }
 
-// find opens one more level of the way to the last level of below. Where the
-// way has changed, the walk goes on behind that place.
+// find opens one more level of the path to the last level of below. If the path has
+// changed, the walk continues after that place.
 func (k *Walker) find(w *Walk) {
-	w.entries++ // it costs as much as looking at one
+	w.entries++ // it costs as much as an entry
 	if k.enterAgain(w) {
 		if w.found++; w.found < len(w.below) {
 			return
@@ -385,8 +383,8 @@ func (k *Walker) find(w *Walk) {
 	k.seek(w)
 }
 
-// enterAgain opens the directory that was entered from the deepest open one,
-// and reports whether it is still there.
+// enterAgain opens the directory that was entered from the deepest open one, and
+// reports whether it still exists.
 func (k *Walker) enterAgain(w *Walk) bool {
 	top, want := k.top(), w.below[w.found]
 	if _, err := unix.Seek(top.fd, top.from, io.SeekStart); err != nil {
@@ -396,7 +394,7 @@ func (k *Walker) enterAgain(w *Walk) bool {
 	if err != nil || n <= 0 {
 		return false
 	}
-	// One that stays open is read on behind the entry later.
+	// If it stays open, it is read later from after the entry.
 	top.rest = nil
 	if _, err := unix.Seek(top.fd, top.at, io.SeekStart); err != nil {
 		return false
@@ -421,7 +419,7 @@ func (k *Walker) enterAgain(w *Walk) bool {
 	return true
 }
 
-// seek goes on with the deepest open directory behind its last entry.
+// seek continues with the deepest open directory after its last entry.
 func (k *Walker) seek(w *Walk) {
 	top := k.top()
 	top.rest = nil
@@ -431,7 +429,7 @@ func (k *Walker) seek(w *Walk) {
 	}
 }
 
-// push takes an open directory over, and fills st.
+// push adds an open directory, and fills st.
 func (k *Walker) push(fd int) error {
 	if err := k.stat(fd); err != nil {
 		return err
@@ -440,7 +438,7 @@ func (k *Walker) push(fd int) error {
 	return nil
 }
 
-// stat fills st with what is open, and closes it where that fails.
+// stat fills st with the stat of an open file. It closes the file on error.
 func (k *Walker) stat(fd int) error {
 	err := statx(fd, &nothing[0], &k.st)
 	if err != nil {
@@ -449,7 +447,7 @@ func (k *Walker) stat(fd int) error {
 	return err
 }
 
-// add takes over the open directory that st is of.
+// add adds the open directory whose stat is in st.
 func (k *Walker) add(fd int) {
 	var buf []byte
 	if n := len(k.free); n > 0 {
@@ -467,13 +465,13 @@ func (k *Walker) pop() {
 	k.forget()
 }
 
-// forget takes the deepest open directory off without closing it.
+// forget removes the deepest open directory without closing it.
 func (k *Walker) forget() {
 	k.free = append(k.free, k.top().buf)
 	k.open = k.open[:len(k.open)-1]
 }
 
-// suspend notes where the walk is.
+// suspend saves the current position.
 func (k *Walker) suspend(w *Walk) {
 	if len(k.open) > openLevels {
 		w.deepest, w.held = k.top().passed, os.NewFile(uintptr(k.top().fd), "directory of a walk")

@@ -15,7 +15,7 @@ import (
 
 func never() bool { return false }
 
-// put makes a file of so many bytes.
+// put creates a file with that many bytes.
 func put(t testing.TB, path string, size int) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -26,7 +26,7 @@ func put(t testing.TB, path string, size int) {
 	}
 }
 
-// blocks are the bytes of the blocks of the files that are named.
+// blocks returns the bytes of the blocks of the named files.
 func blocks(t testing.TB, paths ...string) (bytes uint64) {
 	t.Helper()
 	for _, path := range paths {
@@ -39,8 +39,8 @@ func blocks(t testing.TB, paths ...string) (bytes uint64) {
 	return bytes
 }
 
-// mounted mounts memory at a directory, in this process's own table, and skips
-// where that is not allowed.
+// mounted mounts a tmpfs at a directory, in this process's own mount namespace, and
+// skips the test if that is not permitted.
 func mounted(t testing.TB, dir, options string) string {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -61,7 +61,7 @@ func mounted(t testing.TB, dir, options string) string {
 	return dir
 }
 
-// whole walks a place in steps of so many entries.
+// whole walks a place in steps of that many entries.
 func whole(t testing.TB, w *Walk, p Place, entries int) (steps int) {
 	t.Helper()
 	var k Walker
@@ -170,7 +170,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// forest makes a tree of many directories, and answers what it takes.
+// forest creates a tree of many directories, and returns its usage.
 func forest(t testing.TB, dir string) Usage {
 	t.Helper()
 	paths := []string{dir}
@@ -188,8 +188,8 @@ func forest(t testing.TB, dir string) Usage {
 	return Usage{blocks(t, paths...), uint64(len(paths))}
 }
 
-// TestWalkSteps: a tree that is larger than a step is counted once as a whole,
-// wherever steps end, and nothing is open between them.
+// TestWalkSteps checks that a tree larger than a step is counted exactly once,
+// wherever steps end, and that nothing stays open between them.
 func TestWalkSteps(t *testing.T) {
 	for _, memory := range []bool{false, true} {
 		t.Run(fmt.Sprint(memory), func(t *testing.T) {
@@ -229,8 +229,8 @@ func TestWalkStops(t *testing.T) {
 	}
 }
 
-// TestWalkVanishing: what goes away between two steps, also the directory in
-// which the walk stopped and those above it, ends nothing.
+// TestWalkVanishing checks that removals between two steps, also of the directory in
+// which the walk stopped and of its parents, do not end the walk.
 func TestWalkVanishing(t *testing.T) {
 	for name, change := range map[string]func(root string) error{
 		"all below": func(root string) error {
@@ -277,8 +277,8 @@ func TestWalkVanishing(t *testing.T) {
 	}
 }
 
-// nested makes so many directories in one another, each with a file "z" of 4096
-// bytes, and answers the open deepest one, and the tree's usage.
+// nested creates that many nested directories, each with a file "z" of 4096 bytes. It
+// returns the deepest one, open, and the tree's usage.
 func nested(t testing.TB, dir string, levels int) (deepest int, usage Usage) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -314,7 +314,7 @@ func nested(t testing.TB, dir string, levels int) (deepest int, usage Usage) {
 	return at, usage
 }
 
-// fill makes a file of so many bytes in an open directory.
+// fill creates a file with that many bytes in an open directory.
 func fill(t testing.TB, dir int, name string, size int, then func(fd int)) {
 	t.Helper()
 	fd, err := unix.Openat(dir, name, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
@@ -337,8 +337,8 @@ func openFiles(t testing.TB) int {
 	return len(entries)
 }
 
-// TestWalkDeep: what lies at the bottom of many levels is counted, once,
-// wherever steps end, and with few open files.
+// TestWalkDeep checks that deeply nested files are counted exactly once, wherever
+// steps end, and with few open files.
 func TestWalkDeep(t *testing.T) {
 	for _, memory := range []bool{false, true} {
 		t.Run(fmt.Sprint(memory), func(t *testing.T) {
@@ -382,7 +382,7 @@ func TestWalkDeep(t *testing.T) {
 	}
 }
 
-// TestWalkDropped: a walk that is given up leaves nothing open.
+// TestWalkDropped checks that an abandoned walk leaves nothing open.
 func TestWalkDropped(t *testing.T) {
 	root := t.TempDir()
 	nested(t, root+"/t", 2*openLevels)
@@ -397,9 +397,8 @@ func TestWalkDropped(t *testing.T) {
 	}
 }
 
-// TestWalkMoved: directories far down that are moved out while the walk is below
-// them hide nothing of what lies beside the way, and do not lead it out of its
-// tree.
+// TestWalkMoved checks that deep directories that are moved out while the walk is
+// below them hide no other files, and do not lead the walk out of its tree.
 func TestWalkMoved(t *testing.T) {
 	for _, memory := range []bool{false, true} {
 		for _, entries := range []int{1, 20, math.MaxInt} {

@@ -9,34 +9,34 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// limitsLook is how often the pods that have a limit on the node's disk are
-// measured: files grow without any event.
+// limitsLook is how often the local storage of pods with a limit is measured. It is
+// polled because files grow without any event.
 const limitsLook = 30 * time.Second
 
-// LimitsConfig is what Limits work with.
+// LimitsConfig configures Limits.
 type LimitsConfig struct {
-	// Layout says which file systems are one; ok is false while that is not
-	// known, and then nobody is measured.
+	// Layout returns the arrangement of the node's file systems. ok is false while it
+	// is not known; then no pod is measured.
 	Layout func() (l policy.Layout, ok bool)
-	// Pods are those for which Limited holds, that have not ended and do not
-	// end already, with their figures of the disk.
+	// Pods returns the pods for which policy.Limited holds, and which are neither
+	// terminated nor terminating, with their disk stats.
 	Pods func(context.Context) []policy.Pod
-	// Evict is that of Config; nobody waits for gone.
+	// Evict is as in Config; its result is ignored.
 	Evict func(*v1.Pod, policy.Eviction) (gone <-chan struct{})
-	// Looked is told after each turn; it must not block.
+	// Looked is called after each check. It must not block.
 	Looked func()
 }
 
-// Limits evict pods that have more on the node's disk than they may.
+// Limits evicts pods that exceed their limits on local storage.
 type Limits struct {
 	LimitsConfig
 	arrived chan struct{} // one slot
 }
 
-// NewLimits makes Limits that have not looked yet.
+// NewLimits returns Limits for Run. It checks nothing yet.
 func NewLimits(c LimitsConfig) *Limits { return &Limits{c, make(chan struct{}, 1)} }
 
-// Arrived is told of each pod that is wanted. It does not block.
+// Arrived is called for each added pod. It does not block.
 func (l *Limits) Arrived(p *v1.Pod) {
 	if policy.Limited(p) {
 		select {
@@ -46,8 +46,8 @@ func (l *Limits) Arrived(p *v1.Pod) {
 	}
 }
 
-// Run looks at the pods until ctx ends, and returns its cause. While none has
-// a limit it sleeps.
+// Run checks the pods every limitsLook until ctx ends, and returns the cause of ctx.
+// It sleeps while no pod has a limit.
 func (l *Limits) Run(ctx context.Context) error {
 	timer := time.NewTimer(limitsLook)
 	timer.Stop()
@@ -70,7 +70,8 @@ func (l *Limits) Run(ctx context.Context) error {
 	}
 }
 
-// look evicts who is over, and says whether anybody is left to watch.
+// look evicts the pods that exceed a limit, and reports whether any pod is left to
+// check.
 func (l *Limits) look(ctx context.Context) (left bool) {
 	layout, ok := l.Layout()
 	if !ok {

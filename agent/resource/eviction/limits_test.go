@@ -14,7 +14,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// Pods are measured only while one has a limit, and who is over it goes.
+// Pods are measured only while one has a limit, and a pod above its limit is evicted.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := resource.MustParse("1Mi")

@@ -1,14 +1,14 @@
-// Package eviction owns the loop that ends pods when the node runs short: it
-// looks when the kernel or somebody else gives a sign, has agent/resource/eviction/policy decide,
-// gives back what the node itself can spare, and then ends one pod after the
-// other until there is enough.
+// Package eviction runs the eviction loop of the node. When a trigger arrives, the
+// loop observes the eviction signals, decides with agent/resource/eviction/policy,
+// reclaims node-level resources, and then evicts one pod after another until no
+// threshold is met.
 //
-// Beside it stands the watch over what each pod may have on the node's disk
-// (Limits).
+// The package also evicts pods that exceed their limits on local storage (Limits).
 //
-// It has no period of its own. While nothing is wrong it sleeps until a sign:
-// of memory the kernel gives one (PSI, memory.events), and for disks and
-// process IDs, of which the kernel gives none, whoever wakes up anyway.
+// The loop has no period. While no threshold is met it sleeps until a trigger: the
+// kernel notifies of memory pressure (PSI, memory.events). It does not notify of low
+// disks and process IDs, so other periodic tasks of the agent trigger the loop when
+// they run anyway.
 package eviction
 
 import (
@@ -25,83 +25,82 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/eviction/policy"
 )
 
-// untilGone bounds the wait for a pod that was told to end, once its grace is
-// over: upstream looks at the node again after as long (podCleanupTimeout in
-// pkg/kubelet/eviction/eviction_manager.go).
+// untilGone bounds the wait for an evicted pod after its grace period. It equals
+// upstream's podCleanupTimeout (pkg/kubelet/eviction/eviction_manager.go).
 const untilGone = 30 * time.Second
 
-// overdue is how long a pod may take beyond its grace before it is killed
-// without the runtime, which needs memory itself and may wait for it longer than
-// others live. It is more than the 2 s that a preStop hook leaves of any grace.
+// overdue is how long a pod may exceed its grace period before it is killed without
+// the runtime. The runtime needs memory itself and may stall on it longer than other
+// pods survive. overdue exceeds the 2 s of the grace period that remain after any
+// preStop hook.
 const overdue = 5 * time.Second
 
-// pace is the shortest time between two looks: starting a pod changes its
-// status a dozen times, each of which is a sign. It is well below the second
-// within which a sign of the kernel has its decision.
+// pace is the minimum interval between two checks. Starting a pod changes its status
+// a dozen times, and each change is a trigger. pace is well below 1 s, the bound
+// within which a notification of the kernel must lead to a decision.
 const pace = 200 * time.Millisecond
 
-// Config is what the loop decides by, and what it does it with. What is called
-// is called by Run, one call after another.
+// Config configures a Loop. Run calls its functions, one at a time.
 type Config struct {
-	// Thresholds are those of the Layout.
+	// Thresholds are those that Layout.Thresholds returns for Layout.
 	Thresholds []evictionapi.Threshold
 	Layout     policy.Layout
-	// Transition is how long a condition stays, MaxGrace the longest grace for
-	// a soft threshold.
+	// Transition is how long a node condition remains after its thresholds were last
+	// met. MaxGrace is the longest grace period for a soft threshold.
 	Transition, MaxGrace time.Duration
 
-	// Observe measures what the thresholds are of. What could not be measured
-	// is not known.
+	// Observe measures the signals of the thresholds. A signal that could not be
+	// measured is not Known.
 	Observe func(context.Context) evictionapi.Observations
-	// Pods are those that something runs of, also where they end already, with
-	// the figures that ranking by the signal needs.
+	// Pods returns the pods with running processes, including terminating ones, with
+	// the stats that ranking by the signal needs.
 	Pods func(context.Context, evictionapi.Signal) []policy.Pod
-	// Reclaim gives back what the node can spare.
+	// Reclaim reclaims a node-level resource.
 	Reclaim func(context.Context, policy.Reclaim) error
-	// Evict has a pod end, or end sooner, and tells of it; gone is closed when
-	// nothing of it runs any more. It is nil where the pod was told so before,
-	// or is not known.
+	// Evict terminates the pod, or shortens its termination, and reports the eviction
+	// in its status and as an event. gone is closed when no process of the pod runs
+	// any more. gone is nil if the pod was evicted before or is not known.
 	Evict func(*v1.Pod, policy.Eviction) (gone <-chan struct{})
-	// Kill ends what runs of a pod at once, without the runtime.
+	// Kill kills the processes of a pod at once, without the runtime.
 	Kill func(*v1.Pod) error
-	// DryRun does what Evict and Kill do, for a pod that does not exist. Keep
-	// calls a function once and keeps in memory the code that it used. Both may
+	// DryRun does what Evict and Kill do, for a pod that does not exist. Keep calls
+	// rehearse once and protects the code pages that it used from reclaim. Both may
 	// be nil.
 	DryRun func(policy.Eviction)
 	Keep   func(rehearse func())
-	// Changed is told the conditions when they are others than before, and Met
-	// the signal that something is done about.
+	// Changed is called with the node conditions when they change. Met is called with
+	// the signal whose threshold is acted on.
 	Changed func(evictionapi.Conditions)
 	Met     func(evictionapi.Signal)
 
 	Log *slog.Logger
 }
 
-// Loop is the loop. Its methods are safe for concurrent use.
+// Loop is the eviction loop. Its methods are safe for concurrent use.
 type Loop struct {
 	Config
 	tracker *policy.Tracker
 	sign    chan struct{}
 	under   atomic.Pointer[evictionapi.Conditions]
 	made    time.Time
-	asked   atomic.Int64 // since made, of the first Look that was not heeded; 0 is none
+	asked   atomic.Int64 // time of the first unhandled Look, since made; 0 means none
 
-	// What follows is Run's own.
+	// The fields below belong to Run.
 	looked time.Time
-	told   evictionapi.Signal // what the node is short of, as it was told
-	// idle is until when nothing is done about it: nothing could be.
+	told   evictionapi.Signal // signal of the last reported threshold
+	// idle is the time until which no action is taken because none is possible.
 	idle      time.Time
 	rehearsed bool
 }
 
-// New makes a loop that has not looked yet.
+// New returns a Loop for Run. It observes nothing yet.
 func New(c Config) *Loop {
 	l := &Loop{Config: c, tracker: policy.NewTracker(c.Thresholds, c.Transition), sign: make(chan struct{}, 1), made: time.Now()}
 	l.under.Store(&evictionapi.Conditions{})
 	return l
 }
 
-// Look has the node looked at, soon and once for all signs until then. It does
+// Look triggers a check. All triggers before the check are handled by it. Look does
 // not block.
 func (l *Loop) Look() {
 	l.asked.CompareAndSwap(0, int64(max(time.Since(l.made), 1)))
@@ -111,15 +110,14 @@ func (l *Loop) Look() {
 	}
 }
 
-// Sign is a slot that has the node looked at, as Look does, when it is filled.
+// Sign returns a one-slot channel. Sending on it triggers a check, as Look does.
 func (l *Loop) Sign() chan<- struct{} { return l.sign }
 
-// Under are the conditions that the node is under, for those who decide which
-// pods may come.
+// Under returns the current node conditions, for pod admission.
 func (l *Loop) Under() evictionapi.Conditions { return *l.under.Load() }
 
-// Run looks once, and then at each sign and when a grace or a condition ends,
-// until the context does, with its cause.
+// Run checks once at the start, then at each trigger and when a grace period or a
+// condition expires. It returns the cause of ctx when ctx ends.
 func (l *Loop) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -141,8 +139,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// rest waits where the last look was just now, and says whether ctx still
-// lives.
+// rest waits until pace has passed since the last check. It returns false if ctx
+// ended.
 func (l *Loop) rest(ctx context.Context) bool {
 	left := pace - time.Since(l.looked)
 	if left <= 0 {
@@ -158,10 +156,10 @@ func (l *Loop) rest(ctx context.Context) bool {
 	}
 }
 
-// look is one turn, and says when the next one is due without a sign. Where the
-// node has nothing to spare, a pod goes before anything is told of it: a line of
-// the log takes a node without memory a good part of a second, as pages of the
-// program have to come back from the disk for it.
+// look performs one check. It returns when the next one is due without a trigger;
+// zero means never. If no node-level resource can be reclaimed, a pod is evicted
+// before anything is logged or reported: without memory, a log line takes a good part
+// of a second, because pages of the program must be read back from disk.
 func (l *Loop) look(ctx context.Context) (next time.Time) {
 	begun := l.begin()
 	seen := l.Observe(ctx)
@@ -197,14 +195,14 @@ func (l *Loop) look(ctx context.Context) (next time.Time) {
 	}
 	l.report(ended)
 	l.wait(ctx, ended, &verdict.Act[0])
-	l.begin() // signs that came meanwhile were answered by the wait
+	l.begin() // the wait has handled the triggers received meanwhile
 	return time.Now()
 }
 
-// rehearse makes a decision once while there is memory, and does nothing to a
-// pod. A node without memory reads the code for a decision from a slow disk, page
-// by page, and its first decision is late; so Keep has what the rehearsal used
-// stay in memory.
+// rehearse runs the decision path once while memory is available, without an effect
+// on any pod. Without memory, the node would read the code of that path from a slow
+// disk, page by page, and the first decision would be late. Keep protects the pages
+// that the rehearsal used.
 func (l *Loop) rehearse(ctx context.Context) {
 	if l.rehearsed || ctx.Err() != nil || l.told != 0 {
 		return
@@ -232,7 +230,7 @@ func (l *Loop) rehearse(ctx context.Context) {
 	l.Keep(decide)
 }
 
-// acts says whether something is to be done about what the node is short of.
+// acts reports whether a threshold must be acted on now.
 func (l *Loop) acts(ctx context.Context, v *policy.Verdict) bool {
 	if ctx.Err() != nil || !v.Short {
 		l.told, l.idle = 0, time.Time{}
@@ -241,8 +239,8 @@ func (l *Loop) acts(ctx context.Context, v *policy.Verdict) bool {
 	return len(v.Act) > 0 && !l.looked.Before(l.idle)
 }
 
-// begin is when the first sign came that this look is for; zero is that none
-// did.
+// begin returns the time of the first trigger since the last check, and resets it.
+// Zero means that there was none.
 func (l *Loop) begin() time.Time {
 	if since := l.asked.Swap(0); since > 0 {
 		return l.made.Add(time.Duration(since))
@@ -250,8 +248,8 @@ func (l *Loop) begin() time.Time {
 	return time.Time{}
 }
 
-// tell tells of what the node is short of, once until it is short of something
-// else or has enough.
+// tell reports the threshold that is acted on. It logs a warning once until another
+// signal's threshold is acted on or no threshold is met.
 func (l *Loop) tell(t *evictionapi.Threshold, seen *evictionapi.Observations) {
 	l.Met(t.Signal)
 	level := slog.LevelDebug
@@ -259,19 +257,20 @@ func (l *Loop) tell(t *evictionapi.Threshold, seen *evictionapi.Observations) {
 		l.told, level = t.Signal, slog.LevelWarn
 	}
 	o := seen[t.Signal]
-	l.Log.Log(context.Background(), level, "the node runs short", "signal", t.Signal.String(),
+	l.Log.Log(context.Background(), level, "eviction threshold met", "signal", t.Signal.String(),
 		"threshold", t.Value.Of(o.Capacity), "available", o.Available, "capacity", o.Capacity)
 }
 
-// victim is a pod that was told to end.
+// victim is a pod that is being evicted.
 type victim struct {
 	policy.Eviction
 	pod  *v1.Pod
 	gone <-chan struct{}
-	took time.Duration // since the first sign; 0 is that there was none
+	took time.Duration // since the first trigger; 0 means that there was none
 }
 
-// end has the first pod end that can be ended; nil is that none can.
+// end evicts the first pod of the ranking that can be evicted. It returns nil if
+// there is none.
 func (l *Loop) end(ctx context.Context, v *policy.Verdict, seen *evictionapi.Observations, begun time.Time) *victim {
 	first := v.Act[0].Signal
 	for _, p := range policy.Rank(l.Pods(ctx, first), first, l.Layout) {
@@ -290,38 +289,39 @@ func (l *Loop) end(ctx context.Context, v *policy.Verdict, seen *evictionapi.Obs
 func (l *Loop) report(v *victim) {
 	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "signal", v.Signal, "grace", v.Grace, "message", v.Message}
 	if v.took > 0 {
-		keys = append(keys, "sinceSign", v.took)
+		keys = append(keys, "sinceTrigger", v.took)
 	}
-	l.Log.Warn("a pod is evicted", keys...)
+	l.Log.Warn("evicted pod", keys...)
 }
 
-// nobody has nothing more done for a while where no pod can be ended: those that
-// run are critical, or end already.
+// nobody suspends action until policy.Recheck has passed, because no pod can be
+// evicted: all running pods are critical or terminating.
 func (l *Loop) nobody(s evictionapi.Signal) {
 	if l.idle.IsZero() {
-		l.Log.Error("the node runs short and no pod can be evicted: all that run are critical, or end already", "signal", s.String())
+		l.Log.Error("no pod can be evicted", "signal", s.String(), "reason", "all running pods are critical or terminating")
 	}
 	l.idle = l.looked.Add(policy.Recheck)
 }
 
-// spare gives back what the node itself can, and says whether that is enough.
+// spare reclaims node-level resources, and reports whether this was sufficient.
 func (l *Loop) spare(ctx context.Context, s evictionapi.Signal) bool {
 	for _, r := range policy.Reclaims(s, l.Layout) {
 		if err := l.Reclaim(ctx, r); err != nil && ctx.Err() == nil {
-			l.Log.Warn("what the node could spare could not be given back", "what", r.String(), "signal", s.String(), "error", err)
+			l.Log.Warn("cannot reclaim node-level resources", "resources", r.String(), "signal", s.String(), "error", err)
 		}
 	}
 	seen := l.Observe(ctx)
 	if !l.tracker.Reclaimed(&seen) {
 		return false
 	}
-	l.Log.Info("the node has enough again without ending a pod", "signal", s.String(), "available", seen[s].Available)
+	l.Log.Info("reclaimed enough node-level resources", "signal", s.String(), "available", seen[s].Available)
 	return true
 }
 
-// wait waits until a pod that goes for a threshold is gone or has had its time:
-// others would go for what it gives back. A soft threshold lets it have minutes,
-// in which a hard one may be met that goes before; then it waits no longer.
+// wait waits until the pod evicted for a threshold is gone or overdue; otherwise more
+// pods would be evicted for resources that it is about to release. A soft threshold
+// may allow the pod minutes. wait then returns early if a hard threshold with
+// precedence is met.
 func (l *Loop) wait(ctx context.Context, v *victim, t *evictionapi.Threshold) {
 	limit := time.NewTimer(v.Grace + overdue)
 	defer limit.Stop()
@@ -356,12 +356,12 @@ func (l *Loop) wait(ctx context.Context, v *victim, t *evictionapi.Threshold) {
 	}
 }
 
-// kill ends a pod that the runtime has not ended in time.
+// kill kills a pod that the runtime did not terminate in time.
 func (l *Loop) kill(v *victim) {
 	err := l.Kill(v.pod)
 	keys := []any{"pod", pod.RefOf(v.pod).String(), "podUID", v.pod.UID, "grace", v.Grace, "overdue", overdue}
 	if err != nil {
 		keys = append(keys, "error", err)
 	}
-	l.Log.Warn("an evicted pod has not ended in time: it is killed without the runtime", keys...)
+	l.Log.Warn("kill overdue pod without the runtime", keys...)
 }

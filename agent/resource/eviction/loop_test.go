@@ -25,8 +25,8 @@ import (
 
 const mi = 1 << 20
 
-// node is a node of so much memory and disk, what is used of them, and what
-// the loop did, in words.
+// node is a fake node with a capacity of memory and disk, its usage, and a record of
+// the actions of the loop.
 type node struct {
 	t  *testing.T
 	mu sync.Mutex // guards what follows
@@ -45,7 +45,7 @@ type node struct {
 	evicts       func() // is called first when a pod is to go; nil is not
 }
 
-// user is a pod.
+// user is a pod that uses resources.
 type user struct {
 	name         string
 	memory, disk int64 // MiB
@@ -67,7 +67,7 @@ func (n *node) note(format string, args ...any) {
 	n.did = append(n.did, fmt.Sprintf(format, args...))
 }
 
-// done is what the loop did until now.
+// done returns the actions of the loop so far.
 func (n *node) done() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -136,7 +136,7 @@ func (n *node) evict(p *v1.Pod, e policy.Eviction) <-chan struct{} {
 	return gone
 }
 
-// kill has a pod give back what it has; that it is gone is told as late as the
+// kill releases the resources of a pod. It reports the termination as late as the
 // runtime would.
 func (n *node) kill(p *v1.Pod) error {
 	n.note("kill %s", p.Name)
@@ -168,7 +168,7 @@ func (n *node) reclaim(_ context.Context, r policy.Reclaim) error {
 	return nil
 }
 
-// run runs the loop beside play until play is over.
+// run runs the loop while play runs.
 func (n *node) run(t *testing.T, config evictionapi.Config, play func()) {
 	t.Helper()
 	thresholds, err := evictionapi.Parse(config)
@@ -205,7 +205,8 @@ func (n *node) run(t *testing.T, config evictionapi.Config, play func()) {
 
 var hard = evictionapi.Config{Hard: map[string]string{"memory.available": "16Mi", "nodefs.available": "10%"}}
 
-// A node that has enough is looked at once, and at each sign; never else.
+// While no threshold is met, the loop checks once at the start and then only at
+// triggers.
 func TestQuiet(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
 	n.run(t, hard, func() {
@@ -223,8 +224,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// A decision is rehearsed once before memory is short, as soon as there is a
-// pod, and nothing happens to the pod.
+// A decision is rehearsed once, as soon as there is a pod and memory is available,
+// without an effect on the pod.
 func TestRehearsal(t *testing.T) {
 	n := &node{memory: 256, disk: 1000}
 	kept, tried := 0, []string{}
@@ -256,8 +257,8 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
-// The pods that are over their requests go, the largest first, one at a time,
-// until there is enough; the condition stays for its transition.
+// The pods that exceed their requests are evicted, the largest first, one at a time,
+// until no threshold is met. The condition stays for its transition period.
 func TestMemory(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, ends: 2 * time.Second, pods: []*user{
 		{name: "small", memory: 5}, {name: "critical", memory: 120, critical: true}, {name: "hog", memory: 60}, {name: "leaker", memory: 90},
@@ -279,8 +280,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// While it is not enough the next pod goes, but not before the one before is
-// gone, or has had its time.
+// While a threshold is met the next pod is evicted, but not before the previous one
+// is gone or overdue.
 func TestOneAfterTheOther(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -315,8 +316,9 @@ func TestOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// A pod that the runtime does not end is killed some time after its grace, once,
-// and no other goes for it; one that ends in time is left to the runtime.
+// A pod that the runtime does not terminate is killed once, some time after its grace
+// period, and no other pod is evicted in its place. A pod that terminates in time is
+// left to the runtime.
 func TestRuntimeIsLate(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -345,8 +347,8 @@ func TestRuntimeIsLate(t *testing.T) {
 	}
 }
 
-// Of a full disk, dead containers and unused images go first, and a pod only
-// where that is not enough, or failed.
+// For a full disk, dead containers and unused images are removed first. A pod is
+// evicted only if that fails or is not sufficient.
 func TestDisk(t *testing.T) {
 	spared := []string{"under [DiskPressure]", "short of ephemeral-storage", "spare dead containers", "spare unused images"}
 	for _, tc := range []struct {
@@ -369,14 +371,14 @@ func TestDisk(t *testing.T) {
 			if d := cmp.Diff(tc.want, n.done()); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			if strings.Contains(n.log.String(), "could not be given back") != tc.fails {
+			if strings.Contains(n.log.String(), "cannot reclaim") != tc.fails {
 				t.Errorf("the log: %s", n.log.String())
 			}
 		})
 	}
 }
 
-// A soft threshold is acted on when its grace is over, without a sign.
+// A soft threshold is acted on at the end of its grace period, without a trigger.
 func TestSoft(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 200}}}
 	config := evictionapi.Config{Soft: map[string]string{"memory.available": "64Mi"}, SoftGrace: map[string]string{"memory.available": "90s"}}
@@ -394,9 +396,8 @@ func TestSoft(t *testing.T) {
 	}
 }
 
-// Nobody else goes while a pod still has the time that it was given, which may
-// be longer than one that hangs is waited for; but a hard threshold does not
-// wait for it.
+// No other pod is evicted during the grace period of an evicted pod, even if that is
+// longer than the wait for a hanging pod. A hard threshold does not wait for it.
 func TestSoftLeavesTime(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -439,7 +440,7 @@ func evictions(n *node) (did []string) {
 	return did
 }
 
-// Signs that come faster than the pace are heeded once in it.
+// Triggers within the minimum interval cause only one check.
 func TestPace(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
 	n.run(t, hard, func() {
@@ -459,7 +460,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// The log tells how long a decision took from its sign.
+// The log has the time from the trigger to the decision.
 func TestReactionIsTold(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}}}
 	n.run(t, hard, func() {
@@ -472,13 +473,13 @@ func TestReactionIsTold(t *testing.T) {
 		n.loop.Look()
 		time.Sleep(time.Second)
 	})
-	if !strings.Contains(n.log.String(), "sinceSign=150ms") {
+	if !strings.Contains(n.log.String(), "sinceTrigger=150ms") {
 		t.Errorf("the log: %s", n.log.String())
 	}
 }
 
-// An eviction that waited for another tells no time since a sign: it is not the
-// answer to one that came during the wait.
+// An eviction after the wait for another pod logs no time since a trigger: a trigger
+// during the wait is not its cause.
 func TestReactionOfTheSecond(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, ends: 2500 * time.Millisecond, pods: []*user{{name: "a", memory: 260}, {name: "b", memory: 20}, {name: "c", memory: 250}}}
 	n.run(t, hard, func() {
@@ -488,24 +489,24 @@ func TestReactionOfTheSecond(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
-	if log := n.log.String(); strings.Count(log, "a pod is evicted") != 2 || strings.Contains(log, "sinceSign") {
+	if log := n.log.String(); strings.Count(log, "evicted pod") != 2 || strings.Contains(log, "sinceTrigger") {
 		t.Errorf("the log: %s", log)
 	}
 }
 
-// A pod goes before anything of it is told, which takes long where memory is
-// short; and those who ask whether pods may come know of it before either.
+// A pod is evicted before anything is logged, because logging takes long without
+// memory. The node condition is visible to admission before the eviction.
 func TestEndsBeforeItTells(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 250}}}
 	var told, under bool
 	n.evicts = func() { told, under = n.log.Len() > 0, n.loop.Under().Memory }
 	n.run(t, hard, func() { time.Sleep(time.Minute) })
-	if log := n.log.String(); told || !under || !strings.Contains(log, "runs short") || !strings.Contains(log, "is evicted") {
+	if log := n.log.String(); told || !under || !strings.Contains(log, "threshold met") || !strings.Contains(log, "evicted pod") {
 		t.Errorf("told before it %v, under pressure %v, the log: %s", told, under, log)
 	}
 }
 
-// Signs go on while nobody can be ended, and nothing is tried or told for each.
+// While no pod can be evicted, triggers do not repeat attempts or log messages.
 func TestSignsWhileNobodyCanGo(t *testing.T) {
 	n := &node{memory: 100, disk: 100, dead: 95, pods: []*user{{name: "critical", memory: 95, critical: true}}, spareFails: true}
 	n.run(t, hard, func() {
@@ -522,8 +523,8 @@ func TestSignsWhileNobodyCanGo(t *testing.T) {
 	}
 }
 
-// Each time that the node runs short is told, also where its condition has stayed
-// since the last one.
+// Each time the threshold is met again it is logged, even if its condition has held
+// in between.
 func TestShortAgain(t *testing.T) {
 	n := &node{memory: 256, disk: 1000, pods: []*user{{name: "a", memory: 100}, {name: "b", memory: 150}}}
 	n.run(t, hard, func() {
@@ -536,12 +537,12 @@ func TestShortAgain(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 	})
-	if told := strings.Count(n.log.String(), "the node runs short"); told != 3 {
+	if told := strings.Count(n.log.String(), "eviction threshold met"); told != 3 {
 		t.Errorf("told %d times: %s", told, n.log.String())
 	}
 }
 
-// Where only critical pods run, that is said, and nothing is tried in a hurry.
+// If only critical pods run, that is logged, and attempts are not repeated quickly.
 func TestNobodyCanGo(t *testing.T) {
 	n := &node{memory: 100, disk: 1000, pods: []*user{{name: "critical", memory: 95, critical: true}}}
 	n.run(t, hard, func() { time.Sleep(time.Minute) })

@@ -17,7 +17,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// node is a kernel whose files are plain ones, and the pods on it.
+// node is a fake kernel with plain files, and the pods on it.
 type node struct {
 	t      *testing.T
 	root   string
@@ -41,7 +41,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// start starts an agent; what was counted before is the past.
+// start starts a Watcher. Earlier counts belong to its baseline.
 func (n *node) start() {
 	n.t.Helper()
 	tree, err := cgroups.Open(n.root)
@@ -64,7 +64,7 @@ func (n *node) Warning(ref pod.Ref, reason, message string) {
 	n.events = append(n.events, fmt.Sprintf("%s %s: %s", ref.Name, reason, message))
 }
 
-// group writes what a group counts.
+// group writes the counters of a cgroup.
 func (n *node) group(path string, c counts) {
 	n.t.Helper()
 	dir := filepath.Join(n.root, path)
@@ -79,7 +79,7 @@ func (n *node) group(path string, c counts) {
 	}
 }
 
-// met writes how often a group's own limit was.
+// met writes the limit hits of a cgroup itself.
 func (n *node) met(path string, oom uint64) {
 	n.t.Helper()
 	if err := os.WriteFile(filepath.Join(n.root, path, "memory.events.local"), []byte(fmt.Sprintf("low 0\nmax 9\noom %d\n", oom)), 0o600); err != nil {
@@ -103,8 +103,8 @@ func (n *node) vmstat(kills uint64) {
 	}
 }
 
-// add is a Burstable pod whose containers, named a, b and so on, have limits
-// ("" is none) and IDs NAME-0.
+// add adds a Burstable pod. Its containers are named a, b and so on, have the given
+// memory limits ("" means none) and IDs NAME-0.
 func (n *node) add(name string, limits ...string) *v1.Pod {
 	p := &v1.Pod{}
 	p.Name, p.Namespace, p.UID = name, "default", types.UID("uid-"+name)
@@ -123,7 +123,7 @@ func (n *node) add(name string, limits ...string) *v1.Pod {
 	return p
 }
 
-// path is a pod's group, or that of a container of it.
+// path returns the cgroup of a pod or of its container.
 func (n *node) path(p *v1.Pod, id string) string {
 	at, _ := n.peek()
 	path := criconfig.PodCgroup(p, at)
@@ -133,7 +133,7 @@ func (n *node) path(p *v1.Pod, id string) string {
 	return path
 }
 
-// told are the events since the last call.
+// told returns the events since the last call.
 func (n *node) told() []string {
 	all := n.events
 	n.events = nil
@@ -148,7 +148,7 @@ func ended(id, name string, code int32, reason string) container.Container {
 	return container.Container{ID: id, Name: name, State: container.StateExited, ExitCode: code, Reason: reason}
 }
 
-// reasons are those of the containers after the verdicts.
+// reasons returns the reasons of the containers after Judge.
 func (n *node) reasons(p *v1.Pod, o *container.Observed) (all []string) {
 	n.t.Helper()
 	for _, c := range n.w.Judge(p, o).Containers {

@@ -10,26 +10,25 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reason is that of a container's end and of the event (the runtimes' word,
-// which the kubelet passes on).
+// Reason is the reason of an OOM-killed container and of the event. The runtimes use
+// it, and the kubelet passes it on.
 const Reason = "OOMKilled"
 
 const (
-	// exitKilled is the code of a process that was killed (128 + SIGKILL).
+	// exitKilled is the exit code of a process killed by SIGKILL (128 + 9).
 	exitKilled = 137
-	// reasonUnknown is containerd's word for an end whose code it has lost.
+	// reasonUnknown is containerd's reason for an exit whose code it has lost.
 	reasonUnknown = "Unknown"
 )
 
-// suspicious says whether memory may have been what the container ended for.
+// suspicious reports whether the container's exit may be an OOM kill.
 func suspicious(c *container.Container) bool {
 	return c.State == container.StateExited && (c.ExitCode == exitKilled || c.Reason == reasonUnknown || c.Reason == Reason)
 }
 
-// Judge answers what the runtime shows of the pod with the reason OOMKilled at
-// the ends that had it and do not say so. It tells of kills, blocks on nothing
-// but the kernel's files, and is safe for concurrent use; a nil Watcher answers
-// seen as it is.
+// Judge returns seen with the reason OOMKilled for the exits that were OOM kills and
+// lack it. It records events of new kills. It blocks only on kernel files and is safe
+// for concurrent use. A nil Watcher returns seen unchanged.
 func (w *Watcher) Judge(p *v1.Pod, seen *container.Observed) *container.Observed {
 	if w == nil || seen == nil {
 		return seen
@@ -54,8 +53,8 @@ func (w *Watcher) Judge(p *v1.Pod, seen *container.Observed) *container.Observed
 	return l.apply(seen)
 }
 
-// suspects are the ends that are to be judged, in the order in which loose
-// kills are theirs.
+// suspects returns the unclassified exits, in the order in which unattributed kills
+// are assigned to them.
 func suspects(l *ledger, seen *container.Observed) []*container.Container {
 	var ends []*container.Container
 	for i := range seen.Containers {
@@ -82,7 +81,7 @@ func suspects(l *ledger, seen *container.Observed) []*container.Container {
 	return ends
 }
 
-// judge notes of each end whether it was for memory.
+// judge classifies each exit as OOM kill or not.
 func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container) {
 	counted := false
 	for _, c := range ends {
@@ -95,14 +94,14 @@ func (w *Watcher) judge(l *ledger, p *v1.Pod, ends []*container.Container) {
 		l.verdict(c.ID, killed)
 	}
 	if counted {
-		l.settle() // the last of its processes, whose group was gone at the look
+		l.settle() // the last of its processes; its cgroup was gone at the check
 	}
 }
 
-// forget drops what nobody asks for any more: the counts of containers that
-// have ended for another reason, once their groups are gone, and all of those
-// that the runtime has forgotten. It may not have listed yet what was counted
-// just now.
+// forget drops the counters of containers that exited for another reason, once their
+// cgroups are gone, and of all containers that the runtime no longer lists. It keeps
+// counters younger than recent, because the runtime may not list their containers
+// yet.
 func (l *ledger) forget(seen *container.Observed, now time.Time) {
 	for id, m := range l.containers {
 		_, judged := l.judged[id]
@@ -133,7 +132,8 @@ func isSandbox(seen *container.Observed, id string) bool {
 	return slices.ContainsFunc(seen.Sandboxes, func(s container.Sandbox) bool { return s.ID == id })
 }
 
-// apply is seen with the verdicts.
+// apply returns seen with the reason OOMKilled set on OOM-killed containers. It
+// copies seen if it changes it.
 func (l *ledger) apply(seen *container.Observed) *container.Observed {
 	out := seen
 	for i := range seen.Containers {
@@ -151,7 +151,7 @@ func (l *ledger) apply(seen *container.Observed) *container.Observed {
 	return out
 }
 
-// memoryLimit is the container's own, in bytes; 0 is none.
+// memoryLimit returns the container's own memory limit in bytes; 0 means none.
 func memoryLimit(p *v1.Pod, name string) int64 {
 	c, _ := pod.Find(&p.Spec, name)
 	if c == nil {

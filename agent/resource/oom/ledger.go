@@ -5,37 +5,37 @@ import (
 	"time"
 )
 
-// recent is how long after a limit was met a kill is taken for its: the kernel
-// counts the one, writes what it found to the console, and then counts the
-// other, and a look may come between. A limit may also be met more often than
-// there are kills, while what was killed is on its way out.
+// recent is how long after a limit hit a kill is attributed to it. The kernel counts
+// the limit hit, prints to the console, and then counts the kill; a check may happen
+// in between. A limit may also be hit more often than there are kills, while a killed
+// process is still exiting.
 const recent = 10 * time.Second
 
-// counts are what one group's memory.events says.
+// counts holds the counters of a cgroup's memory.events.
 type counts struct {
-	oom    uint64 // a limit in it could not be kept
-	kills  uint64 // processes killed
-	groups uint64 // kills of a whole group at once
+	oom    uint64 // limit hits in its subtree
+	kills  uint64 // killed processes
+	groups uint64 // kills of a whole cgroup (memory.oom.group)
 }
 
-// since is how much was counted after an earlier look.
+// since returns the increase since an earlier reading.
 func (c counts) since(old counts) counts {
 	return counts{less(c.oom, old.oom), less(c.kills, old.kills), less(c.groups, old.groups)}
 }
 
-// less is a-b, and not under 0: two files are not read at one moment.
+// less returns a-b, at least 0: two files are not read at the same moment.
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
-// reading is what a pod's group and those of its containers count at one look,
-// the pod's read first. Containers that count nothing are left out.
+// reading holds the counters of a pod's cgroup and its container cgroups at one
+// check. The pod's are read first. Containers with zero counters are omitted.
 type reading struct {
 	at         time.Time
-	past       bool // it was counted before the agent came
+	past       bool // counted before the agent started
 	pod        counts
-	containers map[string]counts // by the runtime's ID
+	containers map[string]counts // by container ID
 }
 
-// cause is whose memory ran out.
+// cause is whose memory was exhausted.
 type cause uint8
 
 const (
@@ -45,49 +45,49 @@ const (
 	ofContainer
 )
 
-// kill is what was counted of one container since the look before.
+// kill is what was counted for one container since the previous check.
 type kill struct {
 	id    string
 	n     uint64 // processes
-	whole bool   // all of the container
-	rest  bool   // of a group whose killing was told of before
+	whole bool   // all processes of the container
+	rest  bool   // further processes of a cgroup whose kill was reported before
 	cause cause
 }
 
-// member is what is known of a container of a pod.
+// member is the state of a container of a pod.
 type member struct {
 	counts
-	met time.Time // when its limit was last seen to be
-	at  time.Time // when it was last seen to count something
+	met time.Time // when a limit hit was last observed
+	at  time.Time // when a counter last rose
 }
 
-// soon says whether what happened at a time may be for a limit that was met.
+// soon reports whether an event at a time may be caused by a limit hit at met.
 func soon(at, met time.Time) bool { return !met.IsZero() && at.Sub(met) < recent }
 
-// ledger is what is known of one pod. Its zero value is a pod of which nothing
-// was counted yet.
+// ledger holds the OOM counters of one pod. Its zero value is a pod without any
+// counts.
 type ledger struct {
 	pod        counts
-	met        time.Time // when its own limit was last seen to be
+	met        time.Time // when a hit of its own limit was last observed
 	containers map[string]member
-	// past is what is left of containers that are judged and gone: the pod's
-	// counts have theirs still.
+	// past is the sum of classified containers whose cgroups are gone. The pod's
+	// counters still include them.
 	past counts
-	// given are loose kills that have found their container.
+	// given counts the unattributed kills that were later attributed to a container.
 	given counts
-	// limited says that a limit was met when kills became loose.
+	// limited means that a limit was hit when kills became unattributed.
 	limited bool
-	// judged are the ends that were judged, by ID, and whether they were for
-	// memory.
+	// judged holds the classified exits by container ID, and whether they were OOM
+	// kills.
 	judged map[string]bool
-	untold []kill // of containers whose names are not known yet
+	untold []kill // kills of containers whose names are not known yet
 }
 
-// take notes a reading, and answers what is new in it. A kill that is neither
-// for the limit of the container nor of the pod has cause ofNode.
+// take stores a reading and returns the new kills. A kill for neither the container's
+// nor the pod's limit has the cause ofNode.
 func (l *ledger) take(now reading) []kill {
 	if now.pod.kills < l.pod.kills || now.pod.oom < l.pod.oom {
-		*l = ledger{judged: l.judged} // the group was made anew
+		*l = ledger{judged: l.judged} // the cgroup was created again
 	}
 	l.fold(now.containers)
 	own, loose := l.own(), l.loose()
@@ -109,8 +109,8 @@ func (l *ledger) take(now reading) []kill {
 		if d.kills == 0 {
 			continue
 		}
-		// The kernel counts one limit for a group of processes that it kills one
-		// after the other, and takes its time: it writes each to the console.
+		// The kernel counts one limit hit for a cgroup whose processes it kills one
+		// after the other. The kills take time, since it prints each to the console.
 		k := kill{id: id, n: d.kills, whole: d.groups > 0, rest: d.oom == 0 && c.groups > 0 && old.kills > 0}
 		if d.oom > 0 || soon(now.at, old.met) || k.rest && c.oom > 0 {
 			k.cause = ofContainer
@@ -133,8 +133,9 @@ func (l *ledger) take(now reading) []kill {
 	return kills
 }
 
-// fold keeps only the sum of containers that nobody asks for any more: a pod
-// may end for memory for months.
+// fold adds the counters of classified containers whose cgroups are gone to past, so
+// that the ledger does not grow while containers of the pod are OOM-killed for
+// months.
 func (l *ledger) fold(there map[string]counts) {
 	for id, c := range l.containers {
 		_, is := there[id]
@@ -144,7 +145,7 @@ func (l *ledger) fold(there map[string]counts) {
 	}
 }
 
-// pass keeps of a container that is gone only its part of the sum.
+// pass drops a container whose cgroup is gone, and adds its counters to past.
 func (l *ledger) pass(id string, c counts) {
 	l.past.oom += c.oom
 	l.past.kills += c.kills
@@ -153,7 +154,7 @@ func (l *ledger) pass(id string, c counts) {
 	l.untold = slices.DeleteFunc(l.untold, func(k kill) bool { return k.id == id })
 }
 
-// verdict notes whether an end was for memory.
+// verdict records whether an exit was an OOM kill.
 func (l *ledger) verdict(id string, killed bool) {
 	if l.judged == nil {
 		l.judged = make(map[string]bool)
@@ -161,8 +162,8 @@ func (l *ledger) verdict(id string, killed bool) {
 	l.judged[id] = killed
 }
 
-// own is how often the pod's own limit could not be kept; that of containers
-// whose groups were never seen is in it.
+// own returns how often the pod's own limit was hit. It includes the limit hits of
+// containers whose cgroups were never read.
 func (l *ledger) own() uint64 {
 	n := less(l.pod.oom, l.past.oom)
 	for _, c := range l.containers {
@@ -171,11 +172,11 @@ func (l *ledger) own() uint64 {
 	return n
 }
 
-// loose are kills of which no container is known.
+// loose returns the number of kills not attributed to any container.
 func (l *ledger) loose() uint64 { return l.rest().kills }
 
-// rest is what the pod's group counted and no container's; of "oom" it says
-// nothing.
+// rest returns the kills and group kills that the pod's cgroup counted and no
+// container's did. oom of the result is not set.
 func (l *ledger) rest() counts {
 	n := counts{kills: less(l.pod.kills, l.given.kills+l.past.kills), groups: less(l.pod.groups, l.given.groups+l.past.groups)}
 	for _, c := range l.containers {
@@ -184,7 +185,7 @@ func (l *ledger) rest() counts {
 	return n
 }
 
-// give takes what is loose for one container's.
+// give attributes all unattributed kills to one container.
 func (l *ledger) give(id string, hasLimit bool) kill {
 	n := l.rest()
 	k := kill{id: id, n: n.kills, whole: n.groups > 0}
@@ -198,7 +199,7 @@ func (l *ledger) give(id string, hasLimit bool) kill {
 	return k
 }
 
-// settle takes all that was counted for known, and told.
+// settle marks all counted kills as attributed and reported.
 func (l *ledger) settle() {
 	n := l.rest()
 	l.given.kills += n.kills

@@ -69,7 +69,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// Whatever is seen of the groups, each kill is told of once and no more.
+// Whatever is visible of the cgroups, each kill is reported exactly once.
 func TestEveryKillIsToldOnce(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -13,8 +13,8 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// look compares all counts with those of the look before, and tells what is
-// new. It needs the lock.
+// look compares all counters with those of the previous check, and reports new kills.
+// The caller must hold the lock.
 func (w *Watcher) look() {
 	node, ok := w.cfg.Node()
 	if !ok {
@@ -24,10 +24,10 @@ func (w *Watcher) look() {
 		w.base(node)
 		return
 	}
-	kernel, known := w.kernelKills() // before the pods', which are in it
-	top, _ := w.read(kubepods(node)) // no group counts nothing
+	kernel, known := w.kernelKills() // read before the pods' counters, which it includes
+	top, _ := w.read(kubepods(node)) // a missing cgroup counts nothing
 	switch {
-	case top.kills < w.top.kills || top.oom < w.top.oom: // made anew
+	case top.kills < w.top.kills || top.oom < w.top.oom: // created again
 		w.limits, w.outside = 0, less(kernel, top.kills)
 	case top.kills == w.top.kills && top.oom == w.top.oom:
 		if known {
@@ -49,14 +49,13 @@ func (w *Watcher) look() {
 	}
 }
 
-// ownLimits is how often all pods together ran into their limit.
+// ownLimits returns how often the limit of the pods' parent cgroup itself was hit.
 func (w *Watcher) ownLimits(node *criconfig.Node) uint64 {
-	n, _ := w.cfg.Tree.OwnOOM(kubepods(node)) // no group counts nothing
+	n, _ := w.cfg.Tree.OwnOOM(kubepods(node)) // a missing cgroup counts nothing
 	return n
 }
 
-// lookAtPods tells of what was killed in pods. The victims of a system that ran
-// out are answered.
+// lookAtPods reports the kills in pods. It returns the victims of a system OOM.
 func (w *Watcher) lookAtPods(node *criconfig.Node, now time.Time) (victims []string) {
 	type found struct {
 		pod   Pod
@@ -84,7 +83,7 @@ func (w *Watcher) lookAtPods(node *criconfig.Node, now time.Time) (victims []str
 				k.cause = ofPods
 			}
 			if k.cause == ofNode && k.rest {
-				continue // whose memory it was has been told
+				continue // the cause was reported before
 			}
 			name := nameBy(f.pod.Status, k.id)
 			if k.cause == ofNode {
@@ -109,7 +108,7 @@ func victim(p *v1.Pod, name string) string {
 	return "container " + name + " of pod " + p.Namespace + "/" + p.Name
 }
 
-// base notes what was counted before the agent came.
+// base records the counters from before the agent's start.
 func (w *Watcher) base(node *criconfig.Node) {
 	w.based = true
 	now := time.Now()
@@ -132,7 +131,7 @@ func (w *Watcher) base(node *criconfig.Node) {
 	}
 }
 
-// podOf is the UID in the name of a pod's group, or "".
+// podOf returns the UID in the name of a pod's cgroup, or "".
 func podOf(name string) types.UID {
 	if uid, ok := strings.CutPrefix(name, "pod"); ok {
 		return types.UID(uid)
@@ -143,7 +142,8 @@ func podOf(name string) types.UID {
 	return ""
 }
 
-// containers are what the groups in a pod's count.
+// containers returns the nonzero counters of the container cgroups in a pod's cgroup,
+// by container ID.
 func (w *Watcher) containers(path string, node *criconfig.Node) map[string]counts {
 	names, err := w.cfg.Tree.List(path)
 	if err != nil {
@@ -165,12 +165,12 @@ func (w *Watcher) containers(path string, node *criconfig.Node) map[string]count
 	return out
 }
 
-// read reads a group's counts; those that an older kernel has not are 0.
+// read returns a cgroup's counters. Counters that an older kernel lacks are 0.
 func (w *Watcher) read(path string) (counts, error) {
 	var f cgroups.Figures
 	if err := w.files.Read(path, cgroups.PartEvents, &f); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			w.cfg.Log.Debug("memory.events cannot be read", "cgroup", path, "error", err)
+			w.cfg.Log.Debug("cannot read memory.events", "cgroup", path, "error", err)
 		}
 		return counts{}, err
 	}

@@ -10,7 +10,9 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// system compares the kills that no pod has with those before. It needs the
+// system compares the number of kills outside of pods with the previous one, and
+// reports a system OOM if it rose, no other top-level cgroup hit a limit, and told is
+// empty. told holds the victims that were reported already. The caller must hold the
 // lock.
 func (w *Watcher) system(node *criconfig.Node, outside uint64, told []string) {
 	if outside <= w.outside {
@@ -25,11 +27,11 @@ func (w *Watcher) system(node *criconfig.Node, outside uint64, told []string) {
 	}
 }
 
-// limitOf is how often a group ran into its limit. One that is made anew, as
-// for a service that is started again, has another number and counts from 0.
+// limitOf is the limit hit counter of a cgroup. A cgroup that is created again, as
+// for a restarted service, has another ID and counts from 0.
 type limitOf struct{ group, oom uint64 }
 
-// rose says whether any of the groups ran into its limit since.
+// rose reports whether any of the cgroups hit its limit between the two readings.
 func rose(before, now map[string]limitOf) bool {
 	for name, n := range now {
 		was := before[name]
@@ -43,8 +45,8 @@ func rose(before, now map[string]limitOf) bool {
 	return false
 }
 
-// otherLimits are those of the groups at the top beside the pods', by name.
-// What runs in the root itself has none.
+// otherLimits returns the limit hits of the top-level cgroups other than the pods',
+// by name. Processes in the root cgroup have no limit.
 func (w *Watcher) otherLimits(node *criconfig.Node) map[string]limitOf {
 	mine, _, _ := strings.Cut(strings.TrimLeft(kubepods(node), "/"), "/")
 	names, err := w.cfg.Tree.List("/")
@@ -67,11 +69,11 @@ func (w *Watcher) otherLimits(node *criconfig.Node) map[string]limitOf {
 	return limits
 }
 
-// kernelKills is how many processes the kernel has killed for memory since it
-// was booted, of the system's and of groups' (OOM_KILL in mm/oom_kill.c); ok is
-// false for one older than Linux 4.13. In a container with a namespace of
-// cgroups it is what the container's own group counts, which is the root there
-// and has a file that the machine's has not: vmstat has all of the host.
+// kernelKills returns how many processes the kernel has OOM-killed since boot, by the
+// system and by cgroups (OOM_KILL in mm/oom_kill.c). ok is false for kernels before
+// Linux 4.13. In a container with a cgroup namespace it returns the counter of the
+// container's own cgroup, which is the root there and has a memory.events file,
+// unlike the host's root cgroup: vmstat counts the whole host.
 func (w *Watcher) kernelKills() (n uint64, ok bool) {
 	var f cgroups.Figures
 	if err := w.files.Read("/", cgroups.PartEvents, &f); err == nil && f.Events.OOMKill.Known {
@@ -84,7 +86,7 @@ func (w *Watcher) kernelKills() (n uint64, ok bool) {
 	return parseKills(data)
 }
 
-// parseKills finds oom_kill in vmstat's lines of "key value".
+// parseKills returns oom_kill from the "key value" lines of vmstat.
 func parseKills(vmstat []byte) (n uint64, ok bool) {
 	for line := range bytes.Lines(vmstat) {
 		if value, found := bytes.CutPrefix(line, []byte("oom_kill ")); found {

@@ -12,19 +12,19 @@ import (
 )
 
 // reasonSystem and systemMessage are the kubelet's
-// (pkg/kubelet/oom/oom_watcher_linux.go); it adds the process, which only the
-// kernel log knows.
+// (pkg/kubelet/oom/oom_watcher_linux.go). The kubelet adds the process, which only
+// the kernel log names.
 const (
 	reasonSystem  = "SystemOOM"
 	systemMessage = "System OOM encountered"
 )
 
-// tell makes the pod's event.
+// tell records the pod's event.
 func (w *Watcher) tell(p *v1.Pod, name string, k kill) {
 	w.cfg.Events.Warning(pod.RefOf(p), Reason, message(p, name, k))
 }
 
-// tellLate tells of kills whose container has a name by now.
+// tellLate records the events of kills whose container name has become known.
 func (w *Watcher) tellLate(l *ledger, p *v1.Pod, seen *container.Observed) {
 	left := l.untold[:0]
 	for _, k := range l.untold {
@@ -46,7 +46,7 @@ func nameIn(seen *container.Observed, id string) string {
 	return ""
 }
 
-// nameBy is the name by the pod's status, or "".
+// nameBy returns the container name from the pod's status, or "".
 func nameBy(s *v1.PodStatus, id string) string {
 	for c := range pod.Statuses(s) {
 		if _, known, _ := strings.Cut(c.ContainerID, "://"); known == id {
@@ -56,21 +56,21 @@ func nameBy(s *v1.PodStatus, id string) string {
 	return ""
 }
 
-// message says whose memory ran out, and what was killed for it.
+// message describes whose memory was exhausted and what was killed.
 func message(p *v1.Pod, name string, k kill) string {
 	why := ""
 	switch k.cause {
 	case ofContainer:
-		why = fmt.Sprintf("Container %s ran into its memory limit%s", name, of(memoryLimit(p, name)))
+		why = fmt.Sprintf("Container %s reached its memory limit%s", name, of(memoryLimit(p, name)))
 	case ofPod:
 		limits := pod.Limits(p)
 		bytes := int64(0)
 		if pod.Limited(p, v1.ResourceMemory) {
 			bytes = limits.Memory().Value()
 		}
-		why = fmt.Sprintf("The pod %s ran into its memory limit%s", p.Name, of(bytes))
+		why = fmt.Sprintf("The pod %s reached its memory limit%s", p.Name, of(bytes))
 	case ofPods:
-		why = "All pods together ran into the limit of memory that the node has for them"
+		why = "All pods together reached the node's memory limit for pods"
 	case ofNode:
 		why = "The node ran out of memory"
 	}
@@ -83,7 +83,7 @@ func message(p *v1.Pod, name string, k kill) string {
 	return fmt.Sprintf("%s: %d processes of container %s were killed", why, k.n, name)
 }
 
-// of is a limit after its name.
+// of formats a limit as a suffix.
 func of(bytes int64) string {
 	if bytes <= 0 {
 		return ""
@@ -91,9 +91,9 @@ func of(bytes int64) string {
 	return " of " + resource.NewQuantity(bytes, resource.BinarySI).String()
 }
 
-// systemOOM makes the node's event; victims are what was killed in pods.
+// systemOOM records the node's event. victims describes what was killed in pods.
 func (w *Watcher) systemOOM(victims []string) {
-	text := systemMessage + ", victim: a process that is in no pod"
+	text := systemMessage + ", victim: a process outside of all pods"
 	if len(victims) > 0 {
 		text = systemMessage + ", victim: " + strings.Join(victims, ", ")
 	}

@@ -13,65 +13,65 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// pause is how long the group of all pods is not heard after it told of
-// something: one that lives at its limit tells a hundred times a second.
+// pause is how long notifications of the pods' parent cgroup are suspended after one:
+// a cgroup at its limit would notify a hundred times a second.
 const pause = time.Second
 
-// Pod is a pod of the node, by its newest status; neither is changed.
+// Pod is a pod of the node with its newest status. The Watcher changes neither.
 type Pod struct {
 	Pod    *v1.Pod
 	Status *v1.PodStatus
 }
 
-// Config is what a Watcher works with. All fields are required but those that
-// say otherwise.
+// Config configures a Watcher. All fields are required unless stated otherwise.
 type Config struct {
 	Tree *cgroups.Tree
-	// Poller tells of changes; nil looks only when it is asked.
+	// Poller notifies of changes of memory.events; nil means that only calls trigger
+	// checks.
 	Poller *cgroups.Poller
-	// Node is criconfig's, and ok false while the runtime has not told its
+	// Node returns criconfig's node; ok is false until the runtime has reported its
 	// cgroup driver.
 	Node func() (n *criconfig.Node, ok bool)
 	// Pods lists the pods of the node.
 	Pods func() []Pod
-	// Wake has the pod's worker look again.
+	// Wake triggers a sync of the pod by its worker.
 	Wake   func(types.UID)
 	Events interface {
 		Warning(ref pod.Ref, reason, message string)
 	}
-	// VMStat is the kernel's file; "" is /proc/vmstat.
+	// VMStat is the path of vmstat; "" means /proc/vmstat.
 	VMStat string
 	Log    *slog.Logger
 }
 
-// Watcher is the memory of what was counted. Its methods are safe for
-// concurrent use, and those that have no context block on nothing but files of
-// the kernel's. What it calls must not block and not call it.
+// Watcher tracks the OOM counters. Its methods are safe for concurrent use. Methods
+// without a context block only on kernel files. The functions of Config must not
+// block and must not call the Watcher.
 type Watcher struct {
 	cfg Config
 
 	mu    sync.Mutex
 	files *cgroups.Reader
-	// based says that what was counted before the agent came is known.
+	// based means that the counters from before the agent's start are recorded.
 	based bool
-	top   counts // of the group of all pods
-	// limits is how often that group's own limit could not be kept, met when it
-	// was last seen to rise.
+	top   counts // of the pods' parent cgroup
+	// limits is how often the limit of that cgroup itself was hit, met when it was
+	// last observed to rise.
 	limits uint64
 	met    time.Time
 	pods   map[types.UID]*ledger
 
-	// outside are kills that no pod has, others how often groups beside the
-	// pods' ran into limits.
+	// outside is the number of kills outside of pods, others the limit hits of the
+	// other top-level cgroups.
 	outside uint64
 	others  map[string]limitOf
 
 	watch   *cgroups.Watch
-	watched uint64 // the number of the group that is watched
+	watched uint64 // the ID of the watched cgroup
 }
 
-// New makes a Watcher. It watches nothing before it is asked for the first
-// time, since there may be no group to watch.
+// New returns a Watcher. It watches nothing before the first call of Judge, since the
+// cgroup may not exist yet.
 func New(c Config) *Watcher {
 	if c.VMStat == "" {
 		c.VMStat = "/proc/vmstat"
@@ -79,9 +79,9 @@ func New(c Config) *Watcher {
 	return &Watcher{cfg: c, files: c.Tree.NewReader(), pods: make(map[types.UID]*ledger)}
 }
 
-// Look looks at all counts, the system's too. It is for signs from elsewhere,
-// such as memory pressure: a system that runs out of memory stands still before.
-// A nil Watcher does nothing.
+// Look checks all counters, including the system's. It is for triggers from
+// elsewhere, such as memory pressure: a system stalls before it runs out of memory. A
+// nil Watcher does nothing.
 func (w *Watcher) Look() {
 	if w == nil {
 		return
@@ -91,7 +91,7 @@ func (w *Watcher) Look() {
 	w.look()
 }
 
-// Forget drops what is known of a pod that is gone.
+// Forget drops the state of a pod that is gone.
 func (w *Watcher) Forget(uid types.UID) {
 	if w == nil {
 		return
@@ -101,9 +101,8 @@ func (w *Watcher) Forget(uid types.UID) {
 	delete(w.pods, uid)
 }
 
-// arm watches the group of all pods, once there is one, and another one that
-// took its place: systemd takes away the slice that no pod is in. It needs the
-// lock.
+// arm watches the pods' parent cgroup once it exists, and again when it is replaced:
+// systemd removes a slice without pods. The caller must hold the lock.
 func (w *Watcher) arm() {
 	node, ok := w.cfg.Node()
 	if !ok {
@@ -127,11 +126,11 @@ func (w *Watcher) arm() {
 	w.watch, err = w.cfg.Poller.WatchMemory(path, pause, w.told)
 	if err != nil {
 		w.watch = nil
-		w.cfg.Log.Debug("memory.events of all pods is not watched: ends for memory are looked for when containers end", "cgroup", path, "error", err)
+		w.cfg.Log.Debug("cannot watch memory.events of pods", "cgroup", path, "error", err)
 	}
 }
 
-// told is called for each change of memory.events of all pods.
+// told is called for each change of memory.events of the pods' parent cgroup.
 func (w *Watcher) told(f cgroups.EventFigures, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +141,7 @@ func (w *Watcher) told(f cgroups.EventFigures, err error) {
 
 func kubepods(n *criconfig.Node) string { return criconfig.QoSCgroup(v1.PodQOSGuaranteed, n) }
 
-// ledger is that of a pod, made if there is none.
+// ledger returns the ledger of a pod. It creates it if there is none.
 func (w *Watcher) ledger(uid types.UID) *ledger {
 	l := w.pods[uid]
 	if l == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// want compares what was told.
+// want compares the recorded events.
 func want(t *testing.T, n *node, events ...string) {
 	t.Helper()
 	if diff := cmp.Diff(events, n.told()); diff != "" {
@@ -45,7 +45,7 @@ func TestAContainerOverItsLimit(t *testing.T) {
 			n.group(n.path(p, "a-0"), c)
 			n.vmstat(2)
 			n.w.Look()
-			want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: all processes of container a were killed")
+			want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: all processes of container a were killed")
 			if len(n.woken) != 1 {
 				t.Errorf("woken: %v", n.woken)
 			}
@@ -76,12 +76,12 @@ func TestTheGroupIsGoneBeforeTheLook(t *testing.T) {
 	fresh := ended("a-0", "a", 137, "Error")
 	fresh.FinishedAt = time.Unix(400, 0) // the clock was set back meanwhile
 	same(t, n.reasons(p, seen(fresh, old)), "OOMKilled", "Error")
-	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 	same(t, n.reasons(p, seen(fresh, old)), "OOMKilled", "Error")
 	want(t, n)
 }
 
-// The kernel may count the process that it chose twice: with the group, too.
+// The kernel may count the chosen process twice: also with its cgroup.
 func TestAWholeGroupIsGoneBeforeTheLook(t *testing.T) {
 	n := newNode(t)
 	p := n.add("web", "64Mi")
@@ -94,13 +94,13 @@ func TestAWholeGroupIsGoneBeforeTheLook(t *testing.T) {
 		n.w.Look()
 		want(t, n)
 		same(t, n.reasons(p, seen(ended(fmt.Sprint("a-", run), "a", 137, "Error"))), "OOMKilled")
-		want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: all processes of container a were killed")
+		want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: all processes of container a were killed")
 	}
 	c := counts{oom: 3, kills: 9, groups: 2}
 	n.group("/kubepods", c)
 	n.group(n.path(p, ""), c)
 	same(t, n.reasons(p, seen(ended("a-2", "a", 137, "Error"))), "OOMKilled")
-	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 }
 
 func TestWhatTheRuntimeKnowsIsNotLooseForAnother(t *testing.T) {
@@ -113,7 +113,7 @@ func TestWhatTheRuntimeKnowsIsNotLooseForAnother(t *testing.T) {
 	a, b := ended("a-0", "a", 137, "OOMKilled"), ended("b-0", "b", 137, "Error")
 	b.FinishedAt = time.Unix(900, 0)
 	same(t, n.reasons(p, seen(b, a)), "Error", "OOMKilled")
-	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 }
 
 func TestAProcessOfAContainerThatGoesOn(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAProcessOfAContainerThatGoesOn(t *testing.T) {
 	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
 	n.group(n.path(p, "a-0"), counts{oom: 1, kills: 1})
 	n.w.Look()
-	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 	runs := container.Container{ID: "a-0", Name: "a", State: container.StateRunning}
 	same(t, n.reasons(p, seen(runs)), "")
 	same(t, n.reasons(p, seen(ended("a-0", "a", 3, "Error"))), "Error")
@@ -142,10 +142,11 @@ func TestAContainerWhoseNameIsNotKnownYet(t *testing.T) {
 	n.w.Look()
 	want(t, n)
 	same(t, n.reasons(p, seen(ended("a-7", "a", 137, "Error"))), "OOMKilled")
-	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 }
 
-// The kernel kills a group process by process, and a look may come between two.
+// The kernel kills the processes of a cgroup one by one, and a check may happen in
+// between.
 func TestAGroupThatIsHalfKilled(t *testing.T) {
 	for _, r := range []struct {
 		name     string
@@ -154,11 +155,11 @@ func TestAGroupThatIsHalfKilled(t *testing.T) {
 		messages [2][]string
 	}{
 		{name: "over its limit", oom: 1, messages: [2][]string{
-			{"web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed"},
-			{"web OOMKilled: Container a ran into its memory limit of 64Mi: all processes of container a were killed"},
+			{"web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed"},
+			{"web OOMKilled: Container a reached its memory limit of 64Mi: all processes of container a were killed"},
 		}},
 		{name: "and gone", oom: 1, gone: true, messages: [2][]string{
-			{"web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed"},
+			{"web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed"},
 		}},
 		{name: "the system", messages: [2][]string{
 			{"web OOMKilled: The node ran out of memory: a process of container a was killed", " SystemOOM: System OOM encountered, victim: container a of pod default/web"},
@@ -201,7 +202,7 @@ func TestThePodsLimit(t *testing.T) {
 	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
 	n.group(n.path(p, "b-0"), counts{kills: 1})
 	n.w.Look()
-	want(t, n, "web OOMKilled: The pod web ran into its memory limit of 96Mi: a process of container b was killed")
+	want(t, n, "web OOMKilled: The pod web reached its memory limit of 96Mi: a process of container b was killed")
 	same(t, n.reasons(p, seen(ended("b-0", "b", 137, "Error"))), "OOMKilled")
 }
 
@@ -215,14 +216,14 @@ func TestAllPodsTogether(t *testing.T) {
 	n.group(n.path(p, "a-0"), counts{kills: 1})
 	n.vmstat(1)
 	n.w.Look()
-	want(t, n, "web OOMKilled: All pods together ran into the limit of memory that the node has for them: a process of container a was killed")
+	want(t, n, "web OOMKilled: All pods together reached the node's memory limit for pods: a process of container a was killed")
 }
 
-// The kernel counts a limit, writes to the console, and then kills: a look may
-// come between. And it counts limits that it does not kill for.
+// The kernel counts a limit hit, prints to the console, and then kills: a check may
+// happen in between. It also counts limit hits without a kill.
 func TestALimitAndItsKillAreCountedApart(t *testing.T) {
-	limit, pods := "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed",
-		"web OOMKilled: All pods together ran into the limit of memory that the node has for them: a process of container a was killed"
+	limit, pods := "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed",
+		"web OOMKilled: All pods together reached the node's memory limit for pods: a process of container a was killed"
 	system := []string{
 		"web OOMKilled: The node ran out of memory: a process of container a was killed",
 		" SystemOOM: System OOM encountered, victim: container a of pod default/web",
@@ -296,7 +297,7 @@ func TestTheSystemRunsOut(t *testing.T) {
 	n.w.Look()
 	want(t, n,
 		"web OOMKilled: The node ran out of memory: a process of container a was killed",
-		"other OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed",
+		"other OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed",
 		" SystemOOM: System OOM encountered, victim: container a of pod default/web")
 
 	// A service over its own limit is not the system.
@@ -306,12 +307,13 @@ func TestTheSystemRunsOut(t *testing.T) {
 	want(t, n)
 	n.vmstat(8)
 	n.w.Look()
-	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
 	n.w.Look()
 	want(t, n)
 }
 
-// In a container, whose group is the root, the rest of the host is not the node.
+// In a container, whose cgroup is the root, kills elsewhere on the host are not the
+// node's.
 func TestTheHostOfAContainerRunsOut(t *testing.T) {
 	n := newNode(t)
 	n.group("/", counts{oom: 1, kills: 1})
@@ -322,11 +324,11 @@ func TestTheHostOfAContainerRunsOut(t *testing.T) {
 	want(t, n)
 	n.group("/", counts{oom: 2, kills: 2})
 	n.w.Look()
-	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
 }
 
-// A service that runs into its limit and is started again, by an init that
-// gives it a new group, is not the system.
+// A service that hits its limit and is restarted, by an init that gives it a new
+// cgroup, is no system OOM.
 func TestAServiceThatRunsIntoItsLimitAgain(t *testing.T) {
 	n := newNode(t)
 	n.group("/service", counts{oom: 2, kills: 2})
@@ -344,7 +346,7 @@ func TestAServiceThatRunsIntoItsLimitAgain(t *testing.T) {
 	}
 	n.vmstat(6)
 	n.w.Look()
-	want(t, n, " SystemOOM: System OOM encountered, victim: a process that is in no pod")
+	want(t, n, " SystemOOM: System OOM encountered, victim: a process outside of all pods")
 }
 
 func TestWhatWasCountedBeforeTheAgentCame(t *testing.T) {
@@ -369,7 +371,7 @@ func TestWhatWasCountedBeforeTheAgentCame(t *testing.T) {
 	n.group(n.path(p, ""), counts{oom: 1, kills: 1})
 	n.group(n.path(p, "a-0"), counts{oom: 1, kills: 1})
 	n.w.Look()
-	want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+	want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 }
 
 func TestNothingIsKnown(t *testing.T) {
@@ -402,7 +404,7 @@ func TestAPodThatEndsForMemoryAgainAndAgain(t *testing.T) {
 		n.group(n.path(p, ""), counts{oom: i + 1, kills: i + 1})
 		n.group(n.path(p, id), counts{oom: 1, kills: 1})
 		n.w.Look()
-		want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+		want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 		n.gone(n.path(p, id))
 		now := ended(id, "a", 137, "Error")
 		same(t, n.reasons(p, seen(append([]container.Container{now}, before...)...))[:1], "OOMKilled")
@@ -413,8 +415,8 @@ func TestAPodThatEndsForMemoryAgainAndAgain(t *testing.T) {
 	}
 }
 
-// What is kept does not grow with a container that loses a process to its limit
-// in each of its runs, and ends for another reason, nor with sandboxes.
+// The state does not grow with a container that loses a process to its limit in each
+// attempt and exits for another reason, nor with sandboxes.
 func TestACountThatNobodyAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
@@ -429,7 +431,7 @@ func TestACountThatNobodyAsksFor(t *testing.T) {
 			n.group(n.path(p, id), counts{oom: 1, kills: 1})
 			n.group(n.path(p, sandbox), counts{oom: 1, kills: 1})
 			n.w.Look()
-			want(t, n, "web OOMKilled: Container a ran into its memory limit of 64Mi: a process of container a was killed")
+			want(t, n, "web OOMKilled: Container a reached its memory limit of 64Mi: a process of container a was killed")
 			now, other := ended(id, "a", 1, "Error"), ended("b-0", "b", 137, "Error")
 			same(t, n.reasons(p, seen(append([]container.Container{now, other}, before...)...))[:2], "Error", "Error")
 			n.gone(n.path(p, id))

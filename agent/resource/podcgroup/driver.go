@@ -1,11 +1,11 @@
-// Package podcgroup owns how the agent writes cgroups of pods and of daemons: by
-// the cgroup driver of the runtime, and within what the configuration reserves.
+// Package podcgroup writes the cgroups of pods and of daemons, with the cgroup driver
+// of the runtime and within the reserved resources of the configuration.
 package podcgroup
 
 import "github.com/tinylet/tinylet/cgroups"
 
-// Driver creates and changes pods' cgroups as the runtime does: by files of
-// cgroupfs, or by systemd. It is safe for concurrent use.
+// Driver creates and changes pod cgroups in the same way as the runtime: with the
+// cgroupfs or the systemd driver. It is safe for concurrent use.
 type Driver struct {
 	files  *cgroups.Tree
 	slices *cgroups.Slices
@@ -13,15 +13,15 @@ type Driver struct {
 	systemd func() bool
 }
 
-// New makes a Driver of a hierarchy. systemd is called for each operation.
+// New returns a Driver of a hierarchy. systemd is called for each operation.
 func New(tree *cgroups.Tree, systemd func() bool) *Driver {
 	return &Driver{files: tree, slices: tree.NewSlices(""), systemd: systemd}
 }
 
-// Close ends the connection to systemd; operations that wait for it fail.
+// Close closes the connection to systemd. Operations that wait for it fail.
 func (d *Driver) Close() { d.slices.Close() }
 
-// manager is what both Tree and Slices implement.
+// manager is the interface that both Tree and Slices implement.
 type manager interface {
 	Ensure(path string, r cgroups.Resources) error
 	Delete(path string) error
@@ -39,36 +39,36 @@ func (d *Driver) manager() manager {
 	return d.files
 }
 
-// Ensure is that of cgroups.Tree or cgroups.Slices.
+// Ensure calls Ensure of cgroups.Tree or cgroups.Slices.
 func (d *Driver) Ensure(path string, r cgroups.Resources) error {
 	return d.manager().Ensure(path, r)
 }
 
-// Delete is that of cgroups.Tree or cgroups.Slices.
+// Delete calls Delete of cgroups.Tree or cgroups.Slices.
 func (d *Driver) Delete(path string) error { return d.manager().Delete(path) }
 
-// Kill is that of cgroups.Tree or cgroups.Slices.
+// Kill calls Kill of cgroups.Tree or cgroups.Slices.
 func (d *Driver) Kill(path string) error { return d.manager().Kill(path) }
 
-// Exists is that of cgroups.Tree or cgroups.Slices.
+// Exists calls Exists of cgroups.Tree or cgroups.Slices.
 func (d *Driver) Exists(path string) bool { return d.manager().Exists(path) }
 
-// ID is that of cgroups.Tree.
+// ID calls ID of cgroups.Tree.
 func (d *Driver) ID(path string) (uint64, error) { return d.files.ID(path) }
 
-// List is that of cgroups.Tree or cgroups.Slices.
+// List calls List of cgroups.Tree or cgroups.Slices.
 func (d *Driver) List(path string) ([]string, error) { return d.manager().List(path) }
 
-// Set is that of cgroups.Tree or cgroups.Slices.
+// Set calls Set of cgroups.Tree or cgroups.Slices.
 func (d *Driver) Set(path string, r cgroups.Resources) error { return d.manager().Set(path, r) }
 
-// Limits is that of cgroups.Tree or cgroups.Slices.
+// Limits calls Limits of cgroups.Tree or cgroups.Slices.
 func (d *Driver) Limits(path string) (cgroups.Limits, error) { return d.manager().Limits(path) }
 
-// MemoryCurrent is that of cgroups.Tree.
+// MemoryCurrent calls MemoryCurrent of cgroups.Tree.
 func (d *Driver) MemoryCurrent(path string) (uint64, error) { return d.files.MemoryCurrent(path) }
 
-// Spare is that of cgroups.Tree.
+// Spare calls Spare of cgroups.Tree.
 func (d *Driver) Spare(path string, r cgroups.Resources) (spared cgroups.Resources, tooLow bool) {
 	return d.files.Spare(path, r)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Without systemd, a runtime that leaves cgroups to it gives pods that say so.
+// With the systemd driver and no systemd, operations return ErrNoSystemd.
 func TestDriver(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"cgroup.controllers", "cgroup.subtree_control"} {

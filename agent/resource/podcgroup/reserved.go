@@ -21,16 +21,16 @@ const (
 	reasonNotEnforced = "FailedNodeAllocatableEnforcement"
 )
 
-// reservedGroup is a group of daemons that is held to what is reserved.
+// reservedGroup is a cgroup of daemons that is limited to reserved resources.
 type reservedGroup struct {
-	what, level, path string // level is what enforceNodeAllocatable has for it
+	what, level, path string // level is its value in enforceNodeAllocatable
 	amounts           map[string]string
 }
 
-// EnforceReserved limits the cgroups of daemons to what the configuration reserves
-// for them, where enforceNodeAllocatable has system-reserved or kube-reserved, or
-// their -compressible variants, which set the CPU weight alone. The cgroups must
-// exist. Failures are logged and recorded as events. tree may be nil.
+// EnforceReserved limits the cgroups of daemons to the resources that the
+// configuration reserves for them, if enforceNodeAllocatable has system-reserved or
+// kube-reserved, or their -compressible variants, which only set the CPU weight. The
+// cgroups must exist. Failures are logged and recorded as events. tree may be nil.
 func EnforceReserved(cfg *config.Config, tree *cgroups.Tree, n *criconfig.Node, events *event.Recorder, log *slog.Logger) {
 	k := &cfg.Kubelet
 	for _, g := range []reservedGroup{
@@ -42,7 +42,7 @@ func EnforceReserved(cfg *config.Config, tree *cgroups.Tree, n *criconfig.Node, 
 			continue
 		}
 		if err := g.enforce(tree, !whole, n); err != nil {
-			log.Error("daemons are not held to what is reserved for them", "group", g.path, "error", err)
+			log.Error("cannot enforce reserved resources", "cgroup", g.path, "error", err)
 			events.Warning(pod.Ref{}, reasonNotEnforced, fmt.Sprintf("Failed to enforce %s Cgroup Limits on %q: %v", g.what, g.path, err))
 			continue
 		}
@@ -52,13 +52,13 @@ func EnforceReserved(cfg *config.Config, tree *cgroups.Tree, n *criconfig.Node, 
 
 func (g *reservedGroup) enforce(tree *cgroups.Tree, weightAlone bool, n *criconfig.Node) error {
 	if tree == nil || !tree.Exists(g.path) {
-		return fmt.Errorf("there is no such cgroup: %w", cgroups.ErrNotFound)
+		return fmt.Errorf("find cgroup: %w", cgroups.ErrNotFound)
 	}
 	list := v1.ResourceList{}
 	for name, text := range g.amounts {
 		q, err := resource.ParseQuantity(text)
 		if err != nil {
-			return fmt.Errorf("%s[%s] %q: %w", g.level, name, text, err)
+			return fmt.Errorf("parse %s[%s] %q: %w", g.level, name, text, err)
 		}
 		list[v1.ResourceName(name)] = q
 	}
@@ -67,7 +67,7 @@ func (g *reservedGroup) enforce(tree *cgroups.Tree, weightAlone bool, n *criconf
 		return err
 	}
 	if tooLow {
-		return fmt.Errorf("more memory is used there than the %s that are reserved: raise the reserve and start the agent again", g.amounts["memory"])
+		return fmt.Errorf("memory usage exceeds the reserved %s: raise the reservation and restart the agent", g.amounts["memory"])
 	}
 	return nil
 }

@@ -5,28 +5,28 @@ import (
 	"math"
 )
 
-// Amount is a number that may not be known.
+// Amount is a number that may be unknown.
 type Amount struct {
 	Value int64
 	Known bool
 }
 
-// Known is an amount that is.
+// Known returns a known Amount.
 func Known(value int64) Amount { return Amount{Value: value, Known: true} }
 
-// Actual is what a running container has, in the measures of CRI's
-// LinuxContainerResources, which the kernel rounds to: comparing them is
-// exact. What the runtime does not tell is not known, and never a reason to
-// change or to restart anything.
+// Actual holds the resources of a running container, in the units of CRI's
+// LinuxContainerResources, to which the kernel rounds: comparing them is exact. A
+// value that the runtime does not report is unknown, and never a reason for a change
+// or a restart.
 type Actual struct {
-	// CPUShares are cgroup v1's, 2 to 262144.
+	// CPUShares are those of cgroup v1, 2 to 262144.
 	CPUShares Amount
-	// CPUQuota is microseconds in each CPUPeriod; 0 or less is no limit.
+	// CPUQuota is in microseconds per CPUPeriod; 0 or less means no limit.
 	CPUQuota  Amount
 	CPUPeriod int64
-	// MemoryLimit is bytes; 0 is no limit.
+	// MemoryLimit is in bytes; 0 means no limit.
 	MemoryLimit Amount
-	// MemoryRequest is bytes. No runtime tells it: it is from the agent's own
+	// MemoryRequest is in bytes. No runtime reports it; it comes from the agent's own
 	// record.
 	MemoryRequest Amount
 }
@@ -38,13 +38,13 @@ const (
 	sharesPerCPU  = 1024
 	minQuota      = 1000   // microseconds
 	defaultPeriod = 100000 // microseconds
-	minMilliLimit = 10     // what minQuota is
+	minMilliLimit = 10     // the limit that corresponds to minQuota
 )
 
-// Observed is what the fields of CRI's LinuxContainerResources tell in a
-// ContainerStatus. The runtime leaves out what was never set: shares and a
-// period of zero are not known; memory is, zero being no limit
-// (toKubeContainerResources in pkg/kubelet/kuberuntime).
+// Observed returns the Actual for the fields of CRI's LinuxContainerResources in a
+// ContainerStatus. The runtime omits what was never set: shares and a period of 0 are
+// unknown; a memory limit of 0 is known and means no limit (toKubeContainerResources
+// in pkg/kubelet/kuberuntime).
 func Observed(shares, quota, period, memory int64) Actual {
 	a := Actual{CPUPeriod: period, MemoryLimit: Known(max(memory, 0))}
 	if shares > 0 {
@@ -56,8 +56,8 @@ func Observed(shares, quota, period, memory int64) Actual {
 	return a
 }
 
-// Recorded is what a container has that was started or updated with the
-// values; zero is the kubelet's period.
+// Recorded returns the Actual of a container that was started or updated with the
+// values. A period of 0 means the kubelet's default.
 func Recorded(v Values, period int64) Actual {
 	period = cmp.Or(period, defaultPeriod)
 	return Actual{
@@ -66,7 +66,7 @@ func Recorded(v Values, period int64) Actual {
 	}
 }
 
-// Or is a with what it does not know from the record.
+// Or returns a with its unknown values taken from record.
 func (a Actual) Or(record Actual) Actual {
 	if !a.CPUShares.Known {
 		a.CPUShares = record.CPUShares
@@ -83,7 +83,7 @@ func (a Actual) Or(record Actual) Actual {
 	return a
 }
 
-// cpuRequest and cpuLimit are thousandths; zero is none or not known.
+// cpuRequest and cpuLimit return millicores; 0 means none or unknown.
 func (a Actual) cpuRequest() int64 {
 	if !a.CPUShares.Known || a.CPUShares.Value < minShares {
 		return 0
@@ -102,9 +102,9 @@ func (a Actual) cpuLimit() int64 {
 	return a.CPUQuota.Value * 1000 / a.CPUPeriod
 }
 
-// cpuChange says whether the values have another limit, or else another
-// request, of cpu: more is positive, less negative. noQuota says that the
-// node sets no limits of cpu.
+// cpuChange reports whether the values change the CPU limit, or else the CPU request:
+// positive is an increase, negative a decrease. noQuota means that the node sets no
+// CPU limits.
 func (a Actual) cpuChange(v Values, noQuota bool) int {
 	if !noQuota {
 		period := a.CPUPeriod
@@ -121,8 +121,8 @@ func (a Actual) cpuChange(v Values, noQuota bool) int {
 	return cmp.Compare(sharesOf(v.CPURequest), a.CPUShares.Value)
 }
 
-// memoryChange is the same of memory. The request counts, although no cgroup
-// has it, since the OOM score follows it.
+// memoryChange is cpuChange for memory. The request counts although no cgroup has it,
+// because oom_score_adj depends on it.
 func (a Actual) memoryChange(v Values) int {
 	if d := limitChange(a.MemoryLimit, v.MemoryLimit); d != 0 {
 		return d
@@ -133,9 +133,8 @@ func (a Actual) memoryChange(v Values) int {
 	return cmp.Compare(v.MemoryRequest, a.MemoryRequest.Value)
 }
 
-// limitChange compares limits, of which a missing one is the highest. To take
-// a limit away is no change: the API server does not let anybody ask for it,
-// and runtimes ignore it.
+// limitChange compares limits; a missing one is the highest. Removing a limit is no
+// change: the API server does not allow it, and runtimes ignore it.
 func limitChange(has Amount, wanted int64) int {
 	switch {
 	case !has.Known || wanted <= 0:

@@ -8,21 +8,21 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Allocation is what a pod was given by the node: the requests and limits of
-// its init and main containers by name, and those of the pod as a whole. An
-// ephemeral container has none. It is a value that is not changed once made.
+// Allocation holds the resources that the node allocated to a pod: the requests and
+// limits of its init and main containers by name, and the pod-level ones. Ephemeral
+// containers have none. An Allocation is immutable.
 type Allocation struct {
 	Containers map[string]v1.ResourceRequirements
-	// Pod is nil for a pod without resources of its own, which is not the
-	// same as empty ones: those decide its QoS class.
+	// Pod is nil for a pod without pod-level resources. That differs from empty ones,
+	// which determine the QoS class.
 	Pod *v1.ResourceRequirements
 }
 
-// Of is the allocation that gives the pod what its spec asks for
-// (allocationFromPod in pkg/kubelet/allocation/allocation_manager.go). It is
-// also what a pod is taken to have been given when nothing is on record: a
-// kubelet without its record does not start (newStateImpl panics), a board
-// that lost a file shall. A resize that was pending then counts as allocated.
+// Of returns the allocation that equals the resources of the pod's spec
+// (allocationFromPod in pkg/kubelet/allocation/allocation_manager.go). It is also the
+// assumed allocation of a pod without a checkpoint: a kubelet without its checkpoint
+// does not start (newStateImpl panics), but a node that lost a file must. A pending
+// resize then counts as allocated.
 func Of(p *v1.Pod) Allocation {
 	a := Allocation{Containers: map[string]v1.ResourceRequirements{}}
 	for c, kind := range pod.Containers(&p.Spec) {
@@ -36,10 +36,10 @@ func Of(p *v1.Pod) Allocation {
 	return a
 }
 
-// Apply is the pod with the allocation in place of its spec's resources
-// (updatePodFromAllocation). It is p itself where the two agree; else it
-// shares all that it does not replace with p. Containers that the allocation
-// does not name keep what they have.
+// Apply returns the pod with the allocation in place of its spec's resources
+// (updatePodFromAllocation). It returns p itself if the two agree; otherwise the
+// result shares with p what it does not replace. Containers missing in the allocation
+// keep their resources.
 func (a Allocation) Apply(p *v1.Pod) *v1.Pod {
 	out := p
 	own := func() *v1.Pod {
@@ -63,7 +63,7 @@ func (a Allocation) Apply(p *v1.Pod) *v1.Pod {
 	return out
 }
 
-// overlay is the list with the allocation's resources.
+// overlay returns the list with the allocation's resources. It does not change list.
 func (a Allocation) overlay(list []v1.Container) (out []v1.Container, changed bool) {
 	for i := range list {
 		given, ok := a.Containers[list[i].Name]
@@ -78,11 +78,10 @@ func (a Allocation) overlay(list []v1.Container) (out []v1.Container, changed bo
 	return list, changed
 }
 
-// Meets says whether the allocation is what the pod's spec asks for.
+// Meets reports whether the allocation equals the resources of the pod's spec.
 func (a Allocation) Meets(p *v1.Pod) bool { return a.Apply(p) == p }
 
-// Equal compares amounts, however they are written; an empty list is like
-// none.
+// Equal compares amounts independent of their notation. An empty list equals nil.
 func (a Allocation) Equal(b Allocation) bool {
 	if len(a.Containers) != len(b.Containers) || !samePod(a.Pod, b.Pod) {
 		return false
@@ -96,7 +95,7 @@ func (a Allocation) Equal(b Allocation) bool {
 	return true
 }
 
-// bare is a copy of requests and limits; claims are not resized.
+// bare returns a copy of requests and limits. Claims are not resized.
 func bare(r *v1.ResourceRequirements) v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: r.Requests.DeepCopy(), Limits: r.Limits.DeepCopy()}
 }

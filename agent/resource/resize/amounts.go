@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// amounts is a resource list as the record has it. Parsing and comparing
-// 1e1000000 takes the better part of a second, and larger exponents minutes,
-// so amounts beyond reason are not read.
+// amounts is a resource list as in the checkpoint. Parsing and comparing 1e1000000
+// takes nearly a second, and larger exponents minutes, so extreme amounts are
+// rejected unparsed.
 type amounts v1.ResourceList
 
 func (a *amounts) UnmarshalJSON(text []byte) error {
@@ -25,7 +25,7 @@ func (a *amounts) UnmarshalJSON(text []byte) error {
 	*a = make(amounts, len(list))
 	for name, given := range list {
 		if !reasonable(given) {
-			return fmt.Errorf("%s: the amount is beyond reason", name)
+			return fmt.Errorf("%s: quantity out of range", name)
 		}
 		q, err := resource.ParseQuantity(given)
 		if err != nil {
@@ -36,7 +36,8 @@ func (a *amounts) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// reasonable allows what is short and has an exponent of two digits at most.
+// reasonable reports whether the text has at most 64 bytes and at most two exponent
+// digits.
 func reasonable(text string) bool {
 	if len(text) > 64 {
 		return false

@@ -6,31 +6,31 @@ import (
 	"strings"
 )
 
-// ErrMemoryInUse says that a memory limit would come to lie below what is
-// used, which would have the kernel kill for it.
+// ErrMemoryInUse means that a new memory limit would be below the current usage, and
+// the kernel would OOM-kill.
 var ErrMemoryInUse = errors.New("cannot decrease memory limits")
 
-// Usage is the memory that is used, in bytes and with the page cache
-// (memory.current), of the pod and of its running containers by name.
+// Usage is the memory usage of the pod and of its running containers by name, in
+// bytes including the page cache (memory.current).
 type Usage struct {
 	Pod        Amount
 	Containers map[string]Amount
 }
 
-// LowersMemory says whether a memory limit becomes less, so that Check has to
-// know what is used.
+// LowersMemory reports whether a memory limit decreases, so that Check needs the
+// usage.
 func (p *Plan) LowersMemory() bool { return len(p.lowered) > 0 }
 
-// Check refuses the plan's steps, all of them, while more memory is used than
-// a new limit allows (validateMemoryResizeAction in
-// pkg/kubelet/kuberuntime/kuberuntime_manager.go). The error's text is the
-// message of PodResizeInProgress, and the plan is made and checked again at
-// the pod's next sync. It is a check and no promise: usage may grow before
-// the limit is set.
+// Check rejects all steps of the plan while memory usage is not below a new limit
+// (validateMemoryResizeAction in pkg/kubelet/kuberuntime/kuberuntime_manager.go). The
+// error text is the message of PodResizeInProgress. The caller plans and checks again
+// at the pod's next sync. Check guarantees nothing: usage may grow before the limit
+// is set.
 //
-// The kubelet tells of a container the pod's usage; this tells its own. It
-// passes over a container whose usage is missing; this refuses. And it does
-// not check a pod whose own resources alone are resized.
+// The kubelet reports the pod's usage for a container; this reports the container's
+// own. The kubelet skips a container whose usage is missing; this rejects. The
+// kubelet does not check a pod of which only the pod-level resources are resized;
+// this does.
 func (p *Plan) Check(u Usage) error {
 	var refused []string
 	for _, l := range p.lowered {

@@ -11,24 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// version is that of the document.
+// version is the version of the document's format.
 const version = 1
 
-// MaxDocument is the largest document that is read: a thousand bytes for each
+// MaxDocument is the maximum size of a document in bytes: a thousand bytes for each
 // of ten containers in each of a hundred pods.
 const MaxDocument = 1 << 20
 
 var (
-	// ErrDocument says that a document is torn or none of this package's. It
-	// is as good as lost: each pod gets Of its spec.
-	ErrDocument = errors.New("this is no record of allocations")
-	// ErrVersion says that a document is of another version of the agent.
-	ErrVersion = errors.New("the record of allocations has a version that is not known")
+	// ErrDocument means that a document is corrupt or foreign. The checkpoint is lost
+	// then: the caller uses Of for each pod.
+	ErrDocument = errors.New("not a valid allocation checkpoint")
+	// ErrVersion means that a document has the format of another version of the
+	// agent.
+	ErrVersion = errors.New("unknown version of allocation checkpoint")
 )
 
 type document struct {
 	Version int `json:"version"`
-	// Checksum is CRC-32C of Pods as they stand in the document.
+	// Checksum is the CRC-32C of Pods as encoded in the document.
 	Checksum uint32          `json:"checksum"`
 	Pods     json.RawMessage `json:"pods"`
 }
@@ -56,10 +57,9 @@ func (a Allocation) reasonable() bool {
 	return a.Pod == nil || allReasonable(a.Pod.Requests) && allReasonable(a.Pod.Limits)
 }
 
-// Encode makes a document of the allocations of all pods by their UIDs, the
-// same of the same allocations. What was decided has to be in it before it
-// is acted on. A pod with an amount beyond reason is left out, lest it cost
-// the others their record.
+// Encode encodes the allocations of all pods by UID. Equal allocations give equal
+// documents. A caller must store a decision before it acts on it. Encode omits a pod
+// with an out-of-range amount, so that the other pods keep their records.
 func Encode(all map[types.UID]Allocation) ([]byte, error) {
 	records := make(map[types.UID]record, len(all))
 	for uid, a := range all {
@@ -84,17 +84,17 @@ func Encode(all map[types.UID]Allocation) ([]byte, error) {
 		return nil, fmt.Errorf("encode allocations: %w", err)
 	}
 	if len(text) > MaxDocument {
-		return nil, fmt.Errorf("encode allocations: they have %d bytes, more than the %d that are read", len(text), MaxDocument)
+		return nil, fmt.Errorf("encode allocations: %d bytes exceed the maximum of %d", len(text), MaxDocument)
 	}
 	return text, nil
 }
 
-// Decode reads a document. Its errors are ErrDocument or ErrVersion.
+// Decode decodes a document. Its errors wrap ErrDocument or ErrVersion.
 func Decode(text []byte) (map[types.UID]Allocation, error) {
 	if len(text) > MaxDocument {
-		return nil, fmt.Errorf("%w: it has %d bytes", ErrDocument, len(text))
+		return nil, fmt.Errorf("%w: %d bytes are too many", ErrDocument, len(text))
 	}
-	// Of another version only the number is known to be there.
+	// Only the version number has the same place in all versions.
 	var head struct {
 		Version int `json:"version"`
 	}
@@ -103,7 +103,7 @@ func Decode(text []byte) (map[types.UID]Allocation, error) {
 	}
 	switch {
 	case head.Version <= 0:
-		return nil, fmt.Errorf("%w: it has no version", ErrDocument)
+		return nil, fmt.Errorf("%w: missing version", ErrDocument)
 	case head.Version != version:
 		return nil, fmt.Errorf("%w: %d", ErrVersion, head.Version)
 	}
@@ -112,7 +112,7 @@ func Decode(text []byte) (map[types.UID]Allocation, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDocument, err)
 	}
 	if d.Checksum != checksum(d.Pods) {
-		return nil, fmt.Errorf("%w: its checksum is not that of its pods", ErrDocument)
+		return nil, fmt.Errorf("%w: checksum mismatch", ErrDocument)
 	}
 	var records map[types.UID]record
 	if err := strict(d.Pods, &records); err != nil {
@@ -136,8 +136,8 @@ func checksum(pods []byte) uint32 {
 	return crc32.Checksum(pods, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// strict refuses fields that this version does not write: what they would say
-// must not be lost silently.
+// strict rejects fields that this version does not write, so that no data is lost
+// silently.
 func strict(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

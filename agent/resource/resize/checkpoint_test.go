@@ -22,7 +22,7 @@ func allocations() map[types.UID]resize.Allocation {
 	}
 }
 
-// sealed is a document with the right checksum.
+// sealed returns a document with the correct checksum.
 func sealed(version int, pods string) []byte {
 	sum := crc32.Checksum([]byte(pods), crc32.MakeTable(crc32.Castagnoli))
 	return fmt.Appendf(nil, `{"version":%d,"checksum":%d,"pods":%s}`, version, sum, pods)
@@ -90,7 +90,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// Too much is not written, since it would not be read.
+// A document above the maximum size is not written, since it could not be read.
 func TestEncodeRefuses(t *testing.T) {
 	p := newPod(app(strings.Repeat("x", resize.MaxDocument), asks("1", "", "", "")))
 	if _, err := resize.Encode(map[types.UID]resize.Allocation{"a": resize.Of(p)}); err == nil {
@@ -98,7 +98,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// A pod with an amount that would not be read costs only its own record.
+// A pod with an out-of-range amount loses only its own record.
 func TestEncodeLeavesOut(t *testing.T) {
 	all := allocations()
 	all["d"] = resize.Of(newPod(app("main", asks("1e1000", "", "", ""))))
@@ -147,7 +147,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// use lets hostile amounts through all that calculates with them.
+// use runs hostile amounts through all calculations.
 func use(all map[types.UID]resize.Allocation) {
 	p := newPod(app("main", asks("1", "64Mi", "2", "128Mi")))
 	for _, a := range all {

@@ -7,21 +7,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions are what a pod's status says of resizes; nil is a condition that
-// is not there. They are values: each method answers new ones and leaves the
-// old as they are (pkg/kubelet/status/status_manager.go). A pod that has ended
-// has none.
+// Conditions are the resize conditions of a pod's status; nil means that the
+// condition is absent. They are values: each method returns new ones and does not
+// change its receiver (pkg/kubelet/status/status_manager.go). A terminated pod has
+// none.
 //
-// The last transition is when the reason became another, not the message. The
-// last probe, which the kubelet sets each time, stays empty: a status that
-// says nothing new is not written. Times are cut to seconds, as the API has
-// them.
+// LastTransitionTime changes with the reason, not with the message. LastProbeTime,
+// which the kubelet sets each time, stays empty, so that an unchanged status is not
+// written. Times are truncated to seconds, as in the API.
 type Conditions struct {
 	Pending, InProgress *v1.PodCondition
 }
 
-// ConditionsOf are the conditions that a status already has: where the agent
-// goes on after a restart. Their times stay, where the kubelet begins anew.
+// ConditionsOf returns the conditions in a status, to continue after a restart of the
+// agent. Their times stay; the kubelet sets new ones.
 func ConditionsOf(list []v1.PodCondition) Conditions {
 	var c Conditions
 	for i := range list {
@@ -35,10 +34,10 @@ func ConditionsOf(list []v1.PodCondition) Conditions {
 	return c
 }
 
-// Continue are the conditions where was is what the API server has, learned
-// after a look at what runs or a decision, each of which counts. A resize that
-// is in progress is the one that the server has heard of, unless that had an
-// error and this one has another.
+// Continue merges the conditions that the API server has, if these become known only
+// after a check of the running containers or a decision. The new conditions take
+// precedence, except that an InProgress condition without an error is replaced by the
+// server's.
 func (c Conditions) Continue(was Conditions) Conditions {
 	if c.Pending == nil {
 		c.Pending = was.Pending
@@ -49,7 +48,7 @@ func (c Conditions) Continue(was Conditions) Conditions {
 	return c
 }
 
-// List are the conditions for a status.
+// List returns the conditions for a status.
 func (c Conditions) List() []v1.PodCondition {
 	var list []v1.PodCondition
 	for _, one := range []*v1.PodCondition{c.Pending, c.InProgress} {
@@ -60,7 +59,8 @@ func (c Conditions) List() []v1.PodCondition {
 	return list
 }
 
-// PendingSince is when the pending resize got its outcome; zero without one.
+// PendingSince returns when the pending resize got its outcome, or zero if none is
+// pending.
 func (c Conditions) PendingSince() time.Time {
 	if c.Pending == nil {
 		return time.Time{}
@@ -68,10 +68,10 @@ func (c Conditions) PendingSince() time.Time {
 	return c.Pending.LastTransitionTime.Time
 }
 
-// Decided are the conditions after a decision on the pod of that generation;
-// of an allocation, after it is on record. An allocation begins a new resize,
-// without the errors of the one before. Tell says that an event is due: the
-// resize has started, or is put off or refused for the first time.
+// Decided returns the conditions after a decision on the pod of that generation.
+// After an allocation, call it once the allocation is stored. An allocation starts a
+// new resize, without the errors of the previous one. tell reports whether an event
+// is due: the resize started, or is deferred or infeasible for the first time.
 func (c Conditions) Decided(d Decision, generation int64, now time.Time) (after Conditions, tell bool) {
 	switch d.Outcome {
 	case Unchanged:
@@ -87,10 +87,10 @@ func (c Conditions) Decided(d Decision, generation int64, now time.Time) (after 
 	return c, false
 }
 
-// Found are the conditions after a look at what runs: in progress unless it
-// is settled. An error stays until the resize is over or another begins, and
-// so does the generation. Done says that a resize was in progress and is over
-// now, generation which one: an event is due.
+// Found returns the conditions after a check of the running containers: InProgress
+// unless the resize is settled. An error and the generation remain until the resize
+// completes or another one starts. done reports that a resize was in progress and is
+// complete now, and of is its generation: an event is due.
 func (c Conditions) Found(settled bool, generation int64, now time.Time) (after Conditions, of int64, done bool) {
 	was := c.InProgress
 	switch {
@@ -106,9 +106,9 @@ func (c Conditions) Found(settled bool, generation int64, now time.Time) (after 
 	return c, was.ObservedGeneration, false
 }
 
-// Failed are the conditions after a plan was refused or a step has failed. The
-// kubelet keeps the generation of the resize that is in progress. Tell says
-// that the error is a new one, or another than before: an event is due.
+// Failed returns the conditions after a plan was rejected or a step failed. Like the
+// kubelet, it keeps the generation of the resize in progress. tell reports whether
+// the error is new or has changed: an event is due.
 func (c Conditions) Failed(err error, generation int64, now time.Time) (after Conditions, of int64, tell bool) {
 	was := c.InProgress
 	if was != nil {

@@ -13,8 +13,8 @@ import (
 
 var start = time.Unix(1_700_000_000, 500)
 
-// One resize is put off, its message changes, it is refused, allocated, fails
-// twice and is done.
+// One resize is deferred, its message changes, it becomes infeasible, is allocated,
+// fails twice and completes.
 func TestConditions(t *testing.T) {
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	var c resize.Conditions
@@ -99,8 +99,8 @@ func TestEventMessage(t *testing.T) {
 	}
 }
 
-// What the API server has heard is learned late: what was found meanwhile
-// stays, and since when.
+// Conditions of the API server may become known late: conditions set meanwhile stay,
+// with their times.
 func TestContinue(t *testing.T) {
 	now := start.Add(time.Hour)
 	deferred := resize.Decision{Outcome: resize.Deferred, Message: "no cpu"}

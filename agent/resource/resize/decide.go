@@ -7,12 +7,12 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Outcome is what becomes of a resize that the API server asks for.
+// Outcome is the result of the decision on a requested resize.
 type Outcome uint8
 
-// The outcomes. Unchanged says that the allocation is what the spec asks for,
-// Allocate that it becomes what the spec asks for, Deferred that it may do so
-// later, Infeasible that it never can on this node.
+// The outcomes. Unchanged: the allocation equals the spec. Allocate: the spec becomes
+// the allocation. Deferred: the spec may become the allocation later. Infeasible: it
+// never can on this node.
 const (
 	Unchanged Outcome = iota
 	Allocate
@@ -48,14 +48,14 @@ const (
 	CauseStaticMemory = "guaranteed_pod_memory_manager_static_policy"
 )
 
-// Features are what of a node decides whether a resize can be. The zero value
-// is a node that lets no container swap and gives nobody a CPU alone.
+// Features are the properties of a node that make resizes infeasible. The zero value
+// is a node without container swap and without exclusive CPUs.
 type Features struct {
-	// LimitedSwap says that containers may swap (memorySwap.swapBehavior) and
-	// that the kernel bounds it.
+	// LimitedSwap means that containers may swap (memorySwap.swapBehavior) and that
+	// the kernel limits their swap.
 	LimitedSwap bool
-	// StaticCPU and StaticMemory say that the policies of the CPU and of the
-	// memory manager are static.
+	// StaticCPU and StaticMemory mean that the policy of the CPU manager or of the
+	// memory manager is static.
 	StaticCPU, StaticMemory bool
 	// ExclusiveCPUs and ExclusiveMemory are the feature gates
 	// InPlacePodVerticalScalingExclusiveCPUs and -ExclusiveMemory, which are
@@ -63,46 +63,45 @@ type Features struct {
 	ExclusiveCPUs, ExclusiveMemory bool
 }
 
-// Room is what the node says of a pod that is to have a certain size.
+// Room is the result of checking whether a pod of a new size fits on the node.
 type Room struct {
-	// Reason and Message say why it does not fit, such as OutOfcpu; an empty
-	// Reason says that it does.
+	// Reason and Message describe why the pod does not fit, such as OutOfcpu. An
+	// empty Reason means that it fits.
 	Reason, Message string
-	// Preempt are the pods that have to be killed first, for a critical pod.
+	// Preempt holds the pods that must be killed first, for a critical pod.
 	Preempt []types.UID
 }
 
-// Node is what a resize is checked against.
+// Node is the node that a resize is checked against.
 type Node struct {
 	Features Features
-	// Room checks the pod, as large as it is to become, against the node's
-	// allocatable and the other pods, each as Reserved counts it, by the same
-	// rules as a new pod. It is asked last, and once at most.
+	// Room checks the resized pod against the node's allocatable and the other pods,
+	// each as returned by Reserved, by the same rules as a new pod. Decide calls it
+	// last, and at most once.
 	Room func(*v1.Pod) Room
 }
 
-// Decision is an outcome and its reasons.
+// Decision is an outcome with its reasons.
 type Decision struct {
 	Outcome Outcome
-	// Reason is what the event says: Infeasible or what Room said, and
-	// Message what the condition and the event say. Both are empty unless
-	// the resize is deferred or infeasible.
+	// Reason is the reason in the event: Infeasible or the reason of Room. Message is
+	// the message of the condition and of the event. Both are empty unless the resize
+	// is deferred or infeasible.
 	Reason, Message string
-	// Cause is for counters; only with Infeasible.
+	// Cause is the metric label; it is set only with Infeasible.
 	Cause string
-	// Preempt are the pods to be killed before the resize is allocated.
+	// Preempt holds the pods to kill before the resize is allocated.
 	Preempt []types.UID
 }
 
-// Decide says what becomes of the pod as the API server has it, given what it
-// was allocated (handlePodResourcesResize in
-// pkg/kubelet/allocation/allocation_manager.go, and handlers.go beside it).
+// Decide decides about a resize. p is the pod from the API server, a its allocation
+// (handlePodResourcesResize in pkg/kubelet/allocation/allocation_manager.go, and
+// handlers.go in the same package).
 //
-// All that Room refuses is deferred, also what is more than the node has
-// altogether: up to 1.35 that was infeasible, but allocatable may grow. A
-// static pod is what its manifest says and cannot be resized
-// (ValidatePodResize in pkg/apis/core/validation). A pod that has ended keeps
-// what it had.
+// Whatever Room rejects is deferred, including requests above the node's capacity: up
+// to 1.35 these were infeasible, but allocatable may grow. A static pod is defined by
+// its manifest and cannot be resized (ValidatePodResize in pkg/apis/core/validation).
+// A terminated pod keeps its allocation.
 func Decide(p *v1.Pod, a Allocation, node Node) Decision {
 	if pod.IsStatic(p) || pod.IsMirror(p) || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed || a.Meets(p) {
 		return Decision{Outcome: Unchanged}
@@ -117,7 +116,8 @@ func Decide(p *v1.Pod, a Allocation, node Node) Decision {
 	return Decision{Outcome: Allocate, Preempt: room.Preempt}
 }
 
-// infeasible says what of the node forbids the resize, or nothing.
+// infeasible returns the cause and message if the node's features forbid the resize,
+// or "".
 func infeasible(p *v1.Pod, a Allocation, f *Features) (cause, message string) {
 	if f.LimitedSwap && resizesSwap(p, a) {
 		return CauseSwap, messageSwap
@@ -134,8 +134,8 @@ func infeasible(p *v1.Pod, a Allocation, f *Features) (cause, message string) {
 	return "", ""
 }
 
-// changesRequest says whether a container's request becomes another. In a
-// Guaranteed pod the limit is the request.
+// changesRequest reports whether the request of any container changes. In a
+// Guaranteed pod the limit equals the request.
 func (a Allocation) changesRequest(p *v1.Pod, name v1.ResourceName) bool {
 	for c, kind := range pod.Containers(&p.Spec) {
 		given := a.Containers[c.Name].Requests[name]
@@ -146,8 +146,8 @@ func (a Allocation) changesRequest(p *v1.Pod, name v1.ResourceName) bool {
 	return false
 }
 
-// resizesSwap says whether a container that swaps, before or after, would go
-// on running with another memory request, by which its swap is measured
+// resizesSwap reports whether a container that may swap, before or after the resize,
+// would continue to run with another memory request, which determines its swap limit
 // (disallowResizeForSwappableContainers).
 func resizesSwap(p *v1.Pod, a Allocation) bool {
 	was := a.Apply(p)
@@ -165,8 +165,8 @@ func resizesSwap(p *v1.Pod, a Allocation) bool {
 	return false
 }
 
-// swaps says whether a container of those resources may swap where the node
-// lets containers do so (GetContainerSwapBehavior in pkg/kubelet/kuberuntime).
+// swaps reports whether a container with those resources may swap if the node allows
+// containers to swap (GetContainerSwapBehavior in pkg/kubelet/kuberuntime).
 func swaps(p *v1.Pod, r *v1.ResourceRequirements) bool {
 	if pod.IsCritical(p) || pod.QoS(p) != v1.PodQOSBurstable {
 		return false
@@ -175,8 +175,8 @@ func swaps(p *v1.Pod, r *v1.ResourceRequirements) bool {
 	return request.Cmp(limit) != 0
 }
 
-// restarts says whether the container wants to be restarted for a change of
-// the resource.
+// restarts reports whether the container's resize policy for the resource is
+// RestartContainer.
 func restarts(c *v1.Container, name v1.ResourceName) bool {
 	for i := range c.ResizePolicy {
 		if c.ResizePolicy[i].ResourceName == name {

@@ -136,7 +136,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A resize that finds no room gets it once another pod has really shrunk.
+// A resize without room gets it once another pod has actually shrunk.
 func TestDeferredThenFeasible(t *testing.T) {
 	was, wants := newPod(app("main", asks("500m", "", "", ""))), newPod(app("main", asks("1", "", "", "")))
 	neighbour := other("other", "500m", "")

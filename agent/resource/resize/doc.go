@@ -1,26 +1,24 @@
-// Package resize owns the resize of running pods in place (KEP-1287): what
-// the API server's spec asks for, what the node has allocated, what runs, and
-// the decisions between them. All of it is values; nothing here talks to a
-// runtime, a disk or a clock.
+// Package resize implements in-place resize of running pods (KEP-1287): the spec from
+// the API server, the node's allocation, the actual resources, and the decisions
+// between them. All of it is values; the package accesses no runtime, disk or clock.
 //
 //	spec ──Decide──► Allocation ─PlanOf─► Plan ─the worker─► cgroups
 //	        │            │                 ▲                      │
 //	        │            └──Encode──► disk └────── Actual ◄───────┘
 //	        └──► PodResizePending          └──► PodResizeInProgress
 //
-// A resize that waits is decided again when a pod is over, removed or has
-// shrunk, and when all sources have told their pods; the kubelet also does so
-// every three minutes. Package record keeps the allocations.
+// A deferred resize is decided again when a pod terminates, is removed or has shrunk,
+// and when all sources have delivered their pods. The kubelet also retries every
+// three minutes. Package checkpoint stores the allocations.
 //
-// A pod is run by its allocation, never by the newest spec: Apply gives the
-// pod that all else on the node looks at. A spec that asks for something else
-// is a resize. Decide allocates it, puts it off or refuses it; Sort says
-// which of several comes first. PlanOf compares the allocation with what runs
-// and says what has to be done, in which order; Check refuses to lower a
-// memory limit below what is used. Conditions and ContainerResources are what
-// the API server is told.
+// A pod runs with its allocation, never with the newest spec: Apply returns the pod
+// that all other components use. A spec that differs from it is a resize. Decide
+// allocates it, defers it or finds it infeasible; Sort orders several resizes. PlanOf
+// compares the allocation with the actual resources and returns the steps in order;
+// Check rejects a memory limit below the current usage. Conditions and
+// ContainerResources are reported to the API server.
 //
-// The rules, words and messages are those of the kubelet 1.36
+// The rules, terms and messages are those of the kubelet 1.36
 // (pkg/kubelet/allocation, pkg/kubelet/kuberuntime/kuberuntime_manager.go,
-// pkg/kubelet/status/status_manager.go). Where something differs, it says so.
+// pkg/kubelet/status/status_manager.go). Comments state each difference.
 package resize

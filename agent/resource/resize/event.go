@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reasons of events (pkg/kubelet/events/event.go). Of a pending resize,
-// ReasonDeferred and ReasonInfeasible are warnings, as is ReasonError.
+// Reasons of events (pkg/kubelet/events/event.go). ReasonDeferred and
+// ReasonInfeasible, for pending resizes, and ReasonError are warnings.
 const (
 	ReasonDeferred   = "ResizeDeferred"
 	ReasonInfeasible = "ResizeInfeasible"
@@ -17,8 +17,8 @@ const (
 	ReasonError      = "ResizeError"
 )
 
-// What the messages of events begin with; of a pending resize it is
-// PrefixPending and the decision's reason.
+// Prefixes of event messages. For a pending resize it is PrefixPending followed by
+// the decision's reason.
 const (
 	PrefixPending   = "Pod resize "
 	PrefixStarted   = "Pod resize started"
@@ -38,9 +38,9 @@ type sized struct {
 	Resources v1.ResourceRequirements `json:"resources"`
 }
 
-// EventMessage is an event's message: a beginning, and what the pod's
-// containers have in the spec given, as JSON (pkg/kubelet/events/resize.go).
-// The problem is empty where there is none.
+// EventMessage returns the message of an event: prefix, and the containers' resources
+// in the pod's spec as JSON (pkg/kubelet/events/resize.go). problem is "" if there is
+// no error.
 func EventMessage(prefix string, p *v1.Pod, generation int64, problem string) string {
 	s := summary{Generation: generation, Error: problem}
 	for i := range p.Spec.InitContainers {

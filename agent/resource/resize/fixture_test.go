@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// list is cpu and memory; an empty one is left out.
+// list returns cpu and memory; an empty amount is omitted.
 func list(cpu, memory string) v1.ResourceList {
 	out := v1.ResourceList{}
 	if cpu != "" {
@@ -80,7 +80,7 @@ func newPod(options ...option) *v1.Pod {
 	return p
 }
 
-// room is a node of two CPUs and 1 GiB, and what else runs on it.
+// room is a node with two CPUs and 1 GiB, and its other pods.
 func room(t *testing.T, others ...*v1.Pod) func(*v1.Pod) resize.Room {
 	t.Helper()
 	node := &admission.Node{Name: "board", OS: "linux", Arch: "arm", MaxPods: 10, Allocatable: list("2", "1Gi"), Unconfirmed: true}

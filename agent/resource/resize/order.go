@@ -10,20 +10,19 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Pending is a resize that was not allocated yet.
+// Pending is a resize that is not allocated yet.
 type Pending struct {
-	Pod        *v1.Pod // as the API server has it
+	Pod        *v1.Pod // from the API server
 	Allocation Allocation
-	// Since is the last transition of the condition PodResizePending; zero
-	// for one that was never looked at, which comes last.
+	// Since is the last transition of the condition PodResizePending. Zero means that
+	// the resize was never decided; such a resize sorts last.
 	Since time.Time
 }
 
-// Sort puts the resizes in the order in which they are tried: those that ask
-// for no more than they have, then by priority, Guaranteed before others, and
-// those that wait longest (sortPendingResizes in
-// pkg/kubelet/allocation/allocation_manager.go). What is alike keeps its
-// order. Each that is allocated changes the room of the next.
+// Sort sorts the resizes in the order in which to decide them: those that do not
+// increase a request, then by priority, Guaranteed before others, then the longest
+// wait first (sortPendingResizes in pkg/kubelet/allocation/allocation_manager.go).
+// The sort is stable. Each allocation changes the room for the next one.
 func Sort(list []Pending) {
 	slices.SortStableFunc(list, func(a, b Pending) int {
 		grows := a.grows()
@@ -39,7 +38,7 @@ func Sort(list []Pending) {
 	})
 }
 
-// grows says whether the pod as a whole asks for more cpu or memory.
+// grows reports whether the pod's total request of cpu or memory increases.
 func (p *Pending) grows() bool {
 	wanted, given := pod.Requests(p.Pod), pod.Requests(p.Allocation.Apply(p.Pod))
 	return more(wanted, given, v1.ResourceCPU) || more(wanted, given, v1.ResourceMemory)

@@ -45,7 +45,7 @@ func TestSort(t *testing.T) {
 	}
 }
 
-// Resizes that grow nothing keep their order.
+// Resizes that increase nothing keep their order.
 func TestSortIsStable(t *testing.T) {
 	var list []resize.Pending
 	for _, name := range []string{"a", "b", "c"} {

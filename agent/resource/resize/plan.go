@@ -10,42 +10,40 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Group is what bounds a pod as a whole, in its cgroup. In what was read, a
-// known zero is no bound, and what is not known is left alone; in what is
-// wanted, zero and not known both leave it alone, since to take a limit away
-// is no resize.
+// Group holds the limits and the weight of the pod's cgroup. In actual values, a
+// known 0 means no limit, and an unknown one is not changed. In desired values, 0 and
+// unknown mean that it is not changed, because removing a limit is no resize.
 type Group struct {
-	CPUWeight Amount // cgroup v2's
-	CPUQuota  Amount // microseconds, in the same period for both
+	CPUWeight Amount // of cgroup v2
+	CPUQuota  Amount // microseconds, with the same period in both
 	MemoryMax Amount // bytes
 }
 
-// Running is a container that runs.
+// Running is a running container.
 type Running struct {
 	ID     string
 	Actual Actual
 }
 
-// World is what runs of a pod.
+// World is the actual state of a pod.
 type World struct {
-	// Containers are those that run, by name. One that does not run, or that
-	// is being stopped, is not in it: it gets what was allocated when it is
-	// started.
+	// Containers holds the running containers by name. It omits containers that do
+	// not run or are being stopped: they get the allocation at their next start.
 	Containers map[string]Running
-	// Group is what the pod's cgroup has, and Wanted what the allocated pod
-	// is to have.
+	// Group holds the actual values of the pod's cgroup, and Wanted those for the
+	// allocated pod.
 	Group, Wanted Group
-	// NoCPUQuota says that the node sets no limits of cpu, be it for this pod
-	// alone (cpuCFSQuota).
+	// NoCPUQuota means that no CPU limits are set, by the node (cpuCFSQuota) or for
+	// this pod alone.
 	NoCPUQuota bool
 }
 
-// StepKind is what a step does.
+// StepKind is the kind of a step.
 type StepKind uint8
 
-// The kinds of steps. PodLimit sets a limit of the pod's cgroup, to Amount of
-// microseconds or bytes; PodWeight sets its CPU weight to Amount; Update is a
-// CRI UpdateContainerResources with Values.
+// The kinds of steps. PodLimit sets a limit of the pod's cgroup to Amount, in
+// microseconds or bytes. PodWeight sets its CPU weight to Amount. Update calls CRI's
+// UpdateContainerResources with Values.
 const (
 	PodLimit StepKind = iota + 1
 	PodWeight
@@ -64,59 +62,57 @@ func (k StepKind) String() string {
 	return "unknown"
 }
 
-// Step is one thing to do.
+// Step is one action of a plan.
 type Step struct {
 	Kind     StepKind
 	Resource v1.ResourceName // cpu or memory
-	Amount   int64           // of the pod
-	// Container, ID and Values are of an Update.
+	Amount   int64           // for the pod's cgroup
+	// Container, ID and Values are set for Update only.
 	Container, ID string
 	Values        Values
 }
 
-// Restart is a container that wants a restart for what is resized.
+// Restart is a container that must be restarted for the resize.
 type Restart struct {
 	Container, ID string
-	Message       string // the kubelet's, of the event
+	Message       string // of the event, as the kubelet's
 }
 
-// Plan is how what runs becomes what was allocated. First the containers of
-// Restart are stopped, then Steps are done in their order, then what was
-// stopped is started with what was allocated. A step that fails ends the
-// steps: the next plan goes on from what is found then. A runtime is told of
-// a PodLimit or PodWeight (UpdatePodSandboxResources) before it is set.
+// Plan changes the actual resources into the allocation. The caller first stops the
+// containers in Restart, then performs Steps in order, then starts the stopped
+// containers with the allocation. A failed step ends the execution, and the next plan
+// continues from the state found then. Before a PodLimit or PodWeight is set, the
+// runtime is notified of it (UpdatePodSandboxResources).
 type Plan struct {
 	Restart []Restart
 	Steps   []Step
 	lowered []lowered
 }
 
-// lowered is a memory limit that becomes less; of the pod, the container is
-// empty.
+// lowered is a decreased memory limit; for the pod, container is "".
 type lowered struct {
 	container string
 	limit     int64
 }
 
-// Settled says that what runs is what was allocated. While it is not, the pod
-// has the condition PodResizeInProgress.
+// Settled reports whether the actual resources equal the allocation. Otherwise the
+// pod has the condition PodResizeInProgress.
 func (p *Plan) Settled() bool { return len(p.Restart) == 0 && len(p.Steps) == 0 }
 
-// PlanOf compares the pod as it was allocated with what runs
-// (computePodResizeAction and doPodResizeAction in
-// pkg/kubelet/kuberuntime/kuberuntime_manager.go).
+// PlanOf compares the allocated pod with its actual state (computePodResizeAction and
+// doPodResizeAction in pkg/kubelet/kuberuntime/kuberuntime_manager.go).
 //
-// Memory goes before cpu. Of each, the pod's bounds grow before its
-// containers do and shrink after them; limits grow before requests and shrink
-// after them; containers that get less come before those that get more. A
-// container whose policy for one of its changed resources is RestartContainer
-// is restarted and not updated; an init container that is no sidecar runs to
-// its end, and is only updated.
+// Memory precedes cpu. For each, the pod's limits increase before those of its
+// containers and decrease after them; limits increase before requests and decrease
+// after them; containers that shrink precede those that grow. A container whose
+// resize policy for a changed resource is RestartContainer is restarted and not
+// updated. An init container that is not restartable runs to completion and is only
+// updated.
 //
-// Three things differ. The kubelet compares with its own record of what it
-// last set, not with what the runtime tells; it counts a limit where there
-// was none as growth; and it looks at the pod's cgroup only beside a change
-// of a container or of pod-level resources.
+// Three things differ from the kubelet. It compares with its own record of the last
+// values that it set, not with what the runtime reports; it treats a new limit as
+// growth; and it checks the pod's cgroup only together with a change of a container
+// or of pod-level resources.
 func PlanOf(p *v1.Pod, w *World) Plan {
 	var plan Plan
 	var memory, cpu []change
@@ -163,14 +159,14 @@ func PlanOf(p *v1.Pod, w *World) Plan {
 	return plan
 }
 
-// change is an update and its direction.
+// change is an update with its direction.
 type change struct {
 	step Step
 	by   int
 }
 
-// keepCPU are the values with the cpu that the container still has: it
-// changes in a step of its own.
+// keepCPU returns the values with the container's actual cpu, which changes in a
+// separate step.
 func (a Actual) keepCPU(v Values) Values {
 	if a.CPUShares.Known {
 		v.CPURequest = a.cpuRequest()
@@ -181,7 +177,7 @@ func (a Actual) keepCPU(v Values) Values {
 	return v
 }
 
-// steps adds those of one resource.
+// steps appends the steps for one resource.
 func (p *Plan) steps(name v1.ResourceName, changes []change, limit, wantedLimit, weight, wantedWeight Amount) {
 	byLimit, byWeight := limitChange(limit, wantedOf(wantedLimit)), 0
 	if weight.Known && wantedOf(wantedWeight) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// runs is the world of a pod whose containers all run with what it has.
+// runs returns the World of a pod whose containers all run with its resources.
 func runs(p *v1.Pod) resize.World {
 	w := resize.World{Containers: map[string]resize.Running{}}
 	for c := range pod.Containers(&p.Spec) {
@@ -21,7 +21,7 @@ func runs(p *v1.Pod) resize.World {
 	return w
 }
 
-// words are what a plan does, in short.
+// words returns a short description of a plan.
 func words(p *resize.Plan) []string {
 	var out []string
 	for _, r := range p.Restart {
@@ -179,8 +179,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Whatever the amounts, what was done is found to be done, also when it is
-// read back from the runtime.
+// Whatever the amounts, an executed plan leads to an empty next plan, also with the
+// values that the runtime reports.
 func TestDoneIsSettled(t *testing.T) {
 	for milli := int64(0); milli < 3000; milli += 7 {
 		text := fmt.Sprintf("%dm", milli)

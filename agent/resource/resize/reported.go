@@ -7,13 +7,12 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reported is the allocation of a pod without a record, by what the API
-// server was told of it: somebody may have changed its spec while no agent
-// was there. Requests are those that were allocated, limits those that the
-// containers have. A container without a status has what the spec asks for. A
-// request or a limit that the status lacks was added since; none can be taken
-// away. Of the pod as a whole the status shows sums, with its overhead: what
-// the pod has as a whole stands in their place.
+// Reported returns the allocation of a pod without a checkpoint, from its status in
+// the API server: the spec may have changed while the agent was not running. Requests
+// are the allocated ones, limits the actual ones. A container without a status gets
+// the resources of the spec. A request or limit that is missing in the status was
+// added since; none can be removed. For the whole pod the status holds sums including
+// the overhead: they only replace values of the pod-level resources.
 func Reported(p *v1.Pod) Allocation {
 	a := Of(p)
 	for name, r := range a.Containers {
@@ -48,8 +47,8 @@ func Reported(p *v1.Pod) Allocation {
 	return a
 }
 
-// sameInPages says whether an amount is what was asked for, as the kernel shows
-// it: memory in whole pages, of which none has more than 64 KiB.
+// sameInPages reports whether an actual amount equals the requested one as the kernel
+// rounds it: memory to whole pages, of at most 64 KiB.
 func sameInPages(name v1.ResourceName, asked, has resource.Quantity) bool {
 	if name != v1.ResourceMemory {
 		return asked.Cmp(has) == 0
@@ -58,7 +57,7 @@ func sameInPages(name v1.ResourceName, asked, has resource.Quantity) bool {
 	return less >= 0 && less < 64<<10
 }
 
-// report puts in what was told of cpu and memory; the list is the caller's.
+// report overwrites cpu and memory in list with the reported values.
 func report(list, told v1.ResourceList) {
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 		asked, ok := list[name]

@@ -43,7 +43,7 @@ func TestReported(t *testing.T) {
 	}
 }
 
-// The status has sums with the overhead, and memory in whole pages.
+// The status has sums including the overhead, and memory in whole pages.
 func TestReportedOfThePodAsAWhole(t *testing.T) {
 	small, large := asks("100m", "16Mi", "200m", "32Mi"), asks("200m", "32Mi", "400m", "64Mi")
 	overhead := v1.ResourceList{v1.ResourceCPU: resource.MustParse("50m")}

@@ -6,10 +6,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Reserved is the pod as others have to reckon with it: of each container the
-// larger of what it was allocated and what its status says it runs with. A
-// pod that shrinks frees nothing before it has shrunk. It is p, which is to
-// be as its allocation has it, or shares what it does not replace (PodRequests
+// Reserved returns the pod as it counts for the admission of others: for each
+// container the larger of its allocation and the actual resources in its status. A
+// shrinking pod frees nothing before it has shrunk. p must have its allocation
+// applied. The result is p or shares with it what it does not replace (PodRequests
 // with UseStatusResources in k8s.io/component-helpers/resource; of the init
 // containers only sidecars).
 func Reserved(p *v1.Pod) *v1.Pod {
@@ -25,15 +25,15 @@ func Reserved(p *v1.Pod) *v1.Pod {
 	}
 	if own := p.Spec.Resources; own != nil && p.Status.Resources != nil {
 		r := *own
-		// The status tells of the whole pod; only what the pod has as a whole
-		// replaces the sum of its containers.
+		// The status is that of the whole pod. Only pod-level resources replace the
+		// sum of the containers.
 		r.Requests = most(r.Requests, only(p.Status.Resources.Requests, r.Requests), only(p.Status.AllocatedResources, r.Requests))
 		larger.Pod = &r
 	}
 	return larger.Apply(p)
 }
 
-// most is the largest of each resource; the result may be one of the lists.
+// most returns the maximum of each resource. The result may be one of the lists.
 func most(list v1.ResourceList, others ...v1.ResourceList) v1.ResourceList {
 	out, own := list, false
 	for _, other := range others {

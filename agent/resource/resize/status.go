@@ -7,19 +7,19 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// ContainerResources are resources and allocatedResources of a container's
-// status (convertToAPIContainerStatuses in pkg/kubelet/kubelet_pods.go). c is
-// the container as it was allocated. Actual is what it has while it runs, nil
-// while it does not; old is the last status of the same run of it, or nil.
+// ContainerResources returns resources and allocatedResources of a container's status
+// (convertToAPIContainerStatuses in pkg/kubelet/kubelet_pods.go). c is the allocated
+// container. actual holds its actual resources, nil unless it runs. old is the last
+// status of the same run of the container, or nil.
 //
-//   - allocatedResources are the requests that were allocated;
-//   - a container that does not run shows what was allocated;
-//   - one that runs shows what it has, where the allocation has a list for
-//     it: what is not known stays as old had it, and is else as allocated;
-//   - a cpu so small that the kernel knows no less shows as it was allocated.
+//   - allocatedResources are the allocated requests;
+//   - a container that does not run has its allocation as resources;
+//   - a running container has its actual resources, if its allocation has a list for
+//     them; an unknown value comes from old, or else from the allocation;
+//   - a cpu value at the kernel's minimum is the allocated one.
 //
-// A request of cpu that the kernel's shares round to what the container has
-// shows as it was allocated, too, where the kubelet shows the rounded one.
+// A CPU request that rounds to the container's actual shares is the allocated one,
+// too. The kubelet reports the rounded one.
 func ContainerResources(c *v1.Container, actual *Actual, old *v1.ContainerStatus) (*v1.ResourceRequirements, v1.ResourceList) {
 	out := c.Resources.DeepCopy()
 	if actual == nil {
@@ -43,19 +43,19 @@ func ContainerResources(c *v1.Container, actual *Actual, old *v1.ContainerStatus
 	return out, c.Resources.Requests
 }
 
-// PodActual is what a running pod has as a whole: thousandths of cpu and
-// bytes, zero for what is none or not known.
+// PodActual holds the actual resources of a running pod as a whole: millicores and
+// bytes, 0 for none or unknown.
 type PodActual struct {
 	CPURequest, CPULimit, MemoryLimit int64
 }
 
-// PodResources are resources and allocatedResources of the pod's status, the
+// PodResources returns resources and allocatedResources of the pod's status, the
 // feature InPlacePodLevelResourcesVerticalScaling of 1.36
-// (convertToAPIPodLevelResourcesStatus). p is the pod as it was allocated,
-// actual nil unless its phase is Running, old its last status or nil. Before
-// it runs the status shows what was allocated; then what its cgroup has. The
-// memory request is in no cgroup: it shows as it was allocated, where the
-// kubelet repeats its last status and so never shows a new one.
+// (convertToAPIPodLevelResourcesStatus). p is the allocated pod. actual is nil unless
+// its phase is Running. old is its last status or nil. Before the pod runs the result
+// is the allocation, then the values of its cgroup. The memory request is in no
+// cgroup: it is the allocated one. The kubelet repeats its last status there and so
+// never reports a new one.
 func PodResources(p *v1.Pod, actual *PodActual, old *v1.PodStatus) (*v1.ResourceRequirements, v1.ResourceList) {
 	allocated := pod.Requests(p)
 	out := p.Spec.Resources.DeepCopy()
@@ -88,8 +88,8 @@ func PodResources(p *v1.Pod, actual *PodActual, old *v1.PodStatus) (*v1.Resource
 	return out, allocated
 }
 
-// showCPU puts in what there is, or what there was; at or below least the
-// kernel knows no difference.
+// showCPU sets the actual value, or the old one if that is unknown. At or below least
+// the kernel does not distinguish values.
 func showCPU(list, was v1.ResourceList, has, least int64) {
 	switch given := list[v1.ResourceCPU]; {
 	case has <= 0:
@@ -113,7 +113,7 @@ func keep(list, was v1.ResourceList, name v1.ResourceName) {
 	}
 }
 
-// show leaves an amount that is the same as the user wrote it.
+// show keeps an equal amount in the user's notation.
 func show(list v1.ResourceList, name v1.ResourceName, q *resource.Quantity) {
 	if has, ok := list[name]; ok && has.Cmp(*q) == 0 {
 		return

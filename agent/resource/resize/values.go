@@ -7,17 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Values are what can be resized of a container: cpu in thousandths, memory
-// in bytes. Zero is no request or no limit.
+// Values are the resizable resources of a container: cpu in millicores, memory in
+// bytes. 0 means no request or no limit.
 type Values struct {
 	CPURequest, CPULimit       int64
 	MemoryRequest, MemoryLimit int64
 }
 
-// Wanted are the container's values in the pod as it was allocated. A limit
-// that the container does not have is the pod's own
-// (containerResourcesFromRequirements in pkg/kubelet/kuberuntime), and a
-// missing request of cpu the limit, as the container was started.
+// Wanted returns the container's values in the allocated pod. A missing container
+// limit defaults to the pod-level limit (containerResourcesFromRequirements in
+// pkg/kubelet/kuberuntime), and a missing CPU request to the limit, as at the start
+// of the container.
 func Wanted(p *v1.Pod, c *v1.Container) Values {
 	v := Values{
 		CPULimit:      milli(limit(p, c, v1.ResourceCPU)),
@@ -39,9 +39,9 @@ func limit(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
 	return q
 }
 
-// On is r with the values in place of its cpu and memory: what the limits of
-// an update are made of. A zero request is written out, since it is not the
-// same as none.
+// On returns r with the values in place of its cpu and memory, as the basis of an
+// update's limits. A request of 0 is set explicitly, because it differs from a
+// missing one.
 func (v Values) On(r v1.ResourceRequirements) v1.ResourceRequirements {
 	r = *r.DeepCopy()
 	if r.Requests == nil {
@@ -65,7 +65,7 @@ func setLimit(list v1.ResourceList, name v1.ResourceName, q *resource.Quantity) 
 	list[name] = *q
 }
 
-// maxMilli keeps a hostile quantity inside the arithmetic: a billion CPUs.
+// maxMilli avoids overflows with hostile quantities: a billion CPUs.
 const maxMilli = 1_000_000_000_000
 
 func milli(q resource.Quantity) int64 {

@@ -36,7 +36,7 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// What the runtime does not tell comes from the record, and nothing else.
+// Values that the runtime does not report come from the record, and no others.
 func TestOr(t *testing.T) {
 	record := resize.Recorded(resize.Values{CPURequest: 1000, CPULimit: 2000, MemoryRequest: 1, MemoryLimit: 2}, 0)
 	if got := (resize.Actual{}).Or(record); got != record {

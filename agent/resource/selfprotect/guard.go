@@ -10,17 +10,17 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Guard applies the protection to this process and to the container runtime. What
-// cannot be protected is logged.
+// Guard applies the protection to this process and to the container runtime. It logs
+// failures.
 type Guard struct {
 	config Config
-	socket string // of the runtime
+	socket string // path of the runtime's socket
 	cgroup string
 	log    *slog.Logger
 }
 
-// NewGuard protects this process at once. socket is the path of the runtime's
-// socket, oomScoreAdj the setting of the kubelet's configuration.
+// NewGuard protects this process before it returns. socket is the path of the
+// runtime's socket, oomScoreAdj the kubelet configuration's setting.
 func NewGuard(tree *cgroups.Tree, socket string, oomScoreAdj int, log *slog.Logger) *Guard {
 	g := &Guard{log: log, socket: socket, config: Config{
 		Tree: tree, Memory: machine.Memory(machine.Roots{}), OOMScoreAdj: oomScoreAdj,
@@ -35,12 +35,12 @@ func NewGuard(tree *cgroups.Tree, socket string, oomScoreAdj int, log *slog.Logg
 	return g
 }
 
-// Cgroup is the top-level cgroup in which this process is protected, "" for none.
+// Cgroup returns the top-level cgroup in which this process is protected, or "".
 func (g *Guard) Cgroup() string { return g.cgroup }
 
-// Keep locks the pages of the program in memory that rehearse touches. Those of
-// the garbage collector and of a log message belong to them: a decision without
-// free memory may need both.
+// Keep locks the program pages that rehearse uses in memory. It also runs the garbage
+// collector and logs a message, because a decision without free memory may need the
+// code of both.
 func (g *Guard) Keep(rehearse func()) {
 	locked, err := KeepRehearsed(func() {
 		rehearse()
@@ -51,13 +51,13 @@ func (g *Guard) Keep(rehearse func()) {
 	g.log.Debug("locked the code of an eviction in memory", "bytes", locked)
 }
 
-// RuntimeConnected protects the process that listens at the runtime's socket. The
-// protection by systemd, of both processes, is set by a goroutine of its own:
-// systemd may be busy.
+// RuntimeConnected protects the process that listens on the runtime's socket. It sets
+// the protection by systemd, for both processes, in a new goroutine, because systemd
+// may be busy.
 func (g *Guard) RuntimeConnected() {
 	pid, err := Listener(context.Background(), g.socket)
 	if err != nil {
-		g.log.Warn("the container runtime is not protected from pods that use up the memory", "error", err)
+		g.log.Warn("cannot find container runtime process to protect", "error", err)
 	} else {
 		g.warn("container runtime", pid, g.config.Process(pid))
 	}
@@ -74,6 +74,6 @@ func (g *Guard) RuntimeConnected() {
 
 func (g *Guard) warn(what string, pid int, err error) {
 	if err != nil {
-		g.log.Warn("a process is not protected from pods that use up the memory", "process", what, "pid", pid, "error", err)
+		g.log.Warn("cannot protect process", "process", what, "pid", pid, "error", err)
 	}
 }

@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepRehearsed calls rehearse once and locks in memory the pages of this
-// process's program, code and constants, that were used meanwhile (mlock2(2),
-// MLOCK_ONFAULT). It returns how many bytes that are. The memory.min of a group
-// does not protect all of them: a page is charged to the group whose process
-// read it first, which may be a shell's or that of the service before its
-// restart. A node without memory drops such pages, and each one that a decision
-// needs comes back from a slow disk.
+// KeepRehearsed calls rehearse once and locks the program pages, code and constants,
+// that this process used meanwhile (mlock2(2), MLOCK_ONFAULT). It returns the number
+// of locked bytes. memory.min of a cgroup does not protect all of them: a page is
+// charged to the cgroup whose process read it first, which may be that of a shell or
+// of the service before its restart. Without memory, the kernel drops such pages, and
+// a decision must read each page that it needs from a slow disk.
 //
-// The kernel does not report which pages a process uses, but which ones it has
-// mapped. So the pages are unmapped first, which leaves them in the page cache,
-// and each page gets a mapping of its own: on a fault the kernel maps up to 64
-// KiB around a page, but never beyond its mapping. What other goroutines use
-// meanwhile is kept as well.
+// The kernel does not report which pages a process uses, but only which pages it has
+// mapped. So KeepRehearsed first unmaps the pages, which leaves them in the page
+// cache, and gives each page its own mapping: on a fault the kernel maps up to 64 KiB
+// around a page, but never beyond its mapping. Pages that other goroutines use
+// meanwhile are locked as well.
 //
-// Where that cannot be done, all pages of the program that were or will be read
-// are locked, and the error says why.
+// If it cannot find the used pages, KeepRehearsed locks all pages of the program that
+// have been or will be read, and returns an error. It locks none if it cannot read
+// the mappings of the program.
 func KeepRehearsed(rehearse func()) (kept uint64, err error) {
 	parts, err := programParts()
 	if err != nil {
@@ -37,7 +37,7 @@ func KeepRehearsed(rehearse func()) (kept uint64, err error) {
 	pagemap, err := os.Open("/proc/self/pagemap")
 	if err != nil {
 		rehearse()
-		return 0, errors.Join(fmt.Errorf("find the used pages of the program: %w", err), lock(parts))
+		return 0, errors.Join(fmt.Errorf("find used program pages: %w", err), lock(parts))
 	}
 	defer pagemap.Close()
 	var failed error
@@ -55,7 +55,7 @@ func KeepRehearsed(rehearse func()) (kept uint64, err error) {
 	for _, p := range separated {
 		used, err := p.used(pagemap)
 		if err == nil {
-			// Back to one mapping, of which lock takes the used pages.
+			// Merge into one mapping, of which lock locks the used pages.
 			err = p.advise(unix.MADV_NORMAL)
 		}
 		if err != nil {
@@ -70,55 +70,55 @@ func KeepRehearsed(rehearse func()) (kept uint64, err error) {
 	return kept, errors.Join(failed, lock(runs))
 }
 
-// programParts are the parts of the program's file that this process has mapped
-// and cannot write.
+// programParts returns the mapped parts of the program's file that this process
+// cannot write.
 func programParts() ([]part, error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return nil, fmt.Errorf("find the program in memory: %w", err)
+		return nil, fmt.Errorf("find program mappings: %w", err)
 	}
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
-		return nil, fmt.Errorf("find the program in memory: %w", err)
+		return nil, fmt.Errorf("find program mappings: %w", err)
 	}
 	return readOnly(maps, program), nil
 }
 
-// lock keeps pages in memory once they have been read; it reads none.
+// lock locks pages once they have been read. It reads none.
 func lock(parts []part) error {
 	var failed error
 	for _, p := range parts {
 		if _, _, errno := unix.Syscall(unix.SYS_MLOCK2, p.start, p.end-p.start, unix.MLOCK_ONFAULT); errno != 0 {
-			failed = errors.Join(failed, fmt.Errorf("keep %d bytes of the program in memory: %w", p.end-p.start, errno))
+			failed = errors.Join(failed, fmt.Errorf("lock %d bytes of the program: %w", p.end-p.start, errno))
 		}
 	}
 	return failed
 }
 
-// part is a range of addresses, without its end.
+// part is a range of addresses. end is exclusive.
 type part struct{ start, end uintptr }
 
-// advise is madvise(2) for the part.
+// advise calls madvise(2) for the part.
 func (p part) advise(advice uintptr) error {
 	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, p.start, p.end-p.start, advice); errno != 0 {
-		return fmt.Errorf("advise the kernel of %d bytes of the program: %w", p.end-p.start, errno)
+		return fmt.Errorf("madvise %d bytes of the program: %w", p.end-p.start, errno)
 	}
 	return nil
 }
 
-// separate gives each page a mapping of its own and unmaps the pages. Nothing
-// is lost: they are read from the file again.
+// separate gives each page its own mapping and unmaps the pages. No data is lost: the
+// kernel reads the pages from the file again.
 func (p part) separate(pagemap *os.File) error {
 	entries, err := p.pages(pagemap)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if e.copied() { // by relocation, or a breakpoint: it is not in the file
-			return errors.New("find the used pages of the program: some were changed in memory")
+		if e.copied() { // by relocation or a breakpoint; the file does not have it
+			return errors.New("find used program pages: some pages were modified in memory")
 		}
 	}
-	// Mappings side by side stay apart while they differ in some advice.
+	// Adjacent mappings stay separate while their advice differs.
 	size := uintptr(os.Getpagesize())
 	for at := p.start; at < p.end; at += 2 * size {
 		if err = (part{at, at + size}).advise(unix.MADV_RANDOM); err != nil {
@@ -134,7 +134,7 @@ func (p part) separate(pagemap *os.File) error {
 	return nil
 }
 
-// used are the pages that are mapped, side by side ones together.
+// used returns the mapped pages. It merges adjacent ones.
 func (p part) used(pagemap *os.File) (runs []part, err error) {
 	entries, err := p.pages(pagemap)
 	if err != nil {
@@ -155,20 +155,20 @@ func (p part) used(pagemap *os.File) (runs []part, err error) {
 	return runs, nil
 }
 
-// page is an entry of a pagemap (proc_pid_pagemap(5)).
+// page is an entry of pagemap (proc_pid_pagemap(5)).
 type page uint64
 
 func (p page) present() bool { return p>>63&1 == 1 }
 func (p page) swapped() bool { return p>>62&1 == 1 }
 
-// copied reports whether the process has a copy of its own of the file's page.
+// copied reports whether the process has a private copy of the file's page.
 func (p page) copied() bool { return p.swapped() || p.present() && p>>61&1 == 0 }
 
 func (p part) pages(pagemap *os.File) ([]page, error) {
 	size := uintptr(os.Getpagesize())
 	raw := make([]byte, (p.end-p.start)/size*8)
 	if _, err := pagemap.ReadAt(raw, int64(p.start/size)*8); err != nil {
-		return nil, fmt.Errorf("find the used pages of the program: %w", err)
+		return nil, fmt.Errorf("find used program pages: %w", err)
 	}
 	entries := make([]page, len(raw)/8)
 	for i := range entries {
@@ -177,8 +177,8 @@ func (p part) pages(pagemap *os.File) ([]page, error) {
 	return entries, nil
 }
 
-// readOnly are the parts of a file that a process has mapped and cannot write,
-// by proc_pid_maps(5).
+// readOnly returns the mapped parts of a file that a process cannot write, from the
+// content of proc_pid_maps(5).
 func readOnly(maps []byte, file string) (parts []part) {
 	for line := range bytes.Lines(maps) {
 		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 6)

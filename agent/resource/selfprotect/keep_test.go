@@ -30,8 +30,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestKeepRehearsed looks how much of the program the kernel shows as locked
-// (proc_pid_smaps(5)): what the rehearsal used, and no more than that.
+// TestKeepRehearsed checks how much of the program the kernel reports as locked
+// (proc_pid_smaps(5)): the pages that the rehearsal used, and no more than that.
 func TestKeepRehearsed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the kernel lets others keep too little")

@@ -10,26 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialLimit bounds the connection to a socket on this machine.
+// dialLimit is the timeout of the connection to a local socket.
 const dialLimit = 5 * time.Second
 
-// errNobody is told of a listener that is no process of this PID namespace, or
-// the init, which listens in another's place.
-var errNobody = errors.New("who listens there cannot be told")
+// errNobody means that the listener is not in this PID namespace, or that it is init,
+// which listens for another process.
+var errNobody = errors.New("listening process is unknown or init")
 
-// Listener is the process that listens at a unix socket, by what the kernel
-// has noted of it (SO_PEERCRED, unix(7)).
+// Listener returns the PID of the process that listens on a unix socket, from
+// SO_PEERCRED (unix(7)). It blocks for up to 5 s.
 func Listener(ctx context.Context, socket string) (pid int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return 0, fmt.Errorf("find who listens at %s: %w", socket, err)
+		return 0, fmt.Errorf("find listener of %s: %w", socket, err)
 	}
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("find who listens at %s: %w", socket, err)
+		return 0, fmt.Errorf("find listener of %s: %w", socket, err)
 	}
 	var cred *unix.Ucred
 	var failed error
@@ -38,7 +38,7 @@ func Listener(ctx context.Context, socket string) (pid int, err error) {
 		err = errNobody
 	}
 	if err != nil {
-		return 0, fmt.Errorf("find who listens at %s: %w", socket, err)
+		return 0, fmt.Errorf("find listener of %s: %w", socket, err)
 	}
 	return int(cred.Pid), nil
 }

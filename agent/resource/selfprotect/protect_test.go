@@ -11,7 +11,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// board is a hierarchy with the group in it, and a /proc with one process.
+// board is a cgroup hierarchy with Group in it, and a procfs with one process.
 func board(t *testing.T, controllers string) (c *Config, file func(parts ...string) string) {
 	t.Helper()
 	root := t.TempDir()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// isService says whether a group is that of a service in systemd's slices. What
-// somebody has started by hand is in a scope, and is not what a board lives on.
+// isService reports whether a cgroup is that of a service in systemd's slices. A
+// process started by hand is in a scope and is not essential.
 func isService(group string) bool {
 	slices := path.Dir(group)
 	for ; path.Ext(slices) == ".slice"; slices = path.Dir(slices) {
@@ -15,11 +15,11 @@ func isService(group string) bool {
 	return slices == "/" && strings.HasSuffix(group, ".service") && path.Dir(group) != "/"
 }
 
-// ShieldAgent has systemd protect the memory of the service that the agent's
-// process is of, if it is of one, until the system goes down: its share of the
-// reserve. Protection reaches no further than that of the groups above, so these
-// get the whole reserve. Where more is protected already, that stays. It blocks
-// on systemd, for some seconds at most; a process that has ended is no error.
+// ShieldAgent sets memory.min of the agent's share through systemd for the service of
+// the agent's process, until the system shuts down. It does nothing if the process is
+// in no service. memory.min is effective only up to that of the parent cgroups, so
+// these get the whole reserve. A higher existing value stays. ShieldAgent blocks on
+// systemd, for some seconds at most. An exited process is no error.
 func (c *Config) ShieldAgent(pid int) error {
 	share, _ := Shares(c.memory())
 	return c.shield(pid, share)
@@ -43,7 +43,7 @@ func (c *Config) shield(pid int, share uint64) error {
 	for at := group; at != "/"; at = path.Dir(at) {
 		if has, err := c.Tree.MemoryMin(at); err != nil || has < least {
 			if err := c.Unit(at, protected(least)); err != nil {
-				return fmt.Errorf("have systemd protect the memory of %s: %w", at, err)
+				return fmt.Errorf("set memory.min of %s through systemd: %w", at, err)
 			}
 		}
 		least = Reserve(c.memory())

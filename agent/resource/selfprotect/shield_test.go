@@ -13,7 +13,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Of 96 MiB the agent's service gets 32 and the runtime's 64; the groups above
+// Of 96 MiB the agent's service gets 32 and the runtime's 64. The parent cgroups of
 // either get all.
 func TestShield(t *testing.T) {
 	const own, runtime = "/system.slice/tinylet.service", "/system.slice/containerd.service"
@@ -77,7 +77,7 @@ func TestShield(t *testing.T) {
 	}
 }
 
-// The kernel shows whole pages: what has been asked for is not asked for again.
+// The kernel shows whole pages: a value that is set already is not set again.
 func TestShieldOnce(t *testing.T) {
 	c, file := board(t, "cpu memory")
 	c.Memory = 256<<20 + 4321
@@ -105,8 +105,7 @@ func TestShieldOnce(t *testing.T) {
 	}
 }
 
-// Nothing of the reserve is claimed twice. The sizes are whole pages of any
-// machine.
+// No part of the reserve is assigned twice. The sizes are multiples of any page size.
 func TestShares(t *testing.T) {
 	for memory, want := range map[uint64][2]uint64{
 		0: {}, 220 << 20: {27<<20 + 512<<10, 27<<20 + 512<<10}, 256 << 20: {32 << 20, 32 << 20}, 512 << 20: {32 << 20, 64 << 20}, 8 << 30: {32 << 20, 64 << 20},

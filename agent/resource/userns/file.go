@@ -15,23 +15,23 @@ import (
 const (
 	fileName = "userns"
 	tmpName  = ".userns.tmp"
-	// maxFile bounds a pod's file, in bytes; ours have about 140.
+	// maxFile is the maximum size of a pod's file in bytes; valid files have about 140.
 	maxFile = 4 << 10
-	// modeDir is that of a pod's folder.
+	// modeDir is the mode of a pod's directory.
 	modeDir fs.FileMode = 0o750
 )
 
-// checkUID lets no UID name another place than a folder of its own.
+// checkUID rejects a UID that is not the name of a subdirectory.
 func checkUID(uid types.UID) error {
 	s := string(uid)
 	if s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
-		return errors.New("the UID cannot be the name of a folder")
+		return errors.New("UID is not a valid directory name")
 	}
 	return nil
 }
 
-// read reads a pod's file; ok says that there is one. An error is the
-// disk's; what is wrong with the file is in the record.
+// read reads a pod's file; ok reports whether it exists. err is an I/O error; a
+// defect of the content is in rec.err.
 func (a *Allocator) read(uid types.UID) (rec record, ok bool, err error) {
 	data, err := a.readFile(uid)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,12 +50,13 @@ func (a *Allocator) read(uid types.UID) (rec record, ok bool, err error) {
 	return rec, true, nil
 }
 
-// fits says whether a span is one that this allocator could have given.
+// fits returns an error if the span is not one that this allocator could have
+// assigned.
 func (a *Allocator) fits(s span) error {
 	c := &a.cfg
 	if s.length != c.PerPod || s.first%c.PerPod != 0 ||
 		s.first < c.First || uint64(s.first)+uint64(s.length) > uint64(c.First)+uint64(c.Length) {
-		return fmt.Errorf("ids %d to %d are not %d of those of this node from %d on",
+		return fmt.Errorf("IDs %d to %d are not one of this node's ranges of %d IDs from %d on",
 			s.first, uint64(s.first)+uint64(s.length)-1, c.PerPod, c.First)
 	}
 	return nil
@@ -72,11 +73,12 @@ func (a *Allocator) readFile(uid types.UID) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	// One that is larger is cut, and so not valid.
+	// A larger file is truncated, and so invalid.
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// write writes a pod's file down to the disk, or leaves none of that name.
+// write writes a pod's file and flushes it to disk. After an error the old file or
+// none may exist.
 func (a *Allocator) write(uid types.UID, s span) error {
 	data, err := encode(s)
 	if err != nil {
@@ -113,7 +115,7 @@ func (a *Allocator) write(uid types.UID, s span) error {
 }
 
 func writeSynced(dir *os.Root, data []byte) error {
-	// What an agent left that was killed is in the way.
+	// A killed agent may have left the temporary file.
 	if err := dir.Remove(tmpName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -128,8 +130,8 @@ func writeSynced(dir *os.Root, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// remove removes a pod's file, also from the disk: one that came back after
-// a power cut could name ids that another pod has by then.
+// remove removes a pod's file and flushes the removal to disk: a file that reappeared
+// after a power cut could claim IDs that another pod has by then.
 func (a *Allocator) remove(uid types.UID) error {
 	pods, err := os.OpenRoot(a.cfg.PodsDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,44 +10,43 @@ import (
 	"strings"
 )
 
-// owner is the user whose subordinate ids are the pods'.
+// owner is the user whose subordinate IDs are for pods.
 const owner = "kubelet"
 
-// Range answers which ids of the node are the pods': those that
-// etc/subuid and etc/subgid under root, the node's file system, give to the
-// user kubelet, by its name or by its id in etc/passwd (subuid(5)); or, where
-// they give none, all from perPod on. It is an error if they give more than
-// one range, or different ones. Ids that a name service gives are not asked
-// for.
+// Range returns the range of the node's IDs for pods: the subordinate IDs of the user
+// kubelet, by name or by its ID in etc/passwd, in etc/subuid and etc/subgid
+// (subuid(5)). root is the node's file system. If there are none, the range is all
+// IDs from perPod on. More than one range, or different ranges of users and groups,
+// are an error. Range does not query name services.
 func Range(root fs.FS, perPod uint32) (first, length uint32, err error) {
 	if perPod == 0 {
 		perPod = unit
 	}
 	id, err := idOf(root)
 	if err != nil {
-		return 0, 0, fmt.Errorf("ids for user namespaces: %w", err)
+		return 0, 0, fmt.Errorf("user namespaces: %w", err)
 	}
 	users, err := subordinate(root, "etc/subuid", id)
 	if err != nil {
-		return 0, 0, fmt.Errorf("ids for user namespaces: %w", err)
+		return 0, 0, fmt.Errorf("user namespaces: %w", err)
 	}
 	groups, err := subordinate(root, "etc/subgid", id)
 	if err != nil {
-		return 0, 0, fmt.Errorf("ids for user namespaces: %w", err)
+		return 0, 0, fmt.Errorf("user namespaces: %w", err)
 	}
 	switch {
 	case len(users) == 0 && len(groups) == 0:
 		return perPod, uint32(1<<32 - uint64(perPod)), nil
 	case len(users) != 1 || len(groups) != 1 || users[0] != groups[0]:
-		return 0, 0, fmt.Errorf("ids for user namespaces: /etc/subuid has %v and /etc/subgid has %v for %s: they must have the same one range", users, groups, owner)
+		return 0, 0, fmt.Errorf("user namespaces: /etc/subuid has %v and /etc/subgid has %v for %s: both must have the same single range", users, groups, owner)
 	}
 	return users[0].first, users[0].length, nil
 }
 
-// String is how the span stands in etc/subuid.
+// String returns the span in the format of etc/subuid.
 func (s span) String() string { return fmt.Sprintf("%d:%d", s.first, s.length) }
 
-// idOf is the user's id, or "" if there is no such user.
+// idOf returns the ID of the user owner, or "" if there is no such user.
 func idOf(root fs.FS) (string, error) {
 	id := ""
 	err := eachLine(root, "etc/passwd", func(fields []string) error {
@@ -79,7 +78,8 @@ func subordinate(root fs.FS, name, id string) ([]span, error) {
 	return out, err
 }
 
-// eachLine yields the fields of each line of a file that may be missing.
+// eachLine calls yield with the colon-separated fields of each line, except blank
+// lines and comments. A missing file has no lines.
 func eachLine(root fs.FS, name string, yield func(fields []string) error) error {
 	f, err := root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,5 +105,5 @@ func eachLine(root fs.FS, name string, yield func(fields []string) error) error 
 	return nil
 }
 
-// maxAccounts bounds what is read of a file of accounts, in bytes.
+// maxAccounts is how many bytes of an account file are read at most.
 const maxAccounts = 1 << 20

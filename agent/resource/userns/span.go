@@ -11,12 +11,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// span is the ids on the node from first on.
+// span is a range of IDs of the node.
 type span struct {
 	first, length uint32
 }
 
-// namespace maps the span to the ids from 0 on in the pod.
+// namespace returns the user namespace that maps the span to the pod's IDs from 0 on.
 func (s span) namespace() *runtimeapi.UserNamespace {
 	ids := func() []*runtimeapi.IDMapping {
 		return []*runtimeapi.IDMapping{{HostId: s.first, ContainerId: 0, Length: s.length}}
@@ -35,7 +35,7 @@ func overlap(a, b []span) bool {
 	return false
 }
 
-// document is the file of a pod (pkg/kubelet/userns: userNamespace).
+// document is the content of a pod's file (pkg/kubelet/userns: userNamespace).
 type document struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
@@ -52,13 +52,13 @@ func encode(s span) ([]byte, error) {
 	return json.Marshal(document{UIDs: ids, GIDs: ids})
 }
 
-// decode reads a pod's file, and answers one span without an error. With
-// one, the spans are all that it may mean. perPod is how many ids a torn
-// mapping is taken to have.
+// decode decodes a pod's file. Without an error it returns one span. With an error it
+// returns all spans that the file may claim. perPod is the assumed length of a
+// truncated mapping.
 func decode(data []byte, perPod uint32) ([]span, error) {
 	var doc document
 	if err := json.Unmarshal(data, &doc); err != nil {
-		return salvage(string(data), perPod), fmt.Errorf("read mappings: %w", err)
+		return salvage(string(data), perPod), fmt.Errorf("decode mappings: %w", err)
 	}
 	var spans []span
 	for _, m := range append(doc.UIDs, doc.GIDs...) {
@@ -68,18 +68,18 @@ func decode(data []byte, perPod uint32) ([]span, error) {
 	}
 	switch {
 	case len(doc.UIDs) != 1 || len(doc.GIDs) != 1:
-		return spans, errors.New("there must be one mapping of users and one of groups")
+		return spans, errors.New("want one UID mapping and one GID mapping")
 	case doc.UIDs[0] != doc.GIDs[0]:
-		return spans, errors.New("users and groups must have the same ids")
+		return spans, errors.New("UID and GID mappings differ")
 	case doc.UIDs[0].Container != 0:
-		return spans, errors.New("id 0 must be mapped")
+		return spans, errors.New("ID 0 is not mapped")
 	case len(spans) != 1:
-		return spans, errors.New("there must be ids")
+		return spans, errors.New("mapping has no IDs")
 	}
 	return spans, nil
 }
 
-// join adds s, or widens the span that it overlaps.
+// join appends s, or extends the span that overlaps with it.
 func join(spans []span, s span) []span {
 	for i, old := range spans {
 		if !overlap([]span{old}, []span{s}) {
@@ -93,7 +93,7 @@ func join(spans []span, s span) []span {
 	return append(spans, s)
 }
 
-// salvage finds the ids that a torn file names.
+// salvage returns the spans of all host IDs in a truncated file.
 func salvage(text string, perPod uint32) []span {
 	var spans []span
 	for part := range strings.SplitSeq(text, `"hostId"`) {

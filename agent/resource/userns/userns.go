@@ -1,9 +1,9 @@
-// Package userns owns which user and group ids of the node belong to which
-// pod that has a user namespace of its own (hostUsers: false, KEP-127). Each
-// such pod has one range of ids that no other pod has, from its first
-// sandbox to its removal, across restarts of the agent and of the board. The
-// range is in the file pods/<uid>/userns, in the kubelet's form
-// (pkg/kubelet/userns), so that either agent can take over from the other.
+// Package userns allocates ranges of the node's user and group IDs to pods with a
+// user namespace (hostUsers: false, KEP-127). Each such pod has one range that no
+// other pod has, from its first sandbox to its removal, across restarts of the agent
+// and of the node. The range is stored in the file pods/<uid>/userns, in the
+// kubelet's format (pkg/kubelet/userns), so that a kubelet and this agent can replace
+// each other.
 package userns
 
 import (
@@ -19,51 +19,50 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unit is what every number of ids must be a multiple of.
+// unit is the number that all lengths and first IDs must be a multiple of.
 const unit = 65536
 
 // Errors of Get, for errors.Is.
 var (
-	// ErrExhausted says that every range is a pod's.
-	ErrExhausted = errors.New("every range of user ids is in use")
-	// ErrDamaged says that the pod's file does not tell its range. Where no
-	// sandbox of the pod is left, Release makes Get begin anew.
-	ErrDamaged = errors.New("the record of the pod's user ids is damaged")
+	// ErrExhausted means that every range is allocated.
+	ErrExhausted = errors.New("all ranges of user IDs are in use")
+	// ErrDamaged means that the pod's file has no valid range. Once the pod has no
+	// sandbox, the caller can call Release to make Get allocate again.
+	ErrDamaged = errors.New("user ID record of the pod is damaged")
 )
 
-// Config is what ids there are.
+// Config configures an Allocator.
 type Config struct {
-	// PodsDir holds a folder for each pod, named by its UID. It need not exist
-	// yet.
+	// PodsDir holds a directory for each pod, named by its UID. It may not exist yet.
 	PodsDir string
-	// First is the first id on the node for pods, and Length how many there
-	// are, as Range answers them.
+	// First is the node's first ID for pods, and Length the number of IDs, as
+	// returned by Range.
 	First, Length uint32
-	// PerPod is how many of them a pod gets
-	// (KubeletConfiguration.userNamespaces.idsPerPod); 0 is 65536.
+	// PerPod is the number of IDs for each pod
+	// (KubeletConfiguration.userNamespaces.idsPerPod); 0 means 65536.
 	PerPod uint32
-	// MaxPods is how many pods there must be ids for; 0 is one.
+	// MaxPods is the number of pods that the IDs must suffice for; 0 means one.
 	MaxPods int
 }
 
-// Allocator knows whose every range is. It is safe for concurrent use.
+// Allocator allocates ranges of IDs. It is safe for concurrent use.
 type Allocator struct {
 	cfg  Config
 	mu   sync.Mutex
-	next uint32 // where to look for a free range: the one after the last
+	next uint32 // index of the next range to try: the one after the last
 	used map[types.UID]record
 }
 
-// record is the ids of one pod.
+// record holds the IDs of one pod.
 type record struct {
-	spans     []span // usually one
-	err       error  // why they cannot be used
-	unwritten bool   // they may not be on the disk
+	spans     []span // one, or several if err is set
+	err       error  // why the IDs cannot be used
+	unwritten bool   // the IDs may not be on disk
 }
 
-// New checks the configuration, with the rules of
-// pkg/kubelet/userns, and reads which ids the pods have whose folders are
-// there. A pod's file that is damaged is no error: it is one of Get's.
+// New validates the configuration, with the rules of pkg/kubelet/userns, and reads
+// the files of all pods with a directory. A damaged file is no error of New, but of
+// Get.
 func New(c Config) (*Allocator, error) {
 	if c.PerPod == 0 {
 		c.PerPod = unit
@@ -81,17 +80,17 @@ func New(c Config) (*Allocator, error) {
 func (c *Config) validate() error {
 	switch {
 	case c.PodsDir == "":
-		return errors.New("no folder of pods is set")
+		return errors.New("PodsDir is required")
 	case c.PerPod%unit != 0:
-		return fmt.Errorf("%d ids for each pod: it must be a multiple of %d", c.PerPod, unit)
+		return fmt.Errorf("%d IDs per pod: must be a multiple of %d", c.PerPod, unit)
 	case c.First < c.PerPod:
-		return fmt.Errorf("the first id is %d: it must be %d or more, above those of the node itself", c.First, c.PerPod)
+		return fmt.Errorf("first ID is %d: must be at least %d, above the node's own IDs", c.First, c.PerPod)
 	case c.First%c.PerPod != 0 || c.Length%c.PerPod != 0:
-		return fmt.Errorf("%d ids from %d on: both must be multiples of %d", c.Length, c.First, c.PerPod)
+		return fmt.Errorf("%d IDs from %d on: both must be multiples of %d", c.Length, c.First, c.PerPod)
 	case uint64(c.First)+uint64(c.Length) > math.MaxUint32+1:
-		return fmt.Errorf("%d ids from %d on: there are not that many", c.Length, c.First)
+		return fmt.Errorf("%d IDs from %d on: exceed the 32-bit ID space", c.Length, c.First)
 	case int64(c.Length/c.PerPod) < int64(max(c.MaxPods, 1)):
-		return fmt.Errorf("%d ids are enough for %d pods, of %d", c.Length, c.Length/c.PerPod, max(c.MaxPods, 1))
+		return fmt.Errorf("%d IDs suffice for %d pods, want %d", c.Length, c.Length/c.PerPod, max(c.MaxPods, 1))
 	}
 	return nil
 }
@@ -103,7 +102,7 @@ func (a *Allocator) load() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the pods' folders: %w", err)
+		return fmt.Errorf("read pods directory: %w", err)
 	}
 	for _, e := range entries {
 		if !e.IsDir() {
@@ -121,23 +120,23 @@ func (a *Allocator) load() error {
 	return nil
 }
 
-// note keeps a record that was read. Ids of two pods are no pod's to use.
+// note stores a record that was read. IDs claimed by two pods are unusable for both.
 func (a *Allocator) note(uid types.UID, rec record) {
 	for _, other := range slices.Sorted(maps.Keys(a.used)) {
 		old := a.used[other]
 		if other == uid || !overlap(old.spans, rec.spans) {
 			continue
 		}
-		rec.err = errors.Join(rec.err, fmt.Errorf("%w: pod %q has the same", ErrDamaged, other))
-		old.err = errors.Join(old.err, fmt.Errorf("%w: pod %q has the same", ErrDamaged, uid))
+		rec.err = errors.Join(rec.err, fmt.Errorf("%w: IDs overlap with those of pod %q", ErrDamaged, other))
+		old.err = errors.Join(old.err, fmt.Errorf("%w: IDs overlap with those of pod %q", ErrDamaged, uid))
 		a.used[other] = old
 	}
 	a.used[uid] = rec
 }
 
-// Get answers the user namespace of a pod: the same one until Release. When
-// it answers without an error, the range is on the disk. It blocks on the
-// disk. It fails with ErrExhausted or ErrDamaged, or an error of the disk.
+// Get returns the user namespace of a pod. It returns the same one until Release.
+// Without an error, the range is on disk. Get blocks on the disk. Its error wraps
+// ErrExhausted, ErrDamaged or an I/O error.
 func (a *Allocator) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	ns, err := a.get(uid)
 	if err != nil {
@@ -154,7 +153,7 @@ func (a *Allocator) get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	defer a.mu.Unlock()
 	rec, ok := a.used[uid]
 	if !ok {
-		// The kubelet may have run it since New.
+		// A kubelet may have allocated it since New.
 		var err error
 		if rec, ok, err = a.read(uid); err != nil {
 			return nil, err
@@ -175,8 +174,7 @@ func (a *Allocator) get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 		return nil, rec.err
 	}
 	if rec.unwritten {
-		// The range is the pod's even if this fails half-way: the file may be
-		// there.
+		// The range belongs to the pod even if the write fails: the file may exist.
 		a.used[uid] = rec
 		if err := a.write(uid, rec.spans[0]); err != nil {
 			return nil, err
@@ -187,8 +185,8 @@ func (a *Allocator) get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	return rec.spans[0].namespace(), nil
 }
 
-// free finds a range that no pod has. It goes round, so that a range rests
-// for as long as possible before another pod gets it.
+// free returns an unallocated range. It allocates round-robin, so that a released
+// range stays unused as long as possible.
 func (a *Allocator) free() (span, error) {
 	count := a.cfg.Length / a.cfg.PerPod
 	for range count {
@@ -202,12 +200,12 @@ func (a *Allocator) free() (span, error) {
 			return s, nil
 		}
 	}
-	return span{}, fmt.Errorf("%w: there are %d", ErrExhausted, count)
+	return span{}, fmt.Errorf("%w: %d ranges", ErrExhausted, count)
 }
 
-// Release gives the pod's range back, when nothing of the pod is left, and
-// removes its file. It is idempotent and blocks on the disk. On an error the
-// range stays the pod's.
+// Release frees the pod's range and removes its file. No sandbox of the pod may
+// exist. Release is idempotent and blocks on the disk. After an error the range
+// remains allocated.
 func (a *Allocator) Release(uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return fmt.Errorf("release user namespace of pod %q: %w", uid, err)

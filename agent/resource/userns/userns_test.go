@@ -33,7 +33,7 @@ func mustGet(t *testing.T, a *Allocator, uid types.UID) uint32 {
 	return first(t, ns)
 }
 
-// first is the first id on the node, of a namespace that is as it must be.
+// first returns the node's first ID of a valid user namespace.
 func first(t *testing.T, ns *runtimeapi.UserNamespace) uint32 {
 	t.Helper()
 	if ns.GetMode() != runtimeapi.NamespaceMode_POD || len(ns.GetUids()) != 1 || len(ns.GetGids()) != 1 {
@@ -54,13 +54,13 @@ func TestConfigIsChecked(t *testing.T) {
 	}{
 		{"the usual", Config{First: unit, Length: 1<<32 - unit, MaxPods: 110}, ""},
 		{"just enough", Config{First: 2 * unit, Length: 4 * unit, PerPod: 2 * unit, MaxPods: 2}, ""},
-		{"too few", Config{First: 2 * unit, Length: 4 * unit, PerPod: 2 * unit, MaxPods: 3}, "enough for 2 pods, of 3"},
-		{"none", Config{First: unit}, "enough for 0 pods, of 1"},
+		{"too few", Config{First: 2 * unit, Length: 4 * unit, PerPod: 2 * unit, MaxPods: 3}, "suffice for 2 pods, want 3"},
+		{"none", Config{First: unit}, "suffice for 0 pods, want 1"},
 		{"odd number for a pod", Config{First: unit, Length: unit, PerPod: 1000}, "multiple of 65536"},
-		{"the node's own ids", Config{First: 0, Length: 4 * unit}, "it must be 65536 or more"},
+		{"the node's own ids", Config{First: 0, Length: 4 * unit}, "must be at least 65536"},
 		{"odd first id", Config{First: unit + 1, Length: 4 * unit}, "multiples"},
 		{"odd length", Config{First: unit, Length: 4*unit + 1}, "multiples"},
-		{"beyond the last id", Config{First: 2 * unit, Length: 1<<32 - unit}, "not that many"},
+		{"beyond the last id", Config{First: 2 * unit, Length: 1<<32 - unit}, "32-bit ID space"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.c.PodsDir = t.TempDir()
@@ -224,7 +224,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// Two pods with the same ids must not run side by side.
+// Two pods with the same IDs must not run at the same time.
 func TestTwoPodsWithTheSameIDs(t *testing.T) {
 	dir := t.TempDir()
 	mustGet(t, mustNew(t, small(dir)), "one")
@@ -259,7 +259,7 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// A temporary file of an agent that was killed is in nobody's way.
+// The temporary file of a killed agent does not prevent a write.
 func TestKilledWhileWriting(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "pod"), 0o750); err != nil {
@@ -275,8 +275,8 @@ func TestKilledWhileWriting(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes, with restarts between, no two pods share an id
-// and every pod keeps its own.
+// Whatever pods come and go, with restarts between, no two pods share an ID and every
+// pod keeps its range.
 func TestNoRangeTwice(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

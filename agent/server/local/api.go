@@ -1,9 +1,8 @@
-// Package local is what someone at the board, and whatever watches over it,
-// sees of the agent: a unix socket for root with the pods, the events, what
-// they use and the version as JSON, the metrics as text and sessions into
-// containers, the client for it, and the kubelet's /healthz on the loopback
-// address, with the status page beside it. It holds no state of pods: it asks
-// the functions that it was given.
+// Package local serves the agent's local API and contains the client for it. A
+// unix socket for root serves pods, events, resource usage and the version as
+// JSON, metrics as text, and exec and attach sessions. The loopback address
+// serves the kubelet's /healthz and the status page. The package holds no state
+// of pods; it calls the functions of its Config.
 package local
 
 import (
@@ -12,61 +11,61 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// DefaultSocketPath is where the agent answers unless it was told otherwise.
+// DefaultSocketPath is the default path of the agent's socket.
 const DefaultSocketPath = "/run/tinylet/tinylet.sock"
 
-// Paths on the socket. All but PathDrain answer GET, and with JSON but for
-// PathMetrics; errors are an Error. PathExec and PathAttach are apart.
+// Paths on the socket. All except PathDrain serve GET. All except PathMetrics
+// respond with JSON; errors are an Error. PathExec and PathAttach are described
+// separately.
 const (
-	// PathPods answers a list of Pod; with the query name=TEXT only those
-	// whose name, or namespace/name, begins with TEXT.
+	// PathPods returns a list of Pod. With the query name=TEXT it returns only
+	// those whose name, or namespace/name, begins with TEXT.
 	PathPods = "/v1/pods"
-	// PathEvents answers a list of event.Event, the oldest first. With the
-	// query watch=true it goes on with each that happens, or happens again,
-	// until either side ends it: one event.Event in each line, without a list.
+	// PathEvents returns a list of event.Event, the oldest first. With the
+	// query watch=true it returns the recent events and then each new or
+	// repeated event until either side closes the connection: one event.Event
+	// per line, not a list.
 	PathEvents = "/v1/events"
-	// PathVersion answers a Version.
+	// PathVersion returns a Version.
 	PathVersion = "/v1/version"
-	// PathStatus answers a Status.
+	// PathStatus returns a Status.
 	PathStatus = "/v1/status"
-	// PathUsage answers a Usage, read for this question, or 404 where nobody
-	// measures.
+	// PathUsage returns a Usage, measured for this request, or 404 if usage is
+	// not available.
 	PathUsage = "/v1/usage"
-	// PathDrain ends the node's pods when it is posted to, and answers with a
-	// Drained in each line until all have; DELETE takes that back.
+	// PathDrain terminates the node's pods on POST. It returns a Drained per
+	// line until all pods have terminated. DELETE cancels the drain.
 	PathDrain = "/v1/drain"
-	// PathMetrics answers the agent's metrics in the text format of Prometheus.
+	// PathMetrics returns the agent's metrics in the text format of Prometheus.
 	PathMetrics = "/metrics"
 )
 
-// Pod is one pod as the agent knows it.
+// Pod is a pod with the agent's state of it.
 type Pod struct {
 	// Pod is the pod with its status.
 	Pod *v1.Pod `json:"pod"`
 	// WorkerState is syncing, terminating or terminated.
 	WorkerState string `json:"workerState"`
-	// MemoryBytes is the working set of the pod's cgroup; 0 if not known.
+	// MemoryBytes is the working set of the pod's cgroup; 0 if unknown.
 	MemoryBytes uint64 `json:"memoryBytes"`
-	// Containers has one entry for each container of the pod that the runtime
-	// knows.
+	// Containers has one entry for each container of the pod in the runtime.
 	Containers []Container `json:"containers"`
 }
 
-// Container is what a pod's status does not tell of a container.
+// Container has the data of a container that is not in the pod's status.
 type Container struct {
 	Name string `json:"name"`
-	// ID is the runtime's, without a scheme.
+	// ID is the runtime's container ID, without a scheme.
 	ID string `json:"id"`
-	// LogPath is the newest log file, absolute.
+	// LogPath is the absolute path of the newest log file.
 	LogPath string `json:"logPath"`
-	// MemoryBytes is the working set of the container's cgroup; 0 if not
-	// known.
+	// MemoryBytes is the working set of the container's cgroup; 0 if unknown.
 	MemoryBytes uint64 `json:"memoryBytes"`
 }
 
-// Version is what the running agent is.
+// Version is the version of the running agent.
 type Version struct {
-	// Release is tinylet's.
+	// Release is the version of tinylet.
 	Release string `json:"release"`
 	// Kubelet is the version that the node reports.
 	Kubelet string    `json:"kubelet"`
@@ -77,26 +76,28 @@ type Version struct {
 	PID     int       `json:"pid"`
 }
 
-// Status is how the running agent does.
+// Status is the status of the running agent.
 type Status struct {
 	Version
-	// Started is when the agent started.
+	// Started is the start time of the agent.
 	Started time.Time `json:"started"`
-	// RuntimeCalls is how often it has called the container runtime.
+	// RuntimeCalls is the number of calls to the container runtime.
 	RuntimeCalls uint64 `json:"runtimeCalls"`
-	// Cluster is how the agent does with its API server; nil on a board alone.
+	// Cluster is the connection to the API server; nil on a standalone node.
 	Cluster *Cluster `json:"cluster,omitempty"`
-	// Conditions are the node's on a board alone: what it is short of. Those of
-	// a node of a cluster are in Cluster.
+	// Conditions are the pressure conditions of a standalone node. Those of a
+	// joined node are in Cluster.
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Problem is what somebody has to do whether or not there is a cluster, ""
-	// for nothing. What keeps pods from the network is there on a board alone;
-	// a node of a cluster has it in its condition Ready.
+	// Problem describes an action that the administrator must take, whether or
+	// not the node is joined; "" is none. On a standalone node it includes
+	// problems of the pod network. A joined node has those in its condition
+	// Ready.
 	Problem string `json:"problem,omitempty"`
-	// Todo is what somebody has to do at the node beside Problem, such as to
-	// take away volumes that a kubelet has left.
+	// Todo lists actions in addition to Problem, such as to remove volumes
+	// that a kubelet has left on the node.
 	Todo []string `json:"todo,omitempty"`
-	// Health has what is wrong, by the name of the check; empty is healthy.
+	// Health has the errors of failed checks, by the name of the check. It is
+	// empty if the agent is healthy.
 	Health map[string]string `json:"health,omitempty"`
 }
 
@@ -105,50 +106,51 @@ const (
 	JournalSealed = "sealed"
 	JournalPlain  = "plain"
 	JournalOff    = "off"  // by configuration
-	JournalNone   = "none" // it cannot be used
+	JournalNone   = "none" // unusable
 )
 
-// Journal is what is kept of the cluster's pods on the disk.
+// Journal is the state of the journal of the cluster's pods on disk.
 type Journal struct {
 	State string `json:"state"`
 	// Secrets has namespace/name of the Secrets in it, sorted.
 	Secrets []string `json:"secrets,omitempty"`
-	// Aside are the folders of journals that were put aside.
+	// Aside are the directories of journals that were moved aside.
 	Aside []string `json:"aside,omitempty"`
 }
 
-// Cluster is how the agent does with its API server.
+// Cluster is the state of the connection to the API server.
 type Cluster struct {
-	// Registered says that the node is known there.
+	// Registered means that the Node exists in the API server.
 	Registered bool `json:"registered"`
-	// Answered is when the server last answered, nil for never; Failure is
-	// what the last attempt failed with, "" if it was answered.
+	// Answered is the time of the API server's last response; nil is never.
+	// Failure is the error of the last attempt; "" if it succeeded.
 	Answered *time.Time `json:"answered,omitempty"`
 	Failure  string     `json:"failure,omitempty"`
-	// Expires is when the node's certificate does, nil without one.
+	// Expires is the expiry of the node's client certificate; nil without one.
 	Expires *time.Time `json:"certificateExpires,omitempty"`
-	// Problem is what somebody has to do, "" for nothing.
+	// Problem describes an action that the administrator must take; "" is
+	// none.
 	Problem string `json:"problem,omitempty"`
-	// Journal is what is kept of the pods on the disk.
+	// Journal is the state of the journal of pods.
 	Journal *Journal `json:"journal,omitempty"`
-	// Metered says that the agent spares the way to the server.
+	// Metered means that the agent limits its traffic to the API server.
 	Metered bool `json:"metered,omitempty"`
 	// Sent and Received are all bytes of the agent's connections to API
-	// servers since it started: the sums of tinylet_api_bytes_total.
+	// servers since its start: the sums of tinylet_api_bytes_total.
 	Sent     uint64 `json:"bytesSent"`
 	Received uint64 `json:"bytesReceived"`
-	// SentToday and ReceivedToday are those since midnight by the board's
-	// clock, or since the agent started or the clock was set.
+	// SentToday and ReceivedToday are the bytes since midnight by the node's
+	// clock, or since the agent's start or the last setting of the clock.
 	SentToday     uint64 `json:"bytesSentToday"`
 	ReceivedToday uint64 `json:"bytesReceivedToday"`
-	// ServingExpires is when the certificate of the node's own API does, nil
-	// without one.
+	// ServingExpires is the expiry of the kubelet API's serving certificate;
+	// nil without one.
 	ServingExpires *time.Time `json:"servingCertificateExpires,omitempty"`
-	// Conditions are the Node's, as they are reported.
+	// Conditions are the Node's conditions as reported.
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 
-// Condition is one of the Node's.
+// Condition is a node condition.
 type Condition struct {
 	Type    string    `json:"type"`
 	Status  string    `json:"status"` // True, False or Unknown
@@ -157,13 +159,13 @@ type Condition struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
-// Error is the body of every answer that is not 200.
+// Error is the body of every response other than 200.
 type Error struct {
 	Error string `json:"error"`
 }
 
-// Good says that the condition is as it should be: all but Ready are of
-// something that is wrong.
+// Good reports whether the condition has its healthy status: True for Ready,
+// False for all others.
 func (c *Condition) Good() bool {
 	if c.Type == "Ready" {
 		return c.Status == "True"

@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOtherAgent says that another agent lives on this node.
-var ErrOtherAgent = errors.New("another agent runs on this node")
+// ErrOtherAgent means that another agent is running on this node.
+var ErrOtherAgent = errors.New("another agent is running on this node")
 
-// Claim is one agent's hold on a node. It ends with Release or with the
-// process, however that ends.
+// Claim is an agent's exclusive lock of a node. It ends with Release or with
+// the process.
 //
-// It is a lock on a file beside the socket: unlike a process ID or the socket
-// itself, a lock cannot be left behind by an agent that was killed.
+// It is a lock on a file next to the socket. Unlike a PID file or the socket
+// itself, a killed agent cannot leave it behind.
 type Claim struct{ lock *os.File }
 
-// ClaimNode makes this agent the only one on the node, or fails with
-// ErrOtherAgent. Every other error means that it is unknown whether another
-// agent runs. socketPath is that of Config; "" is DefaultSocketPath. An agent
-// claims the node before it writes anything or changes any process, so that it
-// cannot disturb the other one.
+// ClaimNode locks the node for this agent. It returns ErrOtherAgent if another
+// agent has the lock. Any other error means that it is unknown whether another
+// agent is running. socketPath is that of Config; "" is DefaultSocketPath. An
+// agent claims the node before it writes anything or changes any process, so
+// that it cannot disturb another one.
 func ClaimNode(socketPath string) (*Claim, error) {
 	if socketPath == "" {
 		socketPath = DefaultSocketPath
@@ -31,8 +31,8 @@ func ClaimNode(socketPath string) (*Claim, error) {
 	path := socketPath + ".lock"
 	f, err := openLock(path)
 	if err != nil {
-		return nil, fmt.Errorf("claim the node: %w; without this lock two agents could start every pod twice: "+
-			"make %q writable (it is usually on a tmpfs at /run), or set socketPath of TinyletConfiguration to a path in a folder that is", err, filepath.Dir(path))
+		return nil, fmt.Errorf("lock node: %w; without the lock, two agents could start every pod twice: "+
+			"make %q writable (usually a tmpfs at /run), or set socketPath of TinyletConfiguration to a path in a writable directory", err, filepath.Dir(path))
 	}
 	for {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -47,7 +47,7 @@ func ClaimNode(socketPath string) (*Claim, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, fmt.Errorf("%w: it holds %q; stop it first (two agents would start every pod twice)", ErrOtherAgent, path)
 	}
-	return nil, fmt.Errorf("claim the node: lock %q: %w; set socketPath of TinyletConfiguration to a path on a local file system, such as a tmpfs", path, err)
+	return nil, fmt.Errorf("lock node: lock %q: %w; set socketPath of TinyletConfiguration to a path on a local file system, such as a tmpfs", path, err)
 }
 
 func openLock(path string) (*os.File, error) {
@@ -57,8 +57,8 @@ func openLock(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 }
 
-// Release ends the claim. The file stays: removing it would race with an
-// agent that has just opened it. Releasing again does nothing.
+// Release releases the lock. It does not remove the file: that would race with
+// an agent that has just opened it. Further calls do nothing.
 func (c *Claim) Release() {
 	_ = c.lock.Close() // nothing was written
 }

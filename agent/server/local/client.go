@@ -17,14 +17,15 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// Errors of a Client, for errors.Is. Their texts name what to do.
+// Errors of a Client, for errors.Is. Their texts include a remedy.
 var (
-	// ErrNotRunning says that no agent listens on the socket.
-	ErrNotRunning = errors.New("the agent does not run here; start tinylet, or name its socket if it has another one")
-	// ErrNotRoot says that the caller may not ask the agent.
-	ErrNotRoot = errors.New("only root may ask the agent; run the command as root")
-	// ErrNoAnswer says that the agent took the connection and stayed silent.
-	ErrNoAnswer = errors.New("the agent does not answer; its log and http://127.0.0.1:10248/healthz?verbose tell more")
+	// ErrNotRunning means that no agent listens on the socket.
+	ErrNotRunning = errors.New("the agent is not running; start tinylet, or pass the path of its socket")
+	// ErrNotRoot means that the caller has no permission to access the agent.
+	ErrNotRoot = errors.New("only root may access the agent; run the command as root")
+	// ErrNoAnswer means that the agent accepted the connection and did not
+	// respond.
+	ErrNoAnswer = errors.New("the agent does not respond; see its log and http://127.0.0.1:10248/healthz?verbose")
 )
 
 // Limits of a Client.
@@ -33,15 +34,15 @@ const (
 	maxAnswer     = 64 << 20 // bytes
 )
 
-// Client asks a running agent over its socket. It keeps no connection open
+// Client calls a running agent over its socket. It keeps no connection open
 // and is safe for concurrent use.
 type Client struct {
 	path string
 	http http.Client
 }
 
-// NewClient makes a client for the socket at path; "" is DefaultSocketPath.
-// Nothing is opened yet.
+// NewClient returns a client for the socket at path; "" is DefaultSocketPath.
+// It opens nothing yet.
 func NewClient(path string) *Client {
 	if path == "" {
 		path = DefaultSocketPath
@@ -69,8 +70,8 @@ func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // Pods lists the pods whose name, or namespace/name, begins with name; ""
-// lists all. It blocks until the answer is there, ctx ends, or 20 s have
-// passed, as do all methods.
+// lists all. Like all methods of Client without a stream, it blocks until the
+// response is complete, ctx ends, or 20 s have passed.
 func (c *Client) Pods(ctx context.Context, name string) ([]Pod, error) {
 	path := PathPods
 	if name != "" {
@@ -96,22 +97,22 @@ func (c *Client) Events(ctx context.Context) ([]event.Event, error) {
 	return events, err
 }
 
-// Version says what the running agent is.
+// Version returns the version of the running agent.
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var v Version
 	err := c.get(ctx, PathVersion, &v)
 	return v, err
 }
 
-// Status says how the running agent does.
+// Status returns the status of the running agent.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var st Status
 	err := c.get(ctx, PathStatus, &st)
 	return st, err
 }
 
-// Metrics writes the agent's metrics to w, in the text format of Prometheus. An
-// error of w is told as it is.
+// Metrics writes the agent's metrics to w, in the text format of Prometheus. It
+// returns an error of w unchanged.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
 	defer cancel()
@@ -122,14 +123,15 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return c.failed(ctx, fmt.Errorf("read the answer: %w", err))
+		return c.failed(ctx, fmt.Errorf("read response: %w", err))
 	}
 	_, err = w.Write(text)
 	return err
 }
 
+// failed adds the socket and a remedy to an error of a call.
 func (c *Client) failed(ctx context.Context, err error) error {
-	return fmt.Errorf("ask the agent on %s: %w", c.path, explain(ctx, err))
+	return fmt.Errorf("call agent on %s: %w", c.path, explain(ctx, err))
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {
@@ -148,12 +150,12 @@ func (c *Client) ask(ctx context.Context, path string, into any) error {
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(into); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("read response: %w", err)
 	}
 	return nil
 }
 
-// open asks, and answers the body if the agent's answer is 200.
+// open sends a request and returns the response if its status is 200.
 func (c *Client) open(ctx context.Context, method, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://tinylet"+path, nil)
 	if err != nil {
@@ -170,16 +172,16 @@ func (c *Client) open(ctx context.Context, method, path string) (*http.Response,
 	var e Error
 	body := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
 	if err := body.Decode(&e); err != nil || e.Error == "" {
-		e.Error = "answered " + resp.Status
+		e.Error = "unexpected status " + resp.Status
 	}
 	return nil, errors.New(e.Error)
 }
 
-// explain turns what the system says into what it means here.
+// explain maps errors of the system to the errors of Client.
 func explain(ctx context.Context, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
-		err = u.Err // without the URL, which is made up
+		err = u.Err // without the URL, whose host is made up
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):

@@ -9,34 +9,36 @@ import (
 	"time"
 )
 
-// Drain is how a Server has the node's pods end. Its zero value cannot.
+// Drain is how a Server drains the node. With the zero value it cannot.
 type Drain struct {
-	// Begin ends the pods, and blocks until they have ended, their time is
-	// over, or ctx ends, whatever becomes of them then.
+	// Begin terminates the pods. It blocks until they have terminated, their
+	// grace periods are over, or ctx ends; the latter does not stop the
+	// termination.
 	Begin func(ctx context.Context) error
-	// Cancel has the node take pods again. It must not block.
+	// Cancel makes the node admit pods again. It must not block.
 	Cancel func()
-	// Left is how many pods have not ended. It must not block.
+	// Left returns the number of pods that have not terminated. It must not
+	// block.
 	Left func() int
 }
 
-// Drained is how far the pods' end has come.
+// Drained is the progress of a drain.
 type Drained struct {
-	// Left is how many pods have not ended.
+	// Left is the number of pods that have not terminated.
 	Left int `json:"left"`
-	// Done says that this is the last line; Error is why pods are left, "" if
-	// none has to be.
+	// Done marks the last line. Error is why the drain failed, "" if it did
+	// not.
 	Done  bool   `json:"done,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// drainLook is how often somebody who waits for the end is told of it.
+// drainLook is the period of progress updates to a waiting client.
 const drainLook = time.Second
 
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	d := s.config.Drain
 	if d.Begin == nil {
-		answer(w, http.StatusNotImplemented, Error{"pods cannot be ended here"})
+		answer(w, http.StatusNotImplemented, Error{"node drain is not supported"})
 		return
 	}
 	ended := make(chan error, 1)
@@ -44,7 +46,7 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	control, lines := http.NewResponseController(w), json.NewEncoder(w)
 	tell := func(line Drained) bool {
-		// The one that the server set is for the whole of an answer.
+		// The server's deadline is for a whole response.
 		return errors.Join(control.SetWriteDeadline(time.Now().Add(writeTimeout)), lines.Encode(line), control.Flush()) == nil
 	}
 	ticker := time.NewTicker(drainLook)
@@ -71,16 +73,17 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) cancelDrain(w http.ResponseWriter, _ *http.Request) {
 	if s.config.Drain.Cancel == nil {
-		answer(w, http.StatusNotImplemented, Error{"pods cannot be ended here"})
+		answer(w, http.StatusNotImplemented, Error{"node drain is not supported"})
 		return
 	}
 	s.config.Drain.Cancel()
 	answer(w, http.StatusOK, struct{}{})
 }
 
-// Drain has the agent end the node's pods, calls progress with the number of
-// those that are left whenever it changes, and blocks until it is over, or ctx
-// ends; the pods go on ending then. It answers how many are left.
+// Drain makes the agent terminate the node's pods. It calls progress with the
+// number of remaining pods whenever that changes. It blocks until the drain is
+// over or ctx ends; the latter does not stop the termination. It returns the
+// number of remaining pods.
 func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, err error) {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -90,7 +93,7 @@ func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, 
 	err = c.stream(asking, http.MethodPost, PathDrain, func(text []byte) error {
 		var line Drained
 		if err := json.Unmarshal(text, &line); err != nil {
-			return fmt.Errorf("read the answer: %w", err)
+			return fmt.Errorf("read response: %w", err)
 		}
 		left = line.Left
 		if line.Done {
@@ -108,7 +111,8 @@ func (c *Client) Drain(ctx context.Context, progress func(left int)) (left int, 
 	return left, nil
 }
 
-// CancelDrain has the node take pods again. Those that have ended stay so.
+// CancelDrain makes the node admit pods again. Terminated pods are not
+// restarted.
 func (c *Client) CancelDrain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
 	defer cancel()
@@ -119,7 +123,7 @@ func (c *Client) CancelDrain(ctx context.Context) error {
 	return resp.Body.Close()
 }
 
-// overError ends the reading of an answer after its last line.
+// overError stops the reading of a stream after its last line.
 type overError struct{ why string }
 
 func (e overError) Error() string { return e.why }

@@ -16,12 +16,13 @@ import (
 	"github.com/tinylet/tinylet/agent/server/connlimit"
 )
 
-// listenHealthz accepts connections whose request has arrived, and for a while
-// no others (tcp(7), TCP_DEFER_ACCEPT): any user of the host can open many.
+// listenHealthz listens for /healthz. The kernel defers accepting a connection
+// until its request has arrived or readTimeout is over (tcp(7),
+// TCP_DEFER_ACCEPT), because any user of the host can open many.
 func (s *Server) listenHealthz(ctx context.Context) (net.Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		// A kernel that refuses it accepts silent ones too, and they displace
-		// each other.
+		// Without support by the kernel, silent connections are accepted too
+		// and displace each other.
 		return c.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(readTimeout/time.Second))
 		})
@@ -35,16 +36,15 @@ func (s *Server) listenHealthz(ctx context.Context) (net.Listener, error) {
 	}), nil
 }
 
-// PagePrefix is what the paths of the status page begin with, but for /
-// itself.
+// PagePrefix is the prefix of the paths of the status page other than /.
 const PagePrefix = "/page/"
 
-// healthz answers /healthz and /healthz/NAME in the form of Kubernetes'
-// components (k8s.io/apiserver/pkg/server/healthz): "ok" and 200, or 500
-// with a line for each check, which ?verbose gives for 200 too;
-// ?exclude=NAME leaves a check out. Unlike those, it tells the reason of a
-// failure: this is what someone at the board asks first, and the reasons
-// hold no secrets.
+// healthz serves /healthz and /healthz/NAME in the format of Kubernetes
+// components (k8s.io/apiserver/pkg/server/healthz): 200 with "ok", or 500 with
+// a line for each check. ?verbose adds the lines to 200 too. ?exclude=NAME
+// excludes a check. Unlike upstream, the response has the reason of a failure,
+// because this is the first diagnostic on a node and the reasons contain no
+// secrets.
 func (s *Server) healthz() http.Handler {
 	checks := append([]Check{{Name: "ping", Healthy: func(time.Time) error { return nil }}}, s.config.Checks...)
 	mux := http.NewServeMux()
@@ -75,8 +75,8 @@ func (s *Server) healthz() http.Handler {
 	return promoted(all)
 }
 
-// promoted keeps a connection that has asked something from making room for
-// one that has not: any user of the host can open silent ones.
+// promoted promotes a connection once it has sent a request, so that silent
+// connections cannot displace it: any user of the host can open those.
 func promoted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
@@ -88,9 +88,10 @@ func promoted(next http.Handler) http.Handler {
 	})
 }
 
-// forThisHost refuses requests for another name than localhost, such as those
-// of a web site whose name leads to this address (DNS rebinding). Where the
-// address is not of the loopback, monitoring may know the host by any name.
+// forThisHost rejects requests for a host name other than localhost, such as
+// those of a web site whose name resolves to this address (DNS rebinding). If
+// the bound address is not a loopback address, it accepts any name, because
+// monitoring may use one.
 func (s *Server) forThisHost(next http.Handler) http.Handler {
 	bound, err := netip.ParseAddrPort(s.config.HealthzAddress)
 	loopback := err == nil && bound.Addr().Unmap().IsLoopback()
@@ -98,16 +99,16 @@ func (s *Server) forThisHost(next http.Handler) http.Handler {
 		if loopback && !isAddressOrLocalhost(r.Host) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.WriteHeader(http.StatusMisdirectedRequest)
-			_, _ = w.Write([]byte("/healthz is at http://localhost and at addresses only\n")) // the client went away
+			_, _ = w.Write([]byte("/healthz is served only for localhost and IP addresses\n")) // the client has disconnected
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// isAddressOrLocalhost reports whether a Host header is none that a DNS server
-// of somebody else's answers for (RFC 6761, section 6.3). Who speaks HTTP/1.0
-// sends none.
+// isAddressOrLocalhost reports whether a Host header is an IP address,
+// localhost, which no foreign DNS server resolves (RFC 6761, section 6.3), or
+// empty, as in HTTP/1.0.
 func isAddressOrLocalhost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -120,7 +121,8 @@ func isAddressOrLocalhost(host string) bool {
 	return err == nil
 }
 
-// examine runs the checks that are not excluded and reports on each.
+// examine runs the checks that are not excluded and returns a report with a
+// line for each.
 func examine(checks []Check, exclude []string, now time.Time) (report string, healthy bool) {
 	var b strings.Builder
 	healthy = true
@@ -150,5 +152,5 @@ func plain(w http.ResponseWriter, healthy bool, text string) {
 	if !healthy {
 		w.WriteHeader(http.StatusInternalServerError)
 	}
-	_, _ = w.Write([]byte(text)) // the client went away
+	_, _ = w.Write([]byte(text)) // the client has disconnected
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// freeAddress is one of the loopback that nobody listens on.
+// freeAddress returns an unused loopback address.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -23,9 +23,9 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestHealthzBesideSilentConnections: any user of the host may open connections
-// and say nothing, or little. A watchdog has its answer all the same, and sooner
-// than these are given up.
+// TestHealthzBesideSilentConnections shows that a watchdog receives a response
+// although other users of the host hold connections without a complete request,
+// and before those time out.
 func TestHealthzBesideSilentConnections(t *testing.T) {
 	for name, text := range map[string]string{"nothing": "", "a part of a request": "GET /healthz HTTP/1.1\r\n"} {
 		t.Run(name, func(t *testing.T) { besideSilent(t, text) })
@@ -97,8 +97,8 @@ func besideSilent(t *testing.T, text string) {
 	}
 }
 
-// TestHealthzHost: a page of another site, whose name leads to the loopback
-// address, learns nothing of what fails.
+// TestHealthzHost shows that a page of another site, whose name resolves to the
+// loopback address, cannot read the failures.
 func TestHealthzHost(t *testing.T) {
 	for address, want := range map[string]map[string]int{
 		"127.0.0.1:10248": {

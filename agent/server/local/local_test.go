@@ -203,8 +203,8 @@ func TestOneAgentOnly(t *testing.T) {
 	second.Release()
 }
 
-// TestClaimThatCannotBeMade has no folder for the lock, as on a board whose
-// /run is read-only: nobody knows whether another agent runs.
+// TestClaimThatCannotBeMade has no directory for the lock, as on a node whose
+// /run is read-only: it is unknown whether another agent is running.
 func TestClaimThatCannotBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -363,7 +363,7 @@ func TestRetryEndsWithTheContext(t *testing.T) {
 	})
 }
 
-// silent is a listener that nobody connects to.
+// silent is a listener without connections.
 type silent struct {
 	closed chan struct{}
 	once   sync.Once
@@ -494,7 +494,7 @@ func newServer(t *testing.T, c Config) *Server {
 	return s
 }
 
-// run starts a server and waits until it answers.
+// run starts a server and waits until it responds.
 func run(ctx context.Context, t *testing.T, c Config) (wait func() error) {
 	t.Helper()
 	s := newServer(t, c)

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Limits of both listeners. One connection serves one question, so nobody
-// can hold one of the few for longer than the timeouts; a session into a
-// container has another place (sessions.go).
+// Limits of both listeners. A connection serves one request, so no client can
+// hold one for longer than the timeouts. An exec or attach session is counted
+// separately (sessions.go).
 const (
-	maxConnections  = 32 // of /healthz also that many that have asked nothing yet
+	maxConnections  = 32 // /healthz has as many more without a request yet
 	maxHeaderBytes  = 8 << 10
 	maxCommandBytes = 264 << 10 // on the socket: a command is in its URL
 	readTimeout     = 5 * time.Second
@@ -23,8 +23,8 @@ const (
 	shutdownTimeout = 2 * time.Second
 )
 
-// serve answers on l until ctx ends or accepting fails, and returns the
-// latter's error. All that it started is done then.
+// serve serves HTTP on l until ctx ends (nil) or accepting fails (its error).
+// It waits for all requests.
 func serve(ctx context.Context, l net.Listener, h http.Handler, maxHead int, log *slog.Logger) error {
 	var handlers sync.WaitGroup
 	srv := &http.Server{
@@ -44,10 +44,10 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, maxHead int, log
 	var err error
 	select {
 	case err = <-failed:
-		_ = srv.Close() // the error of accepting is told
+		_ = srv.Close() // the error of accepting is returned
 	case <-ctx.Done():
 		if shutdown(srv, context.WithoutCancel(ctx)) != nil {
-			_ = srv.Close() // cuts off what did not end by itself
+			_ = srv.Close() // aborts the remaining requests
 		}
 		<-failed
 	}
@@ -55,7 +55,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, maxHead int, log
 	return err
 }
 
-// shutdown lets the answers under way end, for a while.
+// shutdown waits for the requests in progress, for up to shutdownTimeout.
 func shutdown(srv *http.Server, ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
@@ -70,16 +70,16 @@ func counted(h http.Handler, running *sync.WaitGroup) http.Handler {
 	})
 }
 
-// answer writes v as JSON. The status line is on its way before an error can
-// show, so the client sees a torn body.
+// answer writes v as JSON. The status line is sent before an error can occur,
+// so the client then receives a truncated body.
 func answer(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the client went away
+	_ = json.NewEncoder(w).Encode(v) // the client has disconnected
 }
 
-// gate lets a bounded number of connections in at a time; others wait in
-// the kernel's queue. It is for the socket, which root alone can reach.
+// gate limits the number of open connections; others wait in the kernel's
+// queue. It is for the socket, which only root can reach.
 type gate struct {
 	net.Listener
 	free   chan struct{}

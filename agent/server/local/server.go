@@ -14,70 +14,75 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// Config is what a Server needs.
+// Config configures a Server. Pods, Events and Log are required. All functions
+// must be safe for concurrent use.
 type Config struct {
-	// SocketPath is where root is answered; "" is DefaultSocketPath. Its
-	// folder is made with mode 0700, the socket with 0600.
+	// SocketPath is the path of the socket for root; "" is DefaultSocketPath.
+	// Its directory is created with mode 0700, the socket with 0600.
 	SocketPath string
-	// HealthzAddress is where /healthz is answered, such as 127.0.0.1:10248;
-	// "" is nowhere.
+	// HealthzAddress is the listen address of /healthz, such as
+	// 127.0.0.1:10248; "" disables it.
 	HealthzAddress string
-	// Page answers / and all below PagePrefix at HealthzAddress; nil is that
-	// there is no status page.
+	// Page serves / and all paths below PagePrefix at HealthzAddress; nil
+	// disables the status page.
 	Page http.Handler
-	// Pods lists the pods, in the order to be shown. The pods must not be
-	// changed afterwards.
+	// Pods lists the pods in display order. The pods must not be modified
+	// afterwards.
 	Pods func(ctx context.Context) []Pod
 	// Events lists the recent events, the oldest first.
 	Events func() []event.Event
-	// Usage reads what the node and its pods use, which nobody changes
-	// afterwards. It may be called at once. nil is that nobody measures.
+	// Usage measures the resource usage of the node and its pods. The result
+	// must not be modified afterwards. nil disables PathUsage.
 	Usage func(ctx context.Context) (*Usage, error)
-	// Watch hands over the recent events, and then each that happens, until
-	// ctx ends or handle fails; event.Recorder's Watch. nil is that nobody
-	// can watch.
+	// Watch calls handle with the recent events, and then with new ones,
+	// until ctx ends or handle fails, as event.Recorder's Watch. nil disables
+	// watching.
 	Watch func(ctx context.Context, handle func([]event.Event) error) error
-	// Drain ends the node's pods before it goes down.
+	// Drain terminates the node's pods before a shutdown.
 	Drain Drain
-	// Checks are what /healthz goes by, in this order.
+	// Checks are the checks of /healthz, in this order.
 	Checks []Check
-	// RuntimeCalls is how often the container runtime was called; nil is not
-	// known.
+	// RuntimeCalls returns the number of calls to the container runtime; nil
+	// is unknown.
 	RuntimeCalls func() uint64
-	// Cluster tells of the API server; nil is a board alone.
+	// Cluster returns the state of the connection to the API server; nil is a
+	// standalone node.
 	Cluster func() *Cluster
-	// Conditions tells the node's on a board alone; nil tells none.
+	// Conditions returns the conditions of a standalone node; nil is none.
 	Conditions func() []Condition
-	// Todo tells what somebody has to do at the node; nil tells nothing.
+	// Todo returns actions that the administrator must take at the node; nil
+	// is none.
 	Todo func() []string
-	// Metrics writes what Prometheus is told, in its text format, and fails
-	// where w does; nil is nothing.
+	// Metrics writes the agent's metrics in Prometheus' text format, and
+	// returns errors of w; nil writes none.
 	Metrics func(ctx context.Context, w io.Writer) error
-	// Streaming serves PathExec and PathAttach, agent/server/streaming's Handler; nil is
-	// nothing. Whoever gives it ends the sessions.
+	// Streaming serves PathExec and PathAttach; it is the Handler of
+	// agent/server/streaming. nil disables them. The caller ends the sessions.
 	Streaming http.Handler
 	Log       *slog.Logger
 }
 
-// Check is one condition of the agent's health.
+// Check is a health check of the agent.
 type Check struct {
 	// Name is a path element, such as syncloop.
 	Name string
-	// Healthy answers nil or what is wrong. It must not block: a watchdog
-	// waits. It is called concurrently.
+	// Healthy returns nil or the failure. It must not block, because a
+	// watchdog waits for it. It is called concurrently.
 	Healthy func(now time.Time) error
 }
 
-// Server answers local questions. It runs nothing while nobody asks.
+// Server serves the local API. It uses no resources without requests, except
+// for its listeners.
 type Server struct {
 	config   Config
 	started  time.Time
-	problem  func() string // nil is nothing
-	watches  chan struct{} // one item for each that watches
-	sessions chan struct{} // one item for each session into a container
+	problem  func() string // nil is none
+	watches  chan struct{} // one item for each event watch
+	sessions chan struct{} // one item for each exec or attach session
 }
 
-// New checks the configuration. It starts nothing.
+// New returns a Server, or an error if the configuration is incomplete. It
+// starts nothing.
 func New(c Config) (*Server, error) {
 	if c.SocketPath == "" {
 		c.SocketPath = DefaultSocketPath
@@ -96,15 +101,15 @@ func New(c Config) (*Server, error) {
 	}, nil
 }
 
-// TellProblem has the status tell what is wrong with the node, "" for nothing.
-// It is to be called before Run; problem is called by many at once, and must not
+// TellProblem sets the function that returns Status.Problem; "" is no problem.
+// It must be called before Run. problem is called concurrently and must not
 // block.
 func (s *Server) TellProblem(problem func() string) { s.problem = problem }
 
-// Run answers until ctx ends, then returns nil when everything that it
-// started is done. What keeps it from listening, such as a port that is taken,
-// is logged and tried again: the pods do not depend on it. Run replaces a
-// socket that it finds, so the caller must hold the node's claim (ClaimNode).
+// Run serves until ctx ends, waits for the requests in progress and returns
+// nil. It logs errors of listening, such as a port in use, and retries: the pods
+// do not depend on this server. Run replaces an existing socket, so the caller
+// must have claimed the node (ClaimNode).
 func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	if s.config.HealthzAddress != "" {
@@ -115,7 +120,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// First and longest wait before the next attempt to listen.
+// First and longest backoff between attempts to listen.
 const (
 	firstRetry   = time.Second
 	longestRetry = time.Minute
@@ -127,13 +132,13 @@ func (s *Server) keepServing(ctx context.Context, address string, listen func(co
 	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
 		l, err := listen(ctx)
 		if err == nil {
-			log.Debug("answering")
+			log.Debug("serving local API")
 			err = serve(ctx, l, h, maxHead, log)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		log.Warn("cannot answer, trying again", "error", err, "wait", wait)
+		log.Warn("cannot serve local API", "error", err, "retryIn", wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

@@ -10,36 +10,36 @@ import (
 	"time"
 )
 
-// Paths of sessions into containers, which are the kubelet's own. They answer
-// as Config.Streaming does: with an upgrade, or with text.
+// Paths of exec and attach sessions, which are the kubelet's. Config.Streaming
+// responds with an upgrade, or with an error as text.
 const (
 	// PathExec runs a command: PathExec + NAMESPACE/POD[/UID]/CONTAINER.
 	PathExec = "/exec/"
-	// PathAttach is a container's own input and output.
+	// PathAttach attaches to a container's input and output.
 	PathAttach = "/attach/"
 )
 
 const (
-	// maxSessions bounds the sessions of the socket. They do not count among
-	// its connections once they have begun.
+	// maxSessions limits the sessions on the socket. After the upgrade a
+	// session does not count against maxConnections.
 	maxSessions = 16
-	// beginTimeout is how long a session may take to begin, or its refusal to
-	// be sent; the runtime's answer is waited for.
+	// beginTimeout is the timeout of a session's upgrade or error response. It
+	// includes the time of the runtime's response.
 	beginTimeout = time.Minute
 )
 
-// streaming serves what takes over its connection, which it gets without the
-// limits of a question's.
+// streaming serves exec and attach requests, whose connections are hijacked and
+// then have no deadlines.
 func (s *Server) streaming(w http.ResponseWriter, r *http.Request) {
 	if s.config.Streaming == nil {
-		http.Error(w, "this agent has no sessions into containers", http.StatusNotFound)
+		http.Error(w, "exec and attach are not supported", http.StatusNotFound)
 		return
 	}
 	select {
 	case s.sessions <- struct{}{}:
 	default:
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("%d sessions into containers were begun at the board already; end one of them", maxSessions), http.StatusTooManyRequests)
+		http.Error(w, fmt.Sprintf("too many exec and attach sessions (limit %d): end one of them", maxSessions), http.StatusTooManyRequests)
 		return
 	}
 	leave := sync.OnceFunc(func() { <-s.sessions })
@@ -49,26 +49,26 @@ func (s *Server) streaming(w http.ResponseWriter, r *http.Request) {
 			leave()
 		}
 	}()
-	// The one that the server set is for an answer that is there at once.
+	// The server's deadline is for a response without waiting.
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(beginTimeout)); err != nil {
-		http.Error(w, "begin a session: "+err.Error(), http.StatusInternalServerError)
+		http.Error(w, "start session: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	s.config.Streaming.ServeHTTP(taken, r)
 }
 
-// taking lets a handler take over the connection, and with it the place among
-// the sessions in place of that among the connections.
+// taking lets a handler hijack the connection. The connection then counts as a
+// session and no longer against maxConnections.
 type taking struct {
 	http.ResponseWriter
 	leave func()
 	over  bool
 }
 
-// Unwrap gives the rest to http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (t *taking) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// Hijack is that of http.Hijacker.
+// Hijack implements http.Hijacker.
 func (t *taking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	if err != nil {
@@ -77,26 +77,26 @@ func (t *taking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	gated, ok := conn.(*gatedConn)
 	if !ok {
 		conn.Close()
-		return nil, nil, errors.New("take over a connection: it is none of this socket's")
+		return nil, nil, errors.New("hijack connection: not a connection of this socket")
 	}
 	inner, ok := gated.Conn.(*net.UnixConn)
 	if !ok {
 		conn.Close()
-		return nil, nil, errors.New("take over a connection: it is no unix socket's")
+		return nil, nil, errors.New("hijack connection: not a unix socket")
 	}
 	gated.once.Do(gated.leave)
 	t.over = true
 	return &sessionConn{UnixConn: inner, leave: t.leave}, buffered, nil
 }
 
-// sessionConn gives its place back when it is closed. Unlike a gatedConn its
-// two directions can be ended apart.
+// sessionConn releases its session when it is closed. Unlike a gatedConn, its
+// two directions can be closed separately.
 type sessionConn struct {
 	*net.UnixConn
 	leave func()
 }
 
-// Close is that of net.Conn.
+// Close closes the connection and releases the session.
 func (c *sessionConn) Close() error {
 	err := c.UnixConn.Close()
 	c.leave()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// takeOver answers a session that sends its client's words back, and its last
-// ones after the client's end.
+// takeOver serves a session that echoes its input, and its last line after the
+// client has closed its side.
 func takeOver(w http.ResponseWriter, r *http.Request) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -89,7 +89,7 @@ func TestOtherConnections(t *testing.T) {
 	}
 }
 
-// hijacked gives a connection away.
+// hijacked is a ResponseWriter whose Hijack returns a given connection.
 type hijacked struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -97,8 +97,9 @@ type hijacked struct {
 
 func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
 
-// TestSessionsHaveTheirOwnPlaces: as many as there may be take no connection
-// from questions, one more is refused, and each end makes a place.
+// TestSessionsHaveTheirOwnPlaces shows that the maximum of sessions takes no
+// connections from other requests, one more is rejected, and each end of a
+// session allows another one.
 func TestSessionsHaveTheirOwnPlaces(t *testing.T) {
 	c := start(t, Config{Streaming: http.HandlerFunc(takeOver)})
 	var open []net.Conn
@@ -129,7 +130,8 @@ func TestSessionsHaveTheirOwnPlaces(t *testing.T) {
 	}
 }
 
-// TestRefusedSessions: what does not take the connection over leaves at once.
+// TestRefusedSessions shows that a request that does not hijack its connection
+// does not remain counted as a session.
 func TestRefusedSessions(t *testing.T) {
 	c := start(t, Config{Streaming: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not running", http.StatusConflict)
@@ -151,7 +153,7 @@ func TestNoSessionsHere(t *testing.T) {
 	}
 }
 
-// TestLongCommands are in the URL.
+// TestLongCommands shows that a long command fits into the URL.
 func TestLongCommands(t *testing.T) {
 	got := 0
 	c := start(t, Config{Streaming: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +169,8 @@ func TestLongCommands(t *testing.T) {
 	}
 }
 
-// TestBrokenSessionsGiveTheirPlacesBack: a handler that panics holds none.
+// TestBrokenSessionsGiveTheirPlacesBack shows that a handler that panics
+// releases its session.
 func TestBrokenSessionsGiveTheirPlacesBack(t *testing.T) {
 	c := start(t, Config{Streaming: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == PathExec+"a/b/breaks" {

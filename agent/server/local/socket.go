@@ -20,8 +20,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// listenSocket makes the socket anew. This agent holds the node's claim, so a
-// socket that is there was left behind.
+// listenSocket creates the socket. This agent has claimed the node, so an
+// existing socket is stale and is replaced.
 func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
 	path := s.config.SocketPath
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -33,10 +33,10 @@ func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
 	case err != nil:
 		return nil, err
 	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("listen on %q: something that is no socket has this name", path)
+		return nil, fmt.Errorf("listen on %q: path exists and is not a socket", path)
 	default:
 		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("replace the socket of an earlier agent: %w", err)
+			return nil, fmt.Errorf("remove stale socket: %w", err)
 		}
 	}
 	var lc net.ListenConfig
@@ -44,15 +44,16 @@ func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Until this is done the peer's credentials alone decide.
+	// Until then only the check of the peer's credentials protects it.
 	if err := os.Chmod(path, 0o600); err != nil {
-		_ = l.Close() // the error of chmod is told
+		_ = l.Close() // the error of chmod is returned
 		return nil, err
 	}
 	return newGate(l, maxConnections), nil
 }
 
-// socket answers those whom withPeer found to be root or the agent's user.
+// socket returns the handler of the socket. It rejects clients other than root
+// and the agent's user, as determined by withPeer.
 func (s *Server) socket() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+PathPods, func(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +84,7 @@ func (s *Server) socket() http.Handler {
 	mux.HandleFunc(PathAttach, s.streaming)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
-			answer(w, http.StatusForbidden, Error{"only root may ask the agent"})
+			answer(w, http.StatusForbidden, Error{"only root may access the agent"})
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -96,12 +97,12 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := s.config.Metrics(r.Context(), w); err != nil {
-		// A text that is cut off must not be taken for whole.
+		// The client must not mistake a truncated text for a complete one.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// named keeps the pods whose name, or namespace/name, begins with text.
+// named returns the pods whose name, or namespace/name, begins with text.
 func named(pods []Pod, text string) []Pod {
 	out := make([]Pod, 0, len(pods))
 	for _, p := range pods {
@@ -149,18 +150,19 @@ func thisVersion() Version {
 	}
 }
 
-// connKey is the context key of a connection.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
-// peerKey is the context key under which a connection says whether root, or
-// the agent's own user, is at its other end.
+// peerKey is the context key of a bool: whether the peer of the connection is
+// root or the agent's user.
 type peerKey struct{}
 
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(context.WithValue(ctx, connKey{}, c), peerKey{}, trusted(c))
 }
 
-// trusted asks the kernel who connected (SO_PEERCRED, unix(7)).
+// trusted reports whether the peer is root or the agent's user, by the kernel's
+// credentials of the connection (SO_PEERCRED, unix(7)).
 func trusted(c net.Conn) bool {
 	if g, ok := c.(*gatedConn); ok {
 		c = g.Conn

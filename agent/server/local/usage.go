@@ -6,58 +6,58 @@ import (
 	"time"
 )
 
-// Usage is what the node and its pods use. Memory is in bytes, of working
-// sets, and 0 where it is not known. CPU is in billionths of a core, over the
-// time since somebody last asked, and nil where it is not known, as at the
-// first question.
+// Usage is the resource usage of the node and its pods. Memory is the working
+// set in bytes, 0 if unknown. CPU is in nanocores, averaged over the time since
+// the previous request by any client; nil if unknown, as in the first one.
 type Usage struct {
-	// Time is when the figures were read.
+	// Time is when the usage was measured.
 	Time time.Time `json:"time"`
 	Node NodeUsage `json:"node"`
 	// Classes are the QoS classes, the most protected first.
 	Classes []GroupUsage `json:"classes,omitempty"`
-	// Agent and Runtime are what the node spends on them; nil is not known.
+	// Agent and Runtime are the usage of the agent and of the container
+	// runtime; nil is unknown.
 	Agent   *GroupUsage `json:"agent,omitempty"`
 	Runtime *GroupUsage `json:"runtime,omitempty"`
 	Pods    []PodUsage  `json:"pods"`
 }
 
-// NodeUsage is what the node has and what of it is used.
+// NodeUsage is the capacity and usage of the node.
 type NodeUsage struct {
 	Name         string  `json:"name"`
 	CPUNanoCores *uint64 `json:"cpuNanoCores,omitempty"`
 	Cores        int     `json:"cores"`
 	MemoryBytes  uint64  `json:"memoryBytes"`
-	// MemoryAvailableBytes is what of the capacity is not used.
+	// MemoryAvailableBytes is the unused part of the capacity.
 	MemoryAvailableBytes uint64 `json:"memoryAvailableBytes"`
 	MemoryCapacityBytes  uint64 `json:"memoryCapacityBytes"`
-	// Pressure is nil where the kernel does not tell it.
+	// Pressure is nil if the kernel does not provide it.
 	Pressure *Pressure `json:"pressure,omitempty"`
 }
 
 // Pressure is the share of the last 10 s in which at least one task waited
-// for a resource, in percent (avg10 of "some" in Linux' pressure stall
-// information).
+// for a resource, in percent (avg10 of "some" in the kernel's pressure stall
+// information, PSI).
 type Pressure struct {
 	CPU    float64 `json:"cpu"`
 	Memory float64 `json:"memory"`
 	IO     float64 `json:"io"`
 }
 
-// GroupUsage is what a group of processes uses together.
+// GroupUsage is the resource usage of a cgroup.
 type GroupUsage struct {
 	Name         string  `json:"name"`
 	CPUNanoCores *uint64 `json:"cpuNanoCores,omitempty"`
 	MemoryBytes  uint64  `json:"memoryBytes"`
 }
 
-// PodUsage is what a pod uses.
+// PodUsage is the resource usage of a pod.
 type PodUsage struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
 	QOSClass  string `json:"qosClass,omitempty"`
-	// Status is the word that tells most, as kubectl prints it.
+	// Status is the pod's status as printed by kubectl.
 	Status       string           `json:"status"`
 	Restarts     int              `json:"restarts"`
 	CPUNanoCores *uint64          `json:"cpuNanoCores,omitempty"`
@@ -65,7 +65,7 @@ type PodUsage struct {
 	Containers   []ContainerUsage `json:"containers"`
 }
 
-// ContainerUsage is what a container uses.
+// ContainerUsage is the resource usage of a container.
 type ContainerUsage struct {
 	Name string `json:"name"`
 	// State is Waiting, Running or Terminated.
@@ -77,12 +77,12 @@ type ContainerUsage struct {
 
 func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 	if s.config.Usage == nil {
-		answer(w, http.StatusNotFound, Error{"this agent does not measure what pods use"})
+		answer(w, http.StatusNotFound, Error{"resource usage is not available"})
 		return
 	}
 	u, err := s.config.Usage(r.Context())
 	if err != nil {
-		answer(w, http.StatusInternalServerError, Error{"measure what pods use: " + err.Error()})
+		answer(w, http.StatusInternalServerError, Error{"get resource usage: " + err.Error()})
 		return
 	}
 	shown := *u
@@ -92,8 +92,9 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, &shown)
 }
 
-// Usage says what the node and its pods use. Of CPU it tells what was used
-// since somebody last asked, so that of two calls the second tells more.
+// Usage returns the resource usage of the node and its pods. CPU usage is an
+// average since the previous request by any client, so a first call may not
+// have it.
 func (c *Client) Usage(ctx context.Context) (*Usage, error) {
 	var u Usage
 	if err := c.get(ctx, PathUsage, &u); err != nil {

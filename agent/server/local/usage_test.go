@@ -32,7 +32,7 @@ func TestUsage(t *testing.T) {
 	}{
 		"everything":      {usage: func(context.Context) (*Usage, error) { return full, nil }, want: full},
 		"no pods":         {usage: func(context.Context) (*Usage, error) { return &Usage{}, nil }, want: &Usage{Pods: []PodUsage{}}},
-		"nobody measures": {err: "does not measure"},
+		"nobody measures": {err: "not available"},
 		"it fails":        {usage: func(context.Context) (*Usage, error) { return nil, errors.New("no cgroups") }, err: "no cgroups"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestPageBesideHealthz has the page answer its own paths, and those alone.
+// TestPageBesideHealthz shows that the page serves its own paths and no others.
 func TestPageBesideHealthz(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page "+r.Method) })
 	for _, tt := range []struct {

@@ -14,29 +14,30 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// maxWatches bounds how many may watch at once, so that there are
-// connections left for questions.
+// maxWatches limits concurrent event watches, so that connections remain for
+// other requests.
 const maxWatches = maxConnections / 4
 
-// watchEvents answers with a line for each event until either side ends.
+// watchEvents responds with a line for each event until either side closes the
+// connection.
 func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 	if s.config.Watch == nil {
-		answer(w, http.StatusNotImplemented, Error{"events cannot be watched here"})
+		answer(w, http.StatusNotImplemented, Error{"event watch is not supported"})
 		return
 	}
 	select {
 	case s.watches <- struct{}{}:
 		defer func() { <-s.watches }()
 	default:
-		answer(w, http.StatusServiceUnavailable, Error{"too many watch already; end one of them"})
+		answer(w, http.StatusServiceUnavailable, Error{"too many event watches; end one of them"})
 		return
 	}
 	control := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	enc := json.NewEncoder(w)
-	// Its error is the client's end or the agent's.
+	// It fails if the client disconnects or the agent shuts down.
 	_ = s.config.Watch(r.Context(), func(events []event.Event) error {
-		// The one that the server set is for the whole of an answer.
+		// The server's deadline is for a whole response.
 		if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 			return err
 		}
@@ -50,9 +51,9 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // WatchEvents calls handle with each of the recent events, the oldest first,
-// and then with each that happens, or happens again. It blocks until ctx
-// ends, with the cause; handle fails, with its error; or the agent ends, with
-// ErrNotRunning.
+// and then with each new or repeated event. It blocks until ctx ends (and
+// returns the cause), handle fails (its error), or the agent exits
+// (ErrNotRunning).
 func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error) error {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -62,7 +63,7 @@ func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error
 	err := c.stream(asking, http.MethodGet, PathEvents+"?watch=true", func(line []byte) error {
 		var e event.Event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("read the answer: %w", err)
+			return fmt.Errorf("read response: %w", err)
 		}
 		if err := handle(e); err != nil {
 			return handlerError{err}
@@ -72,13 +73,14 @@ func (c *Client) WatchEvents(ctx context.Context, handle func(event.Event) error
 	if errors.As(err, &failed) {
 		return failed.error
 	}
-	return fmt.Errorf("watch the agent on %s: %w", c.path, explain(asking, err))
+	return fmt.Errorf("watch events of agent on %s: %w", c.path, explain(asking, err))
 }
 
-// handlerError is the caller's own, to be given back as it is.
+// handlerError is an error of the caller's handle, to be returned unchanged.
 type handlerError struct{ error }
 
-// stream hands over each line of an answer that does not end by itself.
+// stream calls begun once the response starts, and then handle with each line.
+// A response that ends is ErrNotRunning.
 func (c *Client) stream(ctx context.Context, method, path string, handle func([]byte) error, begun func()) error {
 	resp, err := c.open(ctx, method, path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod/event"
 )
 
-// watching starts WatchEvents and answers what it sees.
+// watching starts WatchEvents and returns the events that it receives.
 func watching(ctx context.Context, c *Client) (<-chan event.Event, <-chan error) {
 	seen, done := make(chan event.Event), make(chan error, 1)
 	go func() {
@@ -85,7 +85,7 @@ func TestWatchEndsWithTheAgent(t *testing.T) {
 }
 
 func TestWatchErrors(t *testing.T) {
-	if err := start(t, Config{}).WatchEvents(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "cannot be watched") {
+	if err := start(t, Config{}).WatchEvents(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "not supported") {
 		t.Errorf("WatchEvents = %v", err)
 	}
 	r := event.NewRecorder(slog.New(slog.DiscardHandler))

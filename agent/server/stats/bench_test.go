@@ -10,7 +10,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// thirtyPods are a full board: 30 pods with these containers and one interface
+// thirtyPods is a full node: 30 pods with these containers and one interface
 // each.
 func thirtyPods(t testing.TB, containers ...string) *Stats {
 	t.Helper()
@@ -76,7 +76,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// BenchmarkGather reads all that an answer tells of 30 pods, and writes nothing.
+// BenchmarkGather reads all stats of 30 pods and writes nothing.
 func BenchmarkGather(b *testing.B) {
 	for _, containers := range [][]string{{"app"}, {"app", "side"}} {
 		s := thirtyPods(b, containers...)

@@ -10,67 +10,67 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// cadvisorParts are what /metrics/cadvisor tells of.
+// cadvisorParts are the parts of a cgroup that /metrics/cadvisor reports.
 const cadvisorParts = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartMemoryMax | cgroups.PartSwap |
 	cgroups.PartEvents | cgroups.PartIO | cgroups.PartPressure
 
-// cpuTotal says that CPU time is of all CPUs.
+// cpuTotal is the label of CPU time summed over all CPUs.
 var cpuTotal = metrics.AppendLabel(nil, "cpu", "total")
 
-// groupFamilies are what /metrics/cadvisor tells of every group.
+// groupFamilies are the metrics that /metrics/cadvisor has for every cgroup.
 var groupFamilies = []struct {
 	kind       metrics.Kind
 	name, help string
 	value      func(*row) (value float64, ok bool)
 }{
-	{metrics.KindCounter, "container_cpu_cfs_periods_total", "Periods in which a CPU limit was watched.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.Periods })},
-	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Periods in which a CPU limit was hit.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.ThrottledPeriods })},
-	{metrics.KindGauge, "container_memory_working_set_bytes", "Memory without the file pages that nobody used lately.", workingSetBytes},
-	{metrics.KindGauge, "container_memory_usage_bytes", "All memory, page cache included.", func(r *row) (float64, bool) { return plain(r.usage) }},
-	{metrics.KindGauge, "container_memory_rss", "Anonymous memory.", func(r *row) (float64, bool) { return plain(r.figures.Memory.Anon) }},
-	{metrics.KindGauge, "container_memory_cache", "Page cache.", func(r *row) (float64, bool) { return plain(r.figures.Memory.File) }},
-	{metrics.KindGauge, "container_memory_swap", "Swap that is used.", swapBytes},
-	{metrics.KindGauge, "container_spec_memory_limit_bytes", "Memory limit; 0 is none.", memoryLimit},
-	{metrics.KindCounter, "container_oom_events_total", "Processes killed for want of memory.", func(r *row) (float64, bool) { return plain(r.figures.Events.OOMKill) }},
-	{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Time in which some task waited for the CPU.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Some })},
-	{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Time in which all tasks waited for the CPU.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Full })},
-	{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Time in which some task waited for memory.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Some })},
-	{metrics.KindCounter, "container_pressure_memory_stalled_seconds_total", "Time in which all tasks waited for memory.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Full })},
-	{metrics.KindCounter, "container_pressure_io_waiting_seconds_total", "Time in which some task waited for I/O.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Some })},
-	{metrics.KindCounter, "container_pressure_io_stalled_seconds_total", "Time in which all tasks waited for I/O.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Full })},
+	{metrics.KindCounter, "container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.Periods })},
+	{metrics.KindCounter, "container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", limited(func(c *cgroups.CPUFigures) cgroups.Figure { return c.ThrottledPeriods })},
+	{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set in bytes.", workingSetBytes},
+	{metrics.KindGauge, "container_memory_usage_bytes", "Current memory usage in bytes, including page cache.", func(r *row) (float64, bool) { return plain(r.usage) }},
+	{metrics.KindGauge, "container_memory_rss", "Size of RSS in bytes.", func(r *row) (float64, bool) { return plain(r.figures.Memory.Anon) }},
+	{metrics.KindGauge, "container_memory_cache", "Number of bytes of page cache memory.", func(r *row) (float64, bool) { return plain(r.figures.Memory.File) }},
+	{metrics.KindGauge, "container_memory_swap", "Swap usage in bytes.", swapBytes},
+	{metrics.KindGauge, "container_spec_memory_limit_bytes", "Memory limit in bytes; 0 is none.", memoryLimit},
+	{metrics.KindCounter, "container_oom_events_total", "Number of processes killed by the OOM killer.", func(r *row) (float64, bool) { return plain(r.figures.Events.OOMKill) }},
+	{metrics.KindCounter, "container_pressure_cpu_waiting_seconds_total", "Total time in which some tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Some })},
+	{metrics.KindCounter, "container_pressure_cpu_stalled_seconds_total", "Total time in which all tasks waited for CPU, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.CPUPressure.Full })},
+	{metrics.KindCounter, "container_pressure_memory_waiting_seconds_total", "Total time in which some tasks waited for memory, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Some })},
+	{metrics.KindCounter, "container_pressure_memory_stalled_seconds_total", "Total time in which all tasks waited for memory, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.MemoryPressure.Full })},
+	{metrics.KindCounter, "container_pressure_io_waiting_seconds_total", "Total time in which some tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Some })},
+	{metrics.KindCounter, "container_pressure_io_stalled_seconds_total", "Total time in which all tasks waited for I/O, in seconds.", pressure(func(f *cgroups.Figures) *cgroups.Stall { return &f.IOPressure.Full })},
 }
 
-// ioFamilies have the device as a label more.
+// ioFamilies have the device as an additional label.
 var ioFamilies = []struct {
 	name, help string
 	value      func(*cgroups.IOFigures) cgroups.Figure
 }{
-	{"container_fs_reads_total", "Reads from disks.", func(f *cgroups.IOFigures) cgroups.Figure { return f.Reads }},
-	{"container_fs_reads_bytes_total", "Bytes read from disks.", func(f *cgroups.IOFigures) cgroups.Figure { return f.ReadBytes }},
-	{"container_fs_writes_total", "Writes to disks.", func(f *cgroups.IOFigures) cgroups.Figure { return f.Writes }},
-	{"container_fs_writes_bytes_total", "Bytes written to disks.", func(f *cgroups.IOFigures) cgroups.Figure { return f.WrittenBytes }},
+	{"container_fs_reads_total", "Cumulative count of reads completed.", func(f *cgroups.IOFigures) cgroups.Figure { return f.Reads }},
+	{"container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(f *cgroups.IOFigures) cgroups.Figure { return f.ReadBytes }},
+	{"container_fs_writes_total", "Cumulative count of writes completed.", func(f *cgroups.IOFigures) cgroups.Figure { return f.Writes }},
+	{"container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(f *cgroups.IOFigures) cgroups.Figure { return f.WrittenBytes }},
 }
 
-// networkFamilies have the interface as a label more.
+// networkFamilies have the interface as an additional label.
 var networkFamilies = []struct {
 	name, help string
 	value      func(*Interface) uint64
 }{
-	{"container_network_receive_bytes_total", "Bytes received.", func(i *Interface) uint64 { return i.Rx.Bytes }},
-	{"container_network_receive_packets_total", "Packets received.", func(i *Interface) uint64 { return i.Rx.Packets }},
-	{"container_network_receive_packets_dropped_total", "Packets dropped while receiving.", func(i *Interface) uint64 { return i.Rx.Dropped }},
-	{"container_network_transmit_bytes_total", "Bytes sent.", func(i *Interface) uint64 { return i.Tx.Bytes }},
-	{"container_network_transmit_packets_total", "Packets sent.", func(i *Interface) uint64 { return i.Tx.Packets }},
-	{"container_network_transmit_packets_dropped_total", "Packets dropped while sending.", func(i *Interface) uint64 { return i.Tx.Dropped }},
+	{"container_network_receive_bytes_total", "Cumulative count of bytes received.", func(i *Interface) uint64 { return i.Rx.Bytes }},
+	{"container_network_receive_packets_total", "Cumulative count of packets received.", func(i *Interface) uint64 { return i.Rx.Packets }},
+	{"container_network_receive_packets_dropped_total", "Cumulative count of packets dropped while receiving.", func(i *Interface) uint64 { return i.Rx.Dropped }},
+	{"container_network_transmit_bytes_total", "Cumulative count of bytes transmitted.", func(i *Interface) uint64 { return i.Tx.Bytes }},
+	{"container_network_transmit_packets_total", "Cumulative count of packets transmitted.", func(i *Interface) uint64 { return i.Tx.Packets }},
+	{"container_network_transmit_packets_dropped_total", "Cumulative count of packets dropped while transmitting.", func(i *Interface) uint64 { return i.Tx.Dropped }},
 }
 
-// WriteCadvisor writes the text of /metrics/cadvisor. Where nothing can be
-// read the text says so, as cAdvisor's does; an error is one of w.
+// WriteCadvisor writes the text of /metrics/cadvisor. If nothing can be read,
+// the text reports a scrape error, as cAdvisor's does. Errors are those of w.
 func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	out := metrics.NewStream(w)
 	g, err := s.gather(ctx, cadvisorParts)
 	if err != nil {
-		s.cfg.Log.Error("no figures for /metrics/cadvisor", "node", s.cfg.Node, "error", err)
+		s.cfg.Log.Error("cannot collect stats for /metrics/cadvisor", "node", s.cfg.Node, "error", err)
 		scrapeErrors(out, 1)
 		return out.Flush()
 	}
@@ -82,9 +82,9 @@ func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 	labels := metrics.AppendLabel(nil, "boot_id", g.machine.BootID)
 	labels = metrics.AppendLabel(labels, "machine_id", g.machine.MachineID)
 	labels = metrics.AppendLabel(labels, "system_uuid", g.machine.SystemUUID)
-	out.Family(metrics.KindGauge, "machine_cpu_cores", "CPUs of the machine.")
+	out.Family(metrics.KindGauge, "machine_cpu_cores", "Number of logical CPU cores.")
 	out.Sample(float64(g.machine.Cores), labels)
-	out.Family(metrics.KindGauge, "machine_memory_bytes", "Memory of the machine.")
+	out.Family(metrics.KindGauge, "machine_memory_bytes", "Amount of memory of the machine in bytes.")
 	out.Sample(float64(g.machine.Memory), labels)
 	failed := 0.0
 	if g.broken {
@@ -96,23 +96,23 @@ func (s *Stats) WriteCadvisor(ctx context.Context, w io.Writer) error {
 
 func scrapeErrors(out *metrics.Stream, failed float64) {
 	for _, name := range [...]string{"container_scrape_error", "machine_scrape_error"} {
-		out.Family(metrics.KindGauge, name, "1 if figures could not be read, else 0.")
+		out.Family(metrics.KindGauge, name, "1 if there was an error while getting metrics, 0 otherwise.")
 		out.Sample(failed)
 	}
 }
 
 func (s *Stats) writeGroups(out *metrics.Stream, g *gathered) {
-	out.Family(metrics.KindGauge, "container_last_seen", "When the group was seen last, in seconds since 1970.")
+	out.Family(metrics.KindGauge, "container_last_seen", "Last time the cgroup was seen, in seconds since the unix epoch.")
 	for i := range g.rows {
 		out.Sample(float64(g.rows[i].at.Unix()), g.rows[i].labels)
 	}
-	out.Family(metrics.KindGauge, "container_start_time_seconds", "When the group was started, in seconds since 1970.")
+	out.Family(metrics.KindGauge, "container_start_time_seconds", "Start time since the unix epoch in seconds.")
 	for i := range g.rows {
 		if start := g.rows[i].start(&g.machine); start.Unix() > 0 {
 			out.Sample(float64(start.Unix()), g.rows[i].labels)
 		}
 	}
-	out.Family(metrics.KindCounter, "container_cpu_usage_seconds_total", "CPU time, in seconds of one core.")
+	out.Family(metrics.KindCounter, "container_cpu_usage_seconds_total", "Cumulative CPU time consumed in seconds.")
 	for i := range g.rows {
 		if value, ok := cpuSeconds(&g.rows[i]); ok {
 			out.Sample(value, g.rows[i].labels, cpuTotal)
@@ -136,8 +136,8 @@ func (s *Stats) writeGroups(out *metrics.Stream, g *gathered) {
 	}
 }
 
-// writeNetwork writes the counters of the node and of all pods that are in
-// rows.
+// writeNetwork writes the network counters of the node and of all pods in
+// g.rows.
 func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *gathered) {
 	if s.cfg.Network == nil {
 		return
@@ -165,8 +165,8 @@ func (s *Stats) writeNetwork(ctx context.Context, out *metrics.Stream, g *gather
 	}
 }
 
-// dropRepeated leaves one row for each group: the agent and the runtime may
-// be in one.
+// dropRepeated leaves one row for each cgroup: the agent and the runtime may
+// share one.
 func (g *gathered) dropRepeated() {
 	for i := 0; i < len(g.rows) && g.rows[i].pod == nil; {
 		first := 0
@@ -181,7 +181,7 @@ func (g *gathered) dropRepeated() {
 	}
 }
 
-// labelCadvisor gives all rows their labels.
+// labelCadvisor sets the labels of all rows for /metrics/cadvisor.
 func (g *gathered) labelCadvisor() {
 	text := newLabelText(len(g.rows))
 	for i := range g.rows {
@@ -195,10 +195,10 @@ func (g *gathered) labelCadvisor() {
 	}
 }
 
-// appendCadvisor appends the six labels that every sample of a group has,
-// empty where the group has no such thing (containerPrometheusLabelsFunc in
+// appendCadvisor appends the six labels that every sample of a cgroup has.
+// Labels that do not apply are empty (containerPrometheusLabelsFunc in
 // pkg/kubelet/server/server.go). Only containers and sandboxes have an image:
-// rules that sum over a pod go by that to count nothing twice.
+// recording rules select on that so that sums over a pod count nothing twice.
 func appendCadvisor(to []byte, id, name, image string, pod *Pod, container string) []byte {
 	var namespace, podName string
 	if pod != nil {
@@ -212,7 +212,8 @@ func appendCadvisor(to []byte, id, name, image string, pod *Pod, container strin
 	return metrics.AppendLabel(to, "pod", podName)
 }
 
-// start is when what the row is of was started; zero is not known.
+// start returns the start time of the row's container, pod, system cgroup or
+// node; zero if it is unknown.
 func (r *row) start(m *Machine) time.Time {
 	switch {
 	case r.container != nil:
@@ -234,8 +235,8 @@ func memoryLimit(r *row) (float64, bool) {
 	return plain(limit)
 }
 
-// limited is a counter of the CPU limit, for groups that have had one; the
-// kernel has the counters for all.
+// limited returns a counter of the CPU limit for cgroups that have had one.
+// The kernel has the counters for all cgroups.
 func limited(of func(*cgroups.CPUFigures) cgroups.Figure) func(*row) (float64, bool) {
 	return func(r *row) (float64, bool) {
 		value := of(&r.figures.CPU)

@@ -4,9 +4,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ephemeral sums what a pod has on the node's disk: writable layers, logs and
-// volumes that live there (calcEphemeralStorage in
-// pkg/kubelet/stats/helper.go). Nil means that nothing of it is known.
+// ephemeral returns the sum of a pod's ephemeral storage: writable layers, logs
+// and local volumes (calcEphemeralStorage in pkg/kubelet/stats/helper.go). It
+// returns nil if nothing of it is known.
 func ephemeral(disk *PodDisk, nodeFs *statsapi.FsStats) *statsapi.FsStats {
 	var out statsapi.FsStats
 	var used, inodes uint64

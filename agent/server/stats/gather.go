@@ -10,47 +10,49 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// row is a group that was read: the node's if neither system nor pod is set,
-// a system group's, a pod's if container is not set, or a container's.
+// row holds the stats of one cgroup. It is the node's if neither system nor pod
+// is set, a system cgroup's if system is set, a pod's if only pod is set, and
+// else a container's.
 type row struct {
 	cgroup    string
 	system    *Group
 	pod       *Pod
 	container *Container
 
-	at      time.Time // zero if the group could not be read
+	at      time.Time // when the cgroup was read
 	figures cgroups.Figures
-	rate    cgroups.Figure // of the CPU, in billionths of a core
+	rate    cgroups.Figure // CPU usage in nanocores
 
-	// Made from the figures, where they have to be pointed at.
+	// Derived from figures; the stats API needs pointers to them.
 	nanoseconds, usage, workingSet, available, swapAvailable cgroups.Figure
 
-	labels []byte // of the text forms
+	labels []byte // of the metrics' text form
 }
 
-// gathered are all groups at one request. What could not be read is missing
-// from rows; the node's row comes first, a pod's before its containers'.
+// gathered holds the stats of all cgroups for one request. Cgroups that could
+// not be read are missing from rows. The node's row is first, a pod's is before
+// its containers'.
 type gathered struct {
 	machine Machine
 	pods    []Pod
 	rows    []row
-	// broken says that something could not be read that is there.
+	// broken is set if an existing cgroup could not be read.
 	broken bool
 }
 
-// gather reads all groups. A group that is gone is left out, as is one that
-// cannot be read; only that is told in the log.
+// gather reads all cgroups. It skips cgroups that no longer exist or cannot be
+// read, and logs the latter.
 func (s *Stats) gather(ctx context.Context, parts cgroups.Parts) (*gathered, error) {
 	if s.cfg.Looked != nil {
 		defer s.cfg.Looked()
 	}
 	machine, err := s.cfg.Machine()
 	if err != nil {
-		return nil, fmt.Errorf("gather figures: the machine: %w", err)
+		return nil, fmt.Errorf("collect stats: get machine info: %w", err)
 	}
 	pods, err := s.cfg.Pods(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("gather figures: list pods: %w", err)
+		return nil, fmt.Errorf("collect stats: list pods: %w", err)
 	}
 	if machine.SwapTotal == 0 {
 		parts &^= cgroups.PartSwap
@@ -82,8 +84,9 @@ func (s *Stats) gather(ctx context.Context, parts cgroups.Parts) (*gathered, err
 	return g, nil
 }
 
+// read reads the cgroup of r and appends the row to g.
 func (s *Stats) read(g *gathered, reader *cgroups.Reader, parts cgroups.Parts, r row) {
-	if r.cgroup == "" { // not known; to the Reader it would be the root
+	if r.cgroup == "" { // unknown; for the Reader it would be the root
 		return
 	}
 	g.rows = append(g.rows, r)
@@ -92,7 +95,7 @@ func (s *Stats) read(g *gathered, reader *cgroups.Reader, parts cgroups.Parts, r
 		g.rows = g.rows[:len(g.rows)-1]
 		if !errors.Is(err, fs.ErrNotExist) {
 			g.broken = true
-			s.cfg.Log.Warn("figures are missing", "node", s.cfg.Node, "error", err)
+			s.cfg.Log.Warn("cannot read cgroup stats", "node", s.cfg.Node, "error", err)
 		}
 		return
 	}
@@ -100,11 +103,11 @@ func (s *Stats) read(g *gathered, reader *cgroups.Reader, parts cgroups.Parts, r
 	into.derive(&g.machine)
 }
 
-// derive fills what is made from the figures.
+// derive fills the fields that are computed from figures.
 func (r *row) derive(m *Machine) {
 	f := &r.figures
 	if r.isNode() {
-		// The root has no limits and no swap of its own.
+		// The root cgroup has no limits and no swap stats.
 		f.Memory.Max = cgroups.Figure{Value: m.Memory, Known: true}
 		f.Memory.SwapMax = cgroups.Figure{Value: m.SwapTotal, Known: true}
 		f.Memory.SwapCurrent = cgroups.Figure{Value: m.SwapTotal - min(m.SwapFree, m.SwapTotal), Known: true}
@@ -119,7 +122,7 @@ func (r *row) derive(m *Machine) {
 	}
 }
 
-// rooted is a path as cAdvisor writes it.
+// rooted returns a cgroup path in cAdvisor's form, with a leading slash.
 func rooted(path string) string {
 	if path == "" || path[0] == '/' {
 		return path
@@ -129,7 +132,7 @@ func rooted(path string) string {
 
 func (r *row) isNode() bool { return r.system == nil && r.pod == nil }
 
-// left is what of a limit is not used.
+// left returns the unused part of a limit.
 func left(limit, used cgroups.Figure) cgroups.Figure {
 	if !limit.Known || !used.Known || limit.Value == cgroups.NoLimit {
 		return cgroups.Figure{}

@@ -1,22 +1,23 @@
 package stats
 
-// labelSize is about how long the labels of one group are, in bytes.
+// labelSize is the approximate size in bytes of the labels of one cgroup.
 const labelSize = 320
 
-// labelText is the memory in which the labels of many rows are made, so that
-// they are not made one by one.
+// labelText is an arena for the labels of many rows, which avoids an allocation
+// for each.
 type labelText struct {
-	free []byte // empty, with what is left as its capacity
+	free []byte // empty; its capacity is the remaining space
 }
 
 func newLabelText(rows int) labelText {
 	return labelText{free: make([]byte, 0, rows*labelSize)}
 }
 
-// begin is what labels are appended to.
+// begin returns an empty slice to append labels to.
 func (t *labelText) begin() []byte { return t.free }
 
-// keep takes labels, which began as begin, for good.
+// keep returns labels with their memory reserved. labels must have been
+// appended to the result of begin.
 func (t *labelText) keep(labels []byte) []byte {
 	if n := len(labels); n <= cap(t.free) {
 		t.free = t.free[n:n]

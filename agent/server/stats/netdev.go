@@ -4,9 +4,9 @@ import (
 	"bytes"
 )
 
-// AppendInterfaces appends what /proc/PID/net/dev tells, but for the loopback
-// interface (net/core/net-procfs.c of Linux). A line that it does not
-// understand is left out, and what a name or a number is missing of with it.
+// AppendInterfaces parses the content of /proc/PID/net/dev
+// (net/core/net-procfs.c of Linux) and appends all interfaces except the
+// loopback. It skips lines that cannot be parsed or lack a name or a number.
 func AppendInterfaces(dev []byte, to []Interface) []Interface {
 	for line := range bytes.Lines(dev) {
 		name, counters, ok := bytes.Cut(line, []byte{':'})
@@ -39,7 +39,7 @@ func AppendInterfaces(dev []byte, to []Interface) []Interface {
 	return to
 }
 
-// netCounter is a decimal number of 64 bits.
+// netCounter parses an unsigned decimal number of 64 bits.
 func netCounter(digits []byte) (n uint64, ok bool) {
 	for _, c := range digits {
 		if c < '0' || c > '9' {

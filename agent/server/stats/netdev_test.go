@@ -39,7 +39,8 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// FuzzInterfaces holds that nothing is made of what is not there.
+// FuzzInterfaces checks that the result has no interface that is not in the
+// input.
 func FuzzInterfaces(f *testing.F) {
 	f.Add(netDev)
 	f.Add("a:1 1 1 1 1 1 1 1 1 1 1 1")

@@ -6,23 +6,23 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// Probe is what has become of one probe of a container.
+// Probe holds the results of one probe of a container.
 type Probe struct {
 	// Kind is Startup, Liveness or Readiness.
 	Kind                              string
 	Namespace, Pod, PodUID, Container string
 	Successful, Failed, Unknown       uint64
-	// Durations are those of probes that gave an answer other than a failure,
-	// as upstream has it; nil is none.
+	// Durations are those of probes whose result was not a failure, as
+	// upstream; nil is none.
 	Durations *metrics.Histogram
 }
 
 // WriteProbes writes the text of /metrics/probes (prober_manager.go and
-// worker.go in pkg/kubelet/prober). A result that has not been had has no
-// sample. The probes must not change meanwhile.
+// worker.go in pkg/kubelet/prober). A result that has not occurred has no
+// sample. The probes must not change during the call.
 func WriteProbes(w io.Writer, probes []Probe) error {
 	out := metrics.NewStream(w)
-	out.Family(metrics.KindCounter, "prober_probe_total", "Probes of a container by their result.")
+	out.Family(metrics.KindCounter, "prober_probe_total", "Cumulative number of probes of a container by result.")
 	var labels []byte
 	for i := range probes {
 		p := &probes[i]
@@ -36,7 +36,7 @@ func WriteProbes(w io.Writer, probes []Probe) error {
 			}
 		}
 	}
-	out.Family(metrics.KindHistogram, "prober_probe_duration_seconds", "How long probes took.")
+	out.Family(metrics.KindHistogram, "prober_probe_duration_seconds", "Duration in seconds of probes.")
 	for i := range probes {
 		if p := &probes[i]; p.Durations != nil {
 			labels = p.labels(labels[:0])

@@ -16,32 +16,32 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// process is what the kernel says of this process (proc(5)).
+// process reads the kernel's stats of the agent's process (proc(5)).
 type process struct {
-	proc string // where /proc is
+	proc string // path of /proc
 }
 
-// processFigures are those of one moment.
+// processFigures holds the process stats at one time.
 type processFigures struct {
 	cpu               time.Duration
 	started           time.Time
 	virtual, resident uint64 // bytes
-	open, limit       uint64 // file descriptors
+	open, limit       uint64 // number of file descriptors
 }
 
-// userHertz is the unit of times in /proc, which has been the same on every
-// architecture of Linux for decades.
+// userHertz is USER_HZ, the unit of times in /proc. It has been the same on
+// every architecture of Linux for decades.
 const userHertz = 100
 
-// maxStat bounds what is read of a file of /proc: the line of all interrupts
-// is the longest there.
+// maxStat limits the bytes that are read of /proc/stat. The line of all
+// interrupts is its longest.
 const maxStat = 1 << 20
 
-// read reads the figures of now.
+// read reads the current stats.
 func (p process) read() (f processFigures, err error) {
 	stat, err := os.ReadFile(filepath.Join(p.proc, "self", "stat"))
 	if err != nil {
-		return f, fmt.Errorf("read the process's figures: %w", err)
+		return f, fmt.Errorf("read process stats: %w", err)
 	}
 	boot, err := p.boot()
 	if err != nil {
@@ -59,22 +59,22 @@ func (p process) read() (f processFigures, err error) {
 	if err != nil {
 		return f, fmt.Errorf("count open files: %w", err)
 	}
-	f.open = uint64(max(len(names), 1) - 1) // without the folder itself
+	f.open = uint64(max(len(names), 1) - 1) // without the descriptor of dir
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return f, fmt.Errorf("ask how many files may be open: %w", err)
+		return f, fmt.Errorf("get limit of open files: %w", err)
 	}
 	f.limit = limit.Cur
 	return f, nil
 }
 
-// boot is when the kernel was started, by the clock of now: a board's clock
-// may have been set since.
+// boot returns the boot time by the current clock. The clock may have been set
+// since boot.
 func (p process) boot() (time.Time, error) {
 	name := filepath.Join(p.proc, "stat")
 	file, err := os.Open(name)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read when the kernel was started: %w", err)
+		return time.Time{}, fmt.Errorf("read boot time: %w", err)
 	}
 	defer file.Close()
 	var text []byte
@@ -89,10 +89,10 @@ func (p process) boot() (time.Time, error) {
 			break
 		}
 	}
-	return time.Time{}, fmt.Errorf("read when the kernel was started: %s has no btime", name)
+	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", name)
 }
 
-// parseBoot finds the whole line btime.
+// parseBoot finds the btime line. ok is false if the line is not complete.
 func parseBoot(text []byte) (seconds int64, ok bool) {
 	const key = "\nbtime "
 	i := bytes.Index(text, []byte(key))
@@ -107,14 +107,14 @@ func parseBoot(text []byte) (seconds int64, ok bool) {
 	return seconds, err == nil
 }
 
-// errStat says that a process's stat is not as the kernel writes it.
-var errStat = errors.New("read the process's figures: its stat is not as proc(5) has it")
+// errStat means that /proc/[pid]/stat does not have the format of proc(5).
+var errStat = errors.New("read process stats: invalid format of stat")
 
-// parseStat reads /proc/[pid]/stat. The second field is the command in
-// brackets and may hold anything, brackets too.
+// parseStat parses /proc/[pid]/stat. The second field is the command in
+// parentheses. It may contain any characters, including parentheses.
 func parseStat(text []byte, boot time.Time, page uint64) (f processFigures, err error) {
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	// By proc(5)'s numbers; the first one here is the third.
+	// Fields are numbered as in proc(5). fields starts with the third one.
 	number := func(n int) uint64 {
 		if n-3 >= len(fields) {
 			err = errStat
@@ -137,38 +137,40 @@ func ticks(n uint64) time.Duration {
 	return time.Duration(min(n, uint64(1<<63-1)/uint64(each))) * each
 }
 
-// WriteProcess writes the metrics that Prometheus' client libraries write of their
-// own process. Figures that the kernel does not provide are left out.
+// WriteProcess writes the go_ and process_ metrics that Prometheus' client
+// libraries write for their own process. Metrics that cannot be read are
+// omitted.
 func WriteProcess(out *metrics.Stream) { process{proc: "/proc"}.writeMetrics(out) }
 
 func (p process) writeMetrics(out *metrics.Stream) {
-	out.Family(metrics.KindGauge, "go_goroutines", "Goroutines of the agent.")
+	out.Family(metrics.KindGauge, "go_goroutines", "Number of goroutines that currently exist.")
 	out.Sample(float64(runtime.NumGoroutine()))
-	out.Family(metrics.KindGauge, "go_info", "The version of Go that the agent was built with.")
+	out.Family(metrics.KindGauge, "go_info", "Information about the Go environment.")
 	out.Sample(1, metrics.AppendLabel(nil, "version", runtime.Version()))
 	f, err := p.read()
 	if err != nil {
 		return
 	}
-	out.Family(metrics.KindCounter, "process_cpu_seconds_total", "CPU time of the agent.")
+	out.Family(metrics.KindCounter, "process_cpu_seconds_total", "Total user and system CPU time spent in seconds.")
 	out.Sample(f.cpu.Seconds())
 	for _, g := range []struct {
 		name, help string
 		value      float64
 	}{
-		{"process_resident_memory_bytes", "Memory of the agent that is in RAM.", float64(f.resident)},
-		{"process_virtual_memory_bytes", "Address space of the agent.", float64(f.virtual)},
-		{"process_open_fds", "Files that the agent has open.", float64(f.open)},
-		{"process_max_fds", "Files that the agent may have open.", float64(f.limit)},
-		{"process_start_time_seconds", "When the agent was started, in seconds since 1970.", float64(f.started.UnixMilli()) / 1e3},
+		{"process_resident_memory_bytes", "Resident memory size in bytes.", float64(f.resident)},
+		{"process_virtual_memory_bytes", "Virtual memory size in bytes.", float64(f.virtual)},
+		{"process_open_fds", "Number of open file descriptors.", float64(f.open)},
+		{"process_max_fds", "Maximum number of open file descriptors.", float64(f.limit)},
+		{"process_start_time_seconds", "Start time of the process since unix epoch in seconds.", float64(f.started.UnixMilli()) / 1e3},
 	} {
 		out.Family(metrics.KindGauge, g.name, g.help)
 		out.Sample(g.value)
 	}
 }
 
-// WriteBuild writes kubernetes_build_info, as Kubernetes' programs do. The commit
-// is not known to the binary, so git_commit and git_tree_state are empty.
+// WriteBuild writes kubernetes_build_info, as Kubernetes components do. The
+// binary does not contain the commit, so git_commit and git_tree_state are
+// empty.
 func WriteBuild(out *metrics.Stream) {
 	major, minor := version.Numbers()
 	built := ""
@@ -182,6 +184,6 @@ func WriteBuild(out *metrics.Stream) {
 	} {
 		labels = metrics.AppendLabel(labels, l[0], l[1])
 	}
-	out.Family(metrics.KindGauge, "kubernetes_build_info", "1, with what the agent was built as.")
+	out.Family(metrics.KindGauge, "kubernetes_build_info", "Constant 1, labeled with the build of the agent.")
 	out.Sample(1, labels)
 }

@@ -90,7 +90,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// This process's own figures are within reason.
+// The stats of the test process are plausible.
 func TestOwnProcess(t *testing.T) {
 	f, err := process{proc: "/proc"}.read()
 	if err != nil {

@@ -7,32 +7,34 @@ import (
 )
 
 const (
-	// minWindow is the shortest time that a usage is computed over. A task
-	// that runs is accounted for at each tick, 10 ms at 100 Hz, so that it is
-	// right to a hundredth; within it the last usage is told again.
+	// minWindow is the shortest time over which CPU usage is computed. The
+	// kernel accounts a running task at each tick, 10 ms at 100 Hz, so the
+	// error is at most one percent. Within minWindow the last usage is
+	// reported again.
 	minWindow = time.Second
-	// maxWindow is the longest: an average of hours is nobody's current usage
-	// (defaultCachePeriod in pkg/kubelet/stats/cri_stats_provider.go).
+	// maxWindow is the longest time: an average over hours is not the current
+	// usage (defaultCachePeriod in pkg/kubelet/stats/cri_stats_provider.go).
 	maxWindow = 10 * time.Minute
 )
 
-// reading is a group's CPU time as it was last read. Its time goes by the
-// monotonic clock, so setting the clock changes nothing.
+// reading is the last read CPU time of a cgroup. It uses the monotonic clock,
+// so setting the clock has no effect.
 type reading struct {
 	at    time.Time
 	usage uint64 // microseconds
-	// rate is the usage up to then, in billionths of a core.
+	// rate is the usage up to at, in nanocores.
 	rate cgroups.Figure
 	pass uint64
 }
 
-// next is the reading that takes r's place when the CPU time is usage now.
+// next returns the reading that replaces r, given the current CPU time in
+// microseconds.
 func (r reading) next(now time.Time, usage uint64) reading {
 	window := now.Sub(r.at)
 	switch {
 	case r.at.IsZero():
 		return reading{at: now, usage: usage}
-	case window < minWindow: // or below zero: a request that began later was faster
+	case window < minWindow: // may be negative: a request that started later was faster
 		return r
 	case window > maxWindow || usage < r.usage:
 		return reading{at: now, usage: usage}
@@ -41,15 +43,15 @@ func (r reading) next(now time.Time, usage uint64) reading {
 	return reading{at: now, usage: usage, rate: cgroups.Figure{Value: uint64(rate), Known: true}}
 }
 
-// rates are the last readings by cgroup path.
+// rates holds the last readings by cgroup path.
 type rates map[string]reading
 
-// update keeps the readings of rows, tells them their rates, and forgets
-// groups that are not among them.
+// update stores the readings of rows, sets the rates of rows, and removes
+// cgroups that are not among them.
 func (r rates) update(rows []row) {
 	var pass uint64
 	for _, old := range r {
-		pass = old.pass + 1 // the same for all
+		pass = old.pass + 1 // equal in all readings
 		break
 	}
 	for i := range rows {

@@ -8,11 +8,11 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// resourceParts are what /metrics/resource tells of.
+// resourceParts are the parts of a cgroup that /metrics/resource reports.
 const resourceParts = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartSwap
 
-// resourceFamily is a family of /metrics/resource: of nodes, of pods or of
-// containers.
+// resourceFamily is a metric family of /metrics/resource: of the node, of pods
+// or of containers.
 type resourceFamily struct {
 	kind       metrics.Kind
 	name, help string
@@ -22,35 +22,35 @@ type resourceFamily struct {
 
 var (
 	nodeFamilies = []resourceFamily{
-		{metrics.KindCounter, "node_cpu_usage_seconds_total", "CPU time that the node has used, in seconds of one core.", cpuSeconds, false},
-		{metrics.KindGauge, "node_memory_working_set_bytes", "Working set of the node.", workingSetBytes, false},
-		{metrics.KindGauge, "node_swap_usage_bytes", "Swap that the node uses.", swapBytes, false},
+		{metrics.KindCounter, "node_cpu_usage_seconds_total", "Cumulative CPU time consumed by the node in core-seconds.", cpuSeconds, false},
+		{metrics.KindGauge, "node_memory_working_set_bytes", "Current working set of the node in bytes.", workingSetBytes, false},
+		{metrics.KindGauge, "node_swap_usage_bytes", "Current swap usage of the node in bytes.", swapBytes, false},
 	}
 	containerFamilies = []resourceFamily{
-		{metrics.KindGauge, "container_start_time_seconds", "When the container was started, in seconds since 1970.", startSeconds, true},
-		{metrics.KindCounter, "container_cpu_usage_seconds_total", "CPU time that the container has used, in seconds of one core.", cpuSeconds, false},
-		{metrics.KindGauge, "container_memory_working_set_bytes", "Working set of the container.", workingSetBytes, false},
-		{metrics.KindGauge, "container_swap_usage_bytes", "Swap that the container uses.", swapBytes, false},
-		{metrics.KindGauge, "container_swap_limit_bytes", "Swap that the container may use, if there is a limit.", swapLimit, false},
+		{metrics.KindGauge, "container_start_time_seconds", "Start time of the container since unix epoch in seconds.", startSeconds, true},
+		{metrics.KindCounter, "container_cpu_usage_seconds_total", "Cumulative CPU time consumed by the container in core-seconds.", cpuSeconds, false},
+		{metrics.KindGauge, "container_memory_working_set_bytes", "Current working set of the container in bytes.", workingSetBytes, false},
+		{metrics.KindGauge, "container_swap_usage_bytes", "Current amount of the container swap usage in bytes.", swapBytes, false},
+		{metrics.KindGauge, "container_swap_limit_bytes", "Current amount of the container swap limit in bytes, if there is one.", swapLimit, false},
 	}
 	podFamilies = []resourceFamily{
-		{metrics.KindCounter, "pod_cpu_usage_seconds_total", "CPU time that the pod has used, in seconds of one core.", cpuSeconds, false},
-		{metrics.KindGauge, "pod_memory_working_set_bytes", "Working set of the pod.", workingSetBytes, false},
-		{metrics.KindGauge, "pod_swap_usage_bytes", "Swap that the pod uses.", swapBytes, false},
+		{metrics.KindCounter, "pod_cpu_usage_seconds_total", "Cumulative CPU time consumed by the pod in core-seconds.", cpuSeconds, false},
+		{metrics.KindGauge, "pod_memory_working_set_bytes", "Current working set of the pod in bytes.", workingSetBytes, false},
+		{metrics.KindGauge, "pod_swap_usage_bytes", "Current amount of the pod swap usage in bytes.", swapBytes, false},
 	}
 )
 
-// WriteResource writes the text of /metrics/resource, what metrics-server
-// reads. Containers that it could do nothing with are left out: it drops a
-// pod of which any sample names a container without CPU time or memory. Where
-// nothing can be read the text says so, as the kubelet's does; an error is
-// one of w.
+// WriteResource writes the text of /metrics/resource, which metrics-server
+// reads. Incomplete containers are omitted, because metrics-server drops a
+// whole pod if any sample names a container without CPU time or memory. If
+// nothing can be read, the text reports a scrape error, as the kubelet's does.
+// Errors are those of w.
 func (s *Stats) WriteResource(ctx context.Context, w io.Writer) error {
 	out := metrics.NewStream(w)
 	g, err := s.gather(ctx, resourceParts)
 	failed := 0.0
 	if err != nil {
-		s.cfg.Log.Error("no figures for /metrics/resource", "node", s.cfg.Node, "error", err)
+		s.cfg.Log.Error("cannot collect stats for /metrics/resource", "node", s.cfg.Node, "error", err)
 		g, failed = &gathered{}, 1
 	} else if g.broken {
 		failed = 1
@@ -66,7 +66,7 @@ func (s *Stats) WriteResource(ctx context.Context, w io.Writer) error {
 		podFamilies[i].write(out, g, func(r *row) bool { return r.pod != nil && r.container == nil })
 	}
 	for _, name := range [...]string{"resource_scrape_error", "scrape_error"} {
-		out.Family(metrics.KindGauge, name, "1 if figures could not be read, else 0.")
+		out.Family(metrics.KindGauge, name, "1 if there was an error while getting metrics, 0 otherwise.")
 		out.Sample(failed)
 	}
 	return out.Flush()
@@ -90,8 +90,8 @@ func (f *resourceFamily) write(out *metrics.Stream, g *gathered, of func(*row) b
 	}
 }
 
-// labelResource gives pods and containers their labels, but none to
-// containers that are left out.
+// labelResource sets the labels of pods and containers for /metrics/resource.
+// Containers that are omitted get none.
 func (s *Stats) labelResource(g *gathered) {
 	text := newLabelText(len(g.rows))
 	for i := range g.rows {
@@ -102,7 +102,7 @@ func (s *Stats) labelResource(g *gathered) {
 		labels := text.begin()
 		if r.container != nil {
 			if why := incomplete(r); why != "" {
-				s.cfg.Log.Debug("a container is left out of /metrics/resource", "namespace", r.pod.Namespace, "pod", r.pod.Name,
+				s.cfg.Log.Debug("omit container from /metrics/resource", "pod", r.pod.Namespace+"/"+r.pod.Name,
 					"podUID", r.pod.UID, "container", r.container.Name, "reason", why)
 				continue
 			}
@@ -113,20 +113,20 @@ func (s *Stats) labelResource(g *gathered) {
 	}
 }
 
-// incomplete says why metrics-server would drop the container's pod; ""
-// means that it would not (checkContainerMetrics in its
-// pkg/scraper/client/resource/decode.go). It counts nanoseconds and bytes,
-// and takes nothing told for zero.
+// incomplete returns why metrics-server would drop the container's pod, or ""
+// if it would not (checkContainerMetrics in its
+// pkg/scraper/client/resource/decode.go). metrics-server uses nanoseconds and
+// bytes, and treats a missing value as zero.
 func incomplete(r *row) string {
 	switch {
 	case !r.nanoseconds.Known:
-		return "its CPU time is not known"
+		return "unknown CPU time"
 	case r.nanoseconds.Value == 0:
-		return "it has not used any CPU time"
+		return "no CPU time used"
 	case !r.workingSet.Known:
-		return "its memory is not known: is the memory controller on?"
+		return "unknown memory: check that the memory controller is enabled"
 	case r.workingSet.Value == 0:
-		return "its working set is empty"
+		return "empty working set"
 	default:
 		return ""
 	}
@@ -134,7 +134,7 @@ func incomplete(r *row) string {
 
 func cpuSeconds(r *row) (float64, bool) { return seconds(r.figures.CPU.Usage) }
 
-// seconds are those of microseconds.
+// seconds converts a figure in microseconds.
 func seconds(f cgroups.Figure) (float64, bool) { return float64(f.Value) / 1e6, f.Known }
 
 func plain(f cgroups.Figure) (float64, bool) { return float64(f.Value), f.Known }

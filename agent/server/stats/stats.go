@@ -1,23 +1,23 @@
-// Package stats tells what the node, its pods and their containers use: as
-// the Summary of /stats/summary, and as the text of /metrics/resource,
-// /metrics/cadvisor and /metrics/probes.
+// Package stats reports the resource usage of the node, its pods and their
+// containers: as the Summary of /stats/summary, and as the text of
+// /metrics/resource, /metrics/cadvisor and /metrics/probes.
 //
-// Figures come from the files of cgroup v2 when somebody asks, never through
-// the runtime and never on a schedule. All that is kept between two requests
-// is each group's last CPU time, for the usage that needs two readings.
+// Stats are read from the cgroup v2 files on request, never from the runtime
+// and never periodically. The only state between two requests is the last CPU
+// time of each cgroup, because CPU usage is computed from two readings.
 //
-// The forms and names are those of the kubelet 1.36 (server/stats,
+// Formats and names are those of the kubelet 1.36 (server/stats,
 // metrics/collectors/resource_metrics.go) and of cAdvisor 0.56
-// (metrics/prometheus.go). Where this differs:
+// (metrics/prometheus.go). Differences:
 //
-//   - Nothing in /metrics/cadvisor carries a time: what is read for the scrape
-//     is of the scrape's time, also on a board whose clock is not set.
-//     /metrics/resource has times, since metrics-server computes with them.
+//   - /metrics/cadvisor has no timestamps: its values are read at the time of
+//     the scrape, which is then correct also if the node's clock is not set.
+//     /metrics/resource has timestamps, because metrics-server needs them.
 //   - I/O is the sum over all disks and has one device label, Config.Device.
 //   - container_oom_events_total is the kernel's count of killed processes in
-//     the group and below, in place of lines found in the kernel's log.
-//   - Sandboxes have network counters, but no figures of their pause process;
-//     the pod's include it.
+//     the cgroup and below, not a count of lines in the kernel's log.
+//   - Sandboxes have network counters, but no stats of their pause process.
+//     The pod's stats include it.
 package stats
 
 import (
@@ -30,42 +30,42 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// Config is what a Stats works with. The funcs are called for each request,
-// by several at once, and must not keep what they are given; those that may
-// be nil leave out what they would tell.
+// Config configures a Stats. The funcs are called for each request, also
+// concurrently, and must not retain their arguments. If an optional func is
+// nil, its part of the stats is omitted.
 type Config struct {
 	// Node is the name of the Node.
 	Node string
-	// Groups is the hierarchy that all cgroup paths are in.
+	// Groups is the cgroup hierarchy that all paths refer to.
 	Groups *cgroups.Tree
-	// Machine answers what is known of the machine itself.
+	// Machine returns the description of the machine.
 	Machine func() (Machine, error)
-	// Pods answers the pods that have a sandbox. The names of pods in a
-	// namespace and of containers in a pod must be unique: of a container's
-	// attempts only the last.
+	// Pods returns the pods that have a sandbox. The names of pods in a
+	// namespace and of containers in a pod must be unique: only the last
+	// attempt of a container is included.
 	Pods func(context.Context) ([]Pod, error)
-	// Looked is called after each time that all groups were read, or could not
-	// be: for checks that are due whenever the agent is awake. It must not
-	// block. nil is none.
+	// Looked is called after each attempt to read all cgroups, for other
+	// checks that can run when the agent is awake anyway. It must not block.
+	// nil is none.
 	Looked func()
-	// System answers groups beside the pods', such as the agent's own; one
-	// without a path is left out. It is called behind Pods. May be nil.
+	// System returns cgroups other than the pods', such as the agent's. One
+	// without a path is omitted. It is called after Pods. May be nil.
 	System func() []Group
 	// Network appends the interfaces of a pod, or of the node if the pod is
-	// nil. For a pod in the node's network it appends none. May be nil.
+	// nil. For a pod on the host network it appends none. May be nil.
 	Network func(ctx context.Context, pod *Pod, to []Interface) ([]Interface, error)
 	// PodDisk and NodeDisk measure filesystems, for the full Summary only.
 	// May be nil.
 	PodDisk  func(context.Context, *Pod) (PodDisk, error)
 	NodeDisk func(context.Context) (NodeDisk, error)
-	// Device is the device label of I/O. Dashboards want one such as
-	// /dev/mmcblk0 or /dev/sda.
+	// Device is the device label of I/O metrics. Dashboards expect one such
+	// as /dev/mmcblk0 or /dev/sda.
 	Device string
 	Log    *slog.Logger
 }
 
-// Stats answers requests for figures. Its methods may be called at once; they
-// block on the kernel, on Config's funcs and on the writer.
+// Stats serves requests for stats. Its methods are safe for concurrent use;
+// they block on the kernel, on Config's funcs and on the writer.
 type Stats struct {
 	cfg    Config
 	device []byte // the label
@@ -74,10 +74,10 @@ type Stats struct {
 	rates rates
 }
 
-// New makes a Stats. It reads nothing yet.
+// New returns a Stats. It reads nothing yet.
 func New(cfg Config) (*Stats, error) {
 	if cfg.Node == "" || cfg.Groups == nil || cfg.Machine == nil || cfg.Pods == nil || cfg.Log == nil {
-		return nil, errors.New("make stats: Node, Groups, Machine, Pods and Log are needed")
+		return nil, errors.New("stats: Node, Groups, Machine, Pods and Log are required")
 	}
 	return &Stats{cfg: cfg, device: metrics.AppendLabel(nil, "device", cfg.Device), rates: rates{}}, nil
 }

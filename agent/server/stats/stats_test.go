@@ -17,7 +17,7 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// board is a node whose cgroups are files in a folder.
+// board is a node whose cgroups are files in a directory.
 type board struct {
 	root    string
 	machine Machine
@@ -81,7 +81,7 @@ func (b *board) write(t testing.TB, group string, files map[string]string) {
 	}
 }
 
-// group are the files of a group that has used so many seconds and bytes.
+// group returns the files of a cgroup with the given CPU time and memory.
 func group(seconds, anon int) map[string]string {
 	return map[string]string{
 		"cgroup.controllers": "cpu io memory pids\n",
@@ -150,8 +150,8 @@ func TestNewWantsItsConfig(t *testing.T) {
 	}
 }
 
-// A container that ends between the list and the reading is no fault, and
-// takes nothing of the others with it; what is there and cannot be read is.
+// A container that ends between the list and the reading is not an error and
+// does not affect the others. An existing cgroup that cannot be read is one.
 func TestGroupsThatAreGone(t *testing.T) {
 	b := newBoard(t)
 	b.pod(t, "default", "web", "app", "ended")
@@ -218,7 +218,7 @@ func TestNothingCanBeRead(t *testing.T) {
 	}
 }
 
-// TestLooked is called for each request behind which groups are read.
+// TestLooked shows that Looked is called for each request that reads cgroups.
 func TestLooked(t *testing.T) {
 	b := newBoard(t)
 	looked := 0
@@ -231,7 +231,7 @@ func TestLooked(t *testing.T) {
 	}
 }
 
-// brokenWriter is a client that went away.
+// brokenWriter is a client that disconnected.
 type brokenWriter struct{}
 
 var errWriter = errors.New("broken pipe")

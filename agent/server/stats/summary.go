@@ -13,31 +13,33 @@ import (
 	"github.com/tinylet/tinylet/cgroups"
 )
 
-// The parts that the Summary tells of; the limit is for what is available.
+// The parts of a cgroup that the Summary reports. The memory limit is for the
+// available memory.
 const (
 	coreParts    = cgroups.PartCPU | cgroups.PartMemory | cgroups.PartMemoryMax | cgroups.PartSwap | cgroups.PartPressure
 	summaryParts = coreParts | cgroups.PartPids
 )
 
-// defaultInterface is the one whose counters stand for a pod's
+// defaultInterface is the interface whose counters are reported as a pod's
 // (defaultNetworkInterfaceName in pkg/kubelet/stats/helper.go).
 const defaultInterface = "eth0"
 
-// WriteSummary writes the answer of /stats/summary as JSON, or of
-// /stats/summary?only_cpu_and_memory=true. An error of what it reads comes
-// before anything is written; later there are only errors of w.
+// WriteSummary writes the response of /stats/summary as JSON, or of
+// /stats/summary?only_cpu_and_memory=true. If reading fails, it returns the
+// error and writes nothing. Other errors are those of w.
 func (s *Stats) WriteSummary(ctx context.Context, w io.Writer, onlyCPUAndMemory bool) error {
 	summary, err := s.Summary(ctx, onlyCPUAndMemory)
 	if err != nil {
 		return err
 	}
-	// Pod by pod, so that the text is never in memory as a whole.
+	// Pod by pod, so that the whole text is never in memory.
 	if err := writePieces(w, summary); err != nil {
 		return fmt.Errorf("write summary: %w", err)
 	}
 	return nil
 }
 
+// writePieces encodes a summary pod by pod.
 func writePieces(w io.Writer, summary *statsapi.Summary) error {
 	encoder := json.NewEncoder(w)
 	if _, err := io.WriteString(w, `{"node":`); err != nil {
@@ -63,9 +65,9 @@ func writePieces(w io.Writer, summary *statsapi.Summary) error {
 	return err
 }
 
-// Summary reads all figures, or those of CPU, memory and swap alone. What has
-// no group any more is left out; so is what Config's funcs fail to tell, which
-// is logged. It fails where the machine or the list of pods cannot be had.
+// Summary reads all stats, or only those of CPU, memory and swap. It omits
+// cgroups that no longer exist, and parts for which Config's funcs fail, which
+// it logs. It returns an error if Machine or Pods fails.
 func (s *Stats) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
 	parts := summaryParts
 	if onlyCPUAndMemory {
@@ -116,7 +118,7 @@ func (s *Stats) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	return summary, nil
 }
 
-// podStats makes a pod's stats of its rows.
+// podStats builds a pod's stats from its rows.
 func podStats(pod *Pod, rows []row, full bool) statsapi.PodStats {
 	out := statsapi.PodStats{
 		PodRef:     statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID},
@@ -145,7 +147,7 @@ func podStats(pod *Pod, rows []row, full bool) statsapi.PodStats {
 	return out
 }
 
-// pieces are what the stats of every kind of group are made of.
+// pieces holds the parts that the stats of every kind of cgroup have.
 type pieces struct {
 	cpu    *statsapi.CPUStats
 	memory *statsapi.MemoryStats
@@ -153,7 +155,7 @@ type pieces struct {
 	io     *statsapi.IOStats
 }
 
-// pieces makes the pieces of a row, whose figures they point at.
+// pieces returns the pieces of a row. They point into the row.
 func (r *row) pieces() pieces {
 	f, at := &r.figures, metav1.NewTime(r.at)
 	all := &struct {
@@ -188,7 +190,7 @@ func (r *row) pieces() pieces {
 	return p
 }
 
-// known points at a figure that is known.
+// known returns a pointer to the value of a figure, or nil if it is unknown.
 func known(f *cgroups.Figure) *uint64 {
 	if !f.Known {
 		return nil
@@ -196,9 +198,10 @@ func known(f *cgroups.Figure) *uint64 {
 	return &f.Value
 }
 
-// psi is a pressure as the stats API has it. Its totals are the kernel's
-// microseconds: the API's comment says nanoseconds, but what the kubelet fills
-// in are those (fs2/psi.go of opencontainers/cgroups, setPSIData of cAdvisor).
+// psi converts a pressure for the stats API. Its totals are in the kernel's
+// microseconds. The API's comment specifies nanoseconds, but the kubelet
+// reports microseconds (fs2/psi.go of opencontainers/cgroups, setPSIData of
+// cAdvisor).
 func psi(p *cgroups.Pressure) *statsapi.PSIStats {
 	if !p.Some.Known && !p.Full.Known {
 		return nil
@@ -210,7 +213,7 @@ func psiData(s *cgroups.Stall) statsapi.PSIData {
 	return statsapi.PSIData{Total: s.Total, Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
 }
 
-// fillNode adds what is of the node alone.
+// fillNode adds the stats that only the node has.
 func (s *Stats) fillNode(ctx context.Context, g *gathered, n *statsapi.NodeStats) {
 	now := metav1.NewTime(time.Now())
 	n.Network = s.network(ctx, nil, now)
@@ -225,7 +228,7 @@ func (s *Stats) fillNode(ctx context.Context, g *gathered, n *statsapi.NodeStats
 	}
 	disk, err := s.cfg.NodeDisk(ctx)
 	if err != nil {
-		s.cfg.Log.Warn("the node's filesystems are missing from the summary", "node", s.cfg.Node, "error", err)
+		s.cfg.Log.Warn("cannot measure filesystems of node", "node", s.cfg.Node, "error", err)
 		return
 	}
 	n.Fs = disk.Fs
@@ -234,8 +237,8 @@ func (s *Stats) fillNode(ctx context.Context, g *gathered, n *statsapi.NodeStats
 	}
 }
 
-// fillPod adds a pod's network and disks. nodeFs is where its ephemeral
-// storage lies; nil is not known.
+// fillPod adds a pod's network and disk stats. nodeFs is the filesystem of its
+// ephemeral storage; nil is unknown.
 func (s *Stats) fillPod(ctx context.Context, pod *Pod, p *statsapi.PodStats, nodeFs *statsapi.FsStats) {
 	p.Network = s.network(ctx, pod, metav1.NewTime(time.Now()))
 	if s.cfg.PodDisk == nil {
@@ -243,7 +246,7 @@ func (s *Stats) fillPod(ctx context.Context, pod *Pod, p *statsapi.PodStats, nod
 	}
 	disk, err := s.cfg.PodDisk(ctx, pod)
 	if err != nil {
-		s.cfg.Log.Warn("a pod's disks are missing from the summary", "namespace", pod.Namespace, "pod", pod.Name, "podUID", pod.UID, "error", err)
+		s.cfg.Log.Warn("cannot measure disk usage of pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "error", err)
 		return
 	}
 	for i := range min(len(disk.Containers), len(pod.Containers)) {
@@ -259,7 +262,8 @@ func (s *Stats) fillPod(ctx context.Context, pod *Pod, p *statsapi.PodStats, nod
 	p.EphemeralStorage = ephemeral(&disk, nodeFs)
 }
 
-// network makes the stats of a pod's or the node's interfaces.
+// network returns the stats of the interfaces of a pod or, if it is nil, of the
+// node.
 func (s *Stats) network(ctx context.Context, pod *Pod, at metav1.Time) *statsapi.NetworkStats {
 	interfaces := s.interfaces(ctx, pod, nil)
 	if len(interfaces) == 0 {
@@ -278,8 +282,8 @@ func (s *Stats) network(ctx context.Context, pod *Pod, at metav1.Time) *statsapi
 	return out
 }
 
-// interfaces appends those of a pod or, if it is nil, of the node; none where
-// they cannot be had.
+// interfaces appends the interfaces of a pod or, if it is nil, of the node. On
+// an error it logs and appends none.
 func (s *Stats) interfaces(ctx context.Context, pod *Pod, to []Interface) []Interface {
 	if s.cfg.Network == nil {
 		return to
@@ -289,9 +293,9 @@ func (s *Stats) interfaces(ctx context.Context, pod *Pod, to []Interface) []Inte
 		return out
 	}
 	if pod == nil {
-		s.cfg.Log.Warn("the node's network counters are missing", "node", s.cfg.Node, "error", err)
+		s.cfg.Log.Warn("cannot read network counters of node", "node", s.cfg.Node, "error", err)
 	} else {
-		s.cfg.Log.Warn("a pod's network counters are missing", "namespace", pod.Namespace, "pod", pod.Name, "podUID", pod.UID, "error", err)
+		s.cfg.Log.Warn("cannot read network counters of pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "error", err)
 	}
 	return to
 }

@@ -25,7 +25,7 @@ func filesystem(used uint64) *statsapi.FsStats {
 	}
 }
 
-// fullBoard is a node of which everything is told.
+// fullBoard is a node with all optional funcs.
 func fullBoard(t *testing.T) *board {
 	t.Helper()
 	b := newBoard(t)
@@ -261,7 +261,7 @@ func TestReadingNext(t *testing.T) {
 	}
 }
 
-// Readings are kept for what is there, and only for that.
+// Readings are kept for existing cgroups and no others.
 func TestRatesForget(t *testing.T) {
 	b := newBoard(t)
 	b.pod(t, "default", "web", "app", "side")

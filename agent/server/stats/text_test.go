@@ -38,9 +38,9 @@ func cadvisor(t *testing.T, s *Stats) string {
 	return out.String()
 }
 
-// exposition holds a text against Prometheus' parser, and against rules of
-// the format that the parser does not watch: a family comes in one piece, and
-// a series once.
+// exposition checks a text with Prometheus' parser, and by rules of the format
+// that the parser does not check: a family is in one piece, and a series occurs
+// once.
 func exposition(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	for _, problem := range metricstest.Problems([]byte(text)) {
@@ -92,17 +92,17 @@ func samples(text, family string) []string {
 	return out
 }
 
-// point is what metrics-server knows of a container.
+// point is the data that metrics-server has of a container.
 type point struct {
 	cpu, memory, swap uint64
 	at, start         int64
 }
 
-// metricsServer reads a text as metrics-server does, by the rules of its
-// pkg/scraper/client/resource/decode.go: labels are found by their names
-// without a look at what is around; a container that any sample names counts;
-// and a pod is dropped as a whole if one of its containers has no CPU time or
-// no memory, as is the node.
+// metricsServer parses a text as metrics-server does, by the rules of its
+// pkg/scraper/client/resource/decode.go: labels are found by their names without
+// regard to the context; a container that any sample names counts; and a whole
+// pod is dropped if one of its containers has no CPU time or no memory, as is
+// the node.
 func metricsServer(t *testing.T, text string) (node *point, pods map[string]map[string]point) {
 	t.Helper()
 	node, pods = &point{}, map[string]map[string]point{}
@@ -227,7 +227,7 @@ func TestResource(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", family, diff)
 		}
 	}
-	for _, why := range []string{`container=not-yet reason="it has not used any CPU time"`, `container=empty reason="its working set is empty"`} {
+	for _, why := range []string{`container=not-yet reason="no CPU time used"`, `container=empty reason="empty working set"`} {
 		if !strings.Contains(b.log.String(), why) {
 			t.Errorf("%s is not in the log:\n%s", why, &b.log)
 		}
@@ -245,8 +245,8 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// The rules that metricsServer has in this test are what makes leaving out
-// needed: with the line of one idle container the whole pod is lost.
+// The rules of metricsServer in this test are the reason for omitting
+// containers: with the line of one idle container the whole pod is lost.
 func TestMetricsServerDropsPods(t *testing.T) {
 	const full = `container_cpu_usage_seconds_total{container="a",namespace="n",pod="p"} 1 5` + "\n" +
 		`container_memory_working_set_bytes{container="a",namespace="n",pod="p"} 1 5` + "\n"
@@ -351,13 +351,13 @@ func TestCadvisor(t *testing.T) {
 	if seen := samples(text, "container_last_seen"); len(seen) != 6 {
 		t.Errorf("last seen: %q", seen)
 	}
-	if !strings.Contains(b.log.String(), "pod=broken") {
+	if !strings.Contains(b.log.String(), "pod=default/broken") {
 		t.Errorf("log:\n%s", &b.log)
 	}
 }
 
-// Recording rules of the usual dashboards sum what has an image over a pod:
-// that must be its containers, and nothing twice.
+// Recording rules of the usual dashboards sum the series with an image over a
+// pod. That must be its containers, each once.
 func TestCadvisorSumsByImage(t *testing.T) {
 	b := newBoard(t)
 	b.pod(t, "default", "web", "app", "side", "third")
@@ -380,7 +380,7 @@ func TestCadvisorSumsByImage(t *testing.T) {
 	}
 }
 
-// Names may not be able to break the text, however they are made.
+// No name may be able to break the text format.
 func TestHostileNames(t *testing.T) {
 	b := newBoard(t)
 	b.withNetwork()

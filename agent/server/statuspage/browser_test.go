@@ -30,7 +30,7 @@ type chromium struct {
 	session string
 }
 
-// startChromium skips the test where there is no browser.
+// startChromium starts a browser, or skips the test if there is none.
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
 	if testing.Short() {
@@ -110,8 +110,8 @@ func (c *chromium) listen(from *os.File) {
 	}
 }
 
-// call has the browser do something, and decodes its answer into into, if
-// that is not nil.
+// call calls a method of the browser and decodes the result into into, if that
+// is not nil.
 func (c *chromium) call(method string, params map[string]any, into any) {
 	c.t.Helper()
 	if failed := c.try(method, params, into); failed != "" {
@@ -119,7 +119,7 @@ func (c *chromium) call(method string, params map[string]any, into any) {
 	}
 }
 
-// try is call that answers what the browser says against it.
+// try is call that returns the browser's error.
 func (c *chromium) try(method string, params map[string]any, into any) (failed string) {
 	c.t.Helper()
 	answer := make(chan json.RawMessage, 1)
@@ -154,7 +154,7 @@ func (c *chromium) try(method string, params map[string]any, into any) (failed s
 	return ""
 }
 
-// open shows a page in a window of its own.
+// open opens a page in a new window.
 func (c *chromium) open(url string) {
 	c.t.Helper()
 	var target struct{ TargetID string }
@@ -169,7 +169,7 @@ func (c *chromium) open(url string) {
 	c.call("Page.navigate", map[string]any{"url": url}, nil)
 }
 
-// eval answers what an expression is as text.
+// eval returns the value of an expression as text.
 func (c *chromium) eval(expression string) string {
 	c.t.Helper()
 	value, failed := c.evaluate(expression)
@@ -179,7 +179,7 @@ func (c *chromium) eval(expression string) string {
 	return value
 }
 
-// evaluate is eval that answers what the browser says against it.
+// evaluate is eval that returns the browser's error.
 func (c *chromium) evaluate(expression string) (value, failed string) {
 	c.t.Helper()
 	var out struct {
@@ -193,8 +193,8 @@ func (c *chromium) evaluate(expression string) (value, failed string) {
 	return fmt.Sprint(out.Result.Value), failed
 }
 
-// leaves is what the browser says where a page goes while it is asked: the
-// next one is not there yet.
+// leaves are the browser's errors of a call during navigation, before the next
+// page is loaded.
 var leaves = []string{"Inspected target navigated or closed", "Execution context was destroyed", "Cannot find context"}
 
 // until waits for an expression to be true.
@@ -214,15 +214,15 @@ func (c *chromium) until(expression string) {
 	}
 }
 
-// look sets the size and the colours of the window.
+// look sets the size and the color scheme of the window.
 func (c *chromium) look(width, height int, scheme string) {
 	c.t.Helper()
 	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 	c.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// picture keeps a picture of the whole page in the folder that
-// PAGE_PICTURES names, if it does.
+// picture saves a screenshot of the whole page in the directory that
+// PAGE_PICTURES names, if set.
 func (c *chromium) picture(name string) {
 	c.t.Helper()
 	folder := os.Getenv("PAGE_PICTURES")
@@ -265,7 +265,7 @@ func TestPageInABrowser(t *testing.T) {
 	run("tells what there is", func(t *testing.T) {
 		text := c.eval("document.body.innerText")
 		for _, want := range []string{
-			"kitchen-pi", "needs a look", "live", "the runtime has not answered for 40s", "container runtime is down", "no route to host",
+			"kitchen-pi", "needs attention", "live", "the runtime has not answered for 40s", "container runtime is down", "no route to host",
 			"put a new token", "301 MiB of 460 MiB", "431m of 4 cores", "CrashLoopBackOff", "sensor-0-kitchen-pi", "BackOff ×7", "tinylet starts",
 			"Burstable", "4.0 MiB sent", "2027-05-06 07:08 UTC", hostile[:20],
 		} {
@@ -331,7 +331,7 @@ func TestPageInABrowser(t *testing.T) {
 		empty.Events, empty.Classes, empty.Conditions = nil, nil, nil
 		empty.Node.CPUNanoCores, empty.Node.Pressure, empty.Node.MemoryBytes = nil, nil, 0
 		source.become(empty)
-		c.until(`document.body.innerText.includes("No pods run here.") && document.body.innerText.includes("Nothing happened yet.")`)
+		c.until(`document.body.innerText.includes("No pods on this node.") && document.body.innerText.includes("No events yet.")`)
 		c.look(1200, 900, "light")
 		c.picture("empty")
 	})
@@ -355,7 +355,7 @@ func TestPageWithTokenInABrowser(t *testing.T) {
 	p := newPage(t, &board{state: sample(1)}, func() (string, error) { return token, nil })
 	url := serving(t, p)
 	c.open(url + "/")
-	c.until(`document.body && document.body.innerText.includes("wants its token")`)
+	c.until(`document.body && document.body.innerText.includes("requires its token")`)
 	c.open(url + "/?token=" + token)
 	c.until(`document.querySelectorAll("#pods tr").length === 1`)
 	if got := c.eval("location.href + document.cookie"); got != url+"/" {

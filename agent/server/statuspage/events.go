@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// maxWatches bounds how many may watch at once, so that the listener has
-// connections left for /healthz.
+// maxWatches limits concurrent watchers, so that the listener has connections
+// left for /healthz.
 const maxWatches = 8
 
 const (
-	// pause is the shortest time between two states.
+	// pause is the minimum time between two states.
 	pause = time.Second
-	// figures is the longest: it keeps the figures current, and tells the
-	// browser that the connection lives.
+	// figures is the maximum time between two states. It keeps the resource
+	// usage current, and shows the browser that the connection is alive.
 	figures = 5 * time.Second
-	// firstFigures comes after the first state: CPU is known from two
-	// readings only.
+	// firstFigures is the time between the first two states. CPU usage needs
+	// two readings.
 	firstFigures = 1500 * time.Millisecond
-	// stall is how long a state may take to be sent before its watcher is cut
-	// off.
+	// stall is the write timeout of a state. A watcher that exceeds it is
+	// disconnected.
 	stall = 10 * time.Second
 )
 
-// events is /page/events: server-sent events, each of which is a whole state,
-// or named trouble with a text if there is none to be had. It ends with the
-// request or with the client's reading.
+// events serves /page/events: server-sent events. Each has a complete state, or
+// is named trouble and has an error text. It ends with the request, or when the
+// client stops reading.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead {
@@ -36,7 +36,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-p.watches }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusServiceUnavailable, "too many watch the status page already; close one of them")
+		refuse(w, http.StatusServiceUnavailable, "too many watchers of the status page; close one of them")
 		return
 	}
 	if !p.join(r) {
@@ -58,7 +58,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 			err = out.send("trouble", []byte(line(err.Error())))
 		}
 		if err != nil {
-			return // the client went away, or ctx ended
+			return // the client has disconnected, or ctx ended
 		}
 		timer.Reset(pause)
 		select {
@@ -76,8 +76,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// join counts a watcher in, and leave counts it out; the last one takes the
-// state along.
+// join registers a watcher. It returns false if the request ended first.
 func (p *Page) join(r *http.Request) bool {
 	if p.take(r.Context()) != nil {
 		return false
@@ -87,15 +86,17 @@ func (p *Page) join(r *http.Request) bool {
 	return true
 }
 
+// leave unregisters a watcher. The last one drops the cached state.
 func (p *Page) leave() {
-	p.turn <- struct{}{} // held only as long as a state is read
+	p.turn <- struct{}{} // held only while a state is read
 	if p.watching--; p.watching == 0 {
 		p.last = nil
 	}
 	p.give()
 }
 
-// line keeps a text on one line: a line break would end the event's data.
+// line replaces control characters by spaces: a line break would end the
+// event's data.
 func line(text string) string {
 	out := []byte(text)
 	for i, c := range out {
@@ -112,8 +113,9 @@ type stream struct {
 	control *http.ResponseController
 }
 
+// send writes an event and flushes it. name may be empty.
 func (s *stream) send(name string, data []byte) error {
-	// The deadline that the server set is for the whole of an answer.
+	// The server's deadline is for a whole response.
 	if err := s.control.SetWriteDeadline(time.Now().Add(stall)); err != nil {
 		return err
 	}

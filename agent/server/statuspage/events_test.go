@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// browser is who reads server-sent events: of each, when it came and its
-// node's name.
+// browser is a client of server-sent events. It records the time and the node
+// name of each.
 type browser struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -80,7 +80,7 @@ func (b *browser) take() string {
 	return out
 }
 
-// watch has the browser watch until ctx ends; done is closed then.
+// watch watches until ctx ends, and then closes done.
 func watch(ctx context.Context, p *Page, b *browser) (done chan struct{}) {
 	done = make(chan struct{})
 	r := httptest.NewRequestWithContext(ctx, "GET", "/page/events", nil)
@@ -121,7 +121,7 @@ func TestEventsComeWhenSomethingChanged(t *testing.T) {
 		expect(0, "14s d")
 		source.err = errors.New("gone\nfor\rnow")
 		source.become(nil)
-		expect(2*time.Second, "15s trouble:data: read the node's state: gone for now")
+		expect(2*time.Second, "15s trouble:data: read node state: gone for now")
 		reads, slots := source.counts()
 		if slots != 1 {
 			t.Errorf("%d slots", slots)
@@ -174,8 +174,8 @@ func TestWatchersAreFew(t *testing.T) {
 	})
 }
 
-// TestWatchersShareWhatWasRead has watchers that come at one time: their
-// clocks agree, so one reading serves all.
+// TestWatchersShareWhatWasRead starts watchers at the same time: they need the
+// state at the same times, so one read serves all.
 func TestWatchersShareWhatWasRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &board{state: named("a")}
@@ -237,7 +237,7 @@ func TestStateThatHangsEndsWithTheRequest(t *testing.T) {
 }
 
 // TestEventsOverTheNetwork has a server with deadlines, and a client that
-// vanishes.
+// disconnects.
 func TestEventsOverTheNetwork(t *testing.T) {
 	source := &board{state: named("a")}
 	p := newPage(t, source, nil)

@@ -1,16 +1,14 @@
-// Package statuspage is the status page: what someone with a browser sees of the
-// node. It owns one static HTML file, the JSON that feeds it, and who may look.
+// Package statuspage serves the status page of the node for browsers. It
+// consists of one static HTML file, the JSON with its data, and access control.
 //
-// The page only shows; it changes nothing, and no other method than GET and
-// HEAD is answered. While nobody looks there is no goroutine, no timer and no
-// memory held: the state is asked for by each request, and by each watcher
-// when something has changed, at most each second, and each 5 s for the
-// figures. Watchers are few, they share what was read for one of them, and one
-// that does not read is cut off.
+// The page is read-only: only GET and HEAD are accepted. Without watchers there
+// is no goroutine, no timer and no memory in use. The state is read for each
+// request. For a watcher it is read after each change, at most once a second,
+// and every 5 s for the resource usage. The number of watchers is limited, they
+// share the state that is read, and one that does not read is disconnected.
 //
-// Names of pods and texts of events come from strangers. The page puts them
-// into text nodes only, and its Content-Security-Policy runs no script but its
-// own.
+// Names of pods and messages of events are untrusted. The page puts them into
+// text nodes only, and its Content-Security-Policy allows no script but its own.
 package statuspage
 
 import (
@@ -36,43 +34,46 @@ const (
 	pathEvents = "/page/events"
 )
 
-// Config is what a Page needs.
+// Config configures a Page. State, Notify and Log are required.
 type Config struct {
-	// State reads what there is to see. It may be called at once, and what it
-	// answers is not changed afterwards.
+	// State returns the data of the page. The result must not be modified
+	// afterwards.
 	State func(ctx context.Context) (*State, error)
-	// Notify fills slot, which has room for one, whenever State may answer
-	// something else, figures apart, until cancel is called.
+	// Notify sends to slot, which has room for one item, whenever the result
+	// of State may have changed other than in resource usage, until cancel is
+	// called.
 	Notify func(slot chan<- struct{}) (cancel func())
-	// Token answers the token that callers need; it is asked for each
-	// request, and an error keeps everybody out. nil is that whoever connects
-	// may look: then the listener must be bound to the loopback address.
+	// Token returns the token that clients need. It is called for each
+	// request; an error denies access. With nil every client has access, so
+	// the listener must be bound to the loopback address.
 	Token func() (string, error)
 	Log   *slog.Logger
 }
 
-// Page is an http.Handler. It is safe for concurrent use. Its answers end
-// with the request's context.
+// Page is the http.Handler of the status page. It is safe for concurrent use.
+// Its responses end with the request's context.
 type Page struct {
 	config  Config
-	watches chan struct{} // one item for each that watches
-	turn    chan struct{} // held by who reads or uses last
+	watches chan struct{} // one item for each watcher
+	turn    chan struct{} // lock of last, lastRead and watching
 
 	last     []byte // the newest state, kept while there are watchers
 	lastRead time.Time
 	watching int
 
-	refused sync.Once // a token that cannot be read is told of once
+	refused sync.Once // logs only the first error of Token
 }
 
-// New checks the configuration. It starts and reads nothing.
+// New returns a Page, or an error if the configuration is incomplete. It starts
+// and reads nothing.
 func New(c Config) (*Page, error) {
 	if c.State == nil || c.Notify == nil || c.Log == nil {
-		return nil, errors.New("make status page: State, Notify and Log are needed")
+		return nil, errors.New("statuspage: State, Notify and Log are required")
 	}
 	return &Page{config: c, watches: make(chan struct{}, maxWatches), turn: make(chan struct{}, 1)}, nil
 }
 
+// ServeHTTP serves the page, its state and its events.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -82,7 +83,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", policyNothing)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, "the status page only shows: use GET")
+		refuse(w, http.StatusMethodNotAllowed, "the status page is read-only: use GET")
 		return
 	}
 	if !p.allowed(w, r) {
@@ -92,17 +93,17 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case pathPage:
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", policy())
-		_, _ = w.Write(index) // the client went away
+		_, _ = w.Write(index) // the client has disconnected
 	case pathState:
 		p.answer(w, r)
 	case pathEvents:
 		p.events(w, r)
 	default:
-		refuse(w, http.StatusNotFound, "the status page has no "+r.URL.Path+": see /")
+		refuse(w, http.StatusNotFound, "not found: "+r.URL.Path+"; the status page is at /")
 	}
 }
 
-// answer is /page/state.
+// answer serves /page/state.
 func (p *Page) answer(w http.ResponseWriter, r *http.Request) {
 	state, err := p.read(r.Context(), time.Now())
 	if err != nil {
@@ -110,11 +111,11 @@ func (p *Page) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(state) // the client went away
+	_, _ = w.Write(state) // the client has disconnected
 }
 
-// read answers the state as JSON, in one line, as it was at a time after
-// since; it is shared and not to be changed.
+// read returns the state as JSON in one line, read no earlier than since. The
+// result is shared and must not be modified.
 func (p *Page) read(ctx context.Context, since time.Time) ([]byte, error) {
 	if err := p.take(ctx); err != nil {
 		return nil, err
@@ -126,11 +127,11 @@ func (p *Page) read(ctx context.Context, since time.Time) ([]byte, error) {
 	began := time.Now()
 	state, err := p.config.State(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the node's state: %w", err)
+		return nil, fmt.Errorf("read node state: %w", err)
 	}
 	text, err := json.Marshal(state)
 	if err != nil {
-		return nil, fmt.Errorf("write the node's state: %w", err)
+		return nil, fmt.Errorf("encode node state: %w", err)
 	}
 	if p.watching > 0 {
 		p.last, p.lastRead = text, began
@@ -138,7 +139,7 @@ func (p *Page) read(ctx context.Context, since time.Time) ([]byte, error) {
 	return text, nil
 }
 
-// take waits for the turn.
+// take acquires the lock of last. It returns ctx's cause if ctx ends first.
 func (p *Page) take(ctx context.Context) error {
 	select {
 	case p.turn <- struct{}{}:
@@ -148,28 +149,30 @@ func (p *Page) take(ctx context.Context) error {
 	}
 }
 
+// give releases the lock of last.
 func (p *Page) give() { <-p.turn }
 
-// refuse answers in plain text.
+// refuse responds with an error as plain text.
 func refuse(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text + "\n")) // the client went away
+	_, _ = w.Write([]byte(text + "\n")) // the client has disconnected
 }
 
 //go:embed index.html
 var index []byte
 
-// policyNothing is for answers that are no page.
+// policyNothing is the Content-Security-Policy of responses other than the page.
 const policyNothing = "default-src 'none'; frame-ancestors 'none'"
 
-// policy lets the page's own script and style run, and nothing else.
+// policy is the Content-Security-Policy of the page. It allows only the page's
+// own script and style.
 var policy = sync.OnceValue(func() string {
 	return "default-src 'none'; connect-src 'self'; img-src data:; script-src '" + hashOf("script") + "'; style-src '" + hashOf("style") +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 })
 
-// hashOf is the hash of the page's only element of that name.
+// hashOf returns the hash of the page's only element of that name.
 func hashOf(element string) string {
 	_, rest, _ := bytes.Cut(index, []byte("<"+element+">"))
 	content, _, _ := strings.Cut(string(rest), "</"+element+">")

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// hostile is what a pod may be called, and what an event may say.
+// hostile is a malicious name of a pod and message of an event.
 const hostile = `<img src=x onerror="window.pwned=1"></script><script>window.pwned=1</script>&amp;'"` + "\u2028"
 
-// sample is a node with something of each kind, and n pods.
+// sample is a state with data of each kind, and n pods.
 func sample(n int) *State {
 	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -74,7 +74,7 @@ func sample(n int) *State {
 	return s
 }
 
-// board is what a Page of a test asks.
+// board provides the state of a Page in a test.
 type board struct {
 	mu    sync.Mutex
 	state *State
@@ -104,7 +104,7 @@ func (b *board) notify(slot chan<- struct{}) func() {
 	}
 }
 
-// become has the page look again.
+// become sets the state and notifies the page.
 func (b *board) become(s *State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,14 +132,14 @@ func newPage(t testing.TB, b *board, token func() (string, error)) *Page {
 	return p
 }
 
-// answered is what the page answered.
+// answered is a response of the page.
 type answered struct {
 	StatusCode int
 	Header     http.Header
 	Body       *bytes.Buffer
 }
 
-// Cookies are those that the browser was given.
+// Cookies returns the cookies set by the response.
 func (a *answered) Cookies(t *testing.T) (out []*http.Cookie) {
 	t.Helper()
 	for _, text := range a.Header.Values("Set-Cookie") {
@@ -152,7 +152,7 @@ func (a *answered) Cookies(t *testing.T) (out []*http.Cookie) {
 	return out
 }
 
-// ask asks the page once.
+// ask sends one request to the page.
 func ask(t *testing.T, p *Page, method, host, path string, header ...string) *answered {
 	t.Helper()
 	t.Helper()
@@ -395,8 +395,8 @@ func FuzzIsLoopback(f *testing.F) {
 	})
 }
 
-// BenchmarkState is one answer with 30 pods: what a watcher costs each 5 s,
-// without the reading of figures.
+// BenchmarkState is one response with 30 pods: the cost of a watcher every 5 s,
+// without the reading of stats.
 func BenchmarkState(b *testing.B) {
 	state := sample(30)
 	p := newPage(b, &board{state: state}, nil)

@@ -2,32 +2,32 @@ package statuspage
 
 import "time"
 
-// State is what the page shows. Memory is in bytes, and 0 where it is not
-// known; CPU is in billionths of a core, and nil where it is not known.
-// The lists may be nil.
+// State is the data of the page. Memory is in bytes, 0 if unknown. CPU is in
+// nanocores, nil if unknown. The lists may be nil.
 type State struct {
-	// Time is the board's, by which the page tells how long ago the others
-	// are.
+	// Time is the node's current time. The page shows other times relative to
+	// it.
 	Time time.Time `json:"time"`
 	Node Node      `json:"node"`
 	// Checks are those of /healthz.
 	Checks []Check `json:"checks"`
-	// Conditions are those of the Node; on a board alone those of pressure.
+	// Conditions are the conditions of the Node; on a standalone node only the
+	// pressure conditions.
 	Conditions []Condition `json:"conditions"`
-	// Server is how the agent does with its API server; nil on a board alone.
+	// Server is the connection to the API server; nil on a standalone node.
 	Server  *Server `json:"server,omitempty"`
 	Classes []Group `json:"classes"`
 	Pods    []Pod   `json:"pods"`
-	// Events are the last ones, the newest first.
+	// Events are the recent events, the newest first.
 	Events []Event `json:"events"`
 }
 
-// Node is the board itself, and the agent.
+// Node describes the node and the agent.
 type Node struct {
 	Name     string    `json:"name"`
 	Version  string    `json:"version"`
 	Platform string    `json:"platform"`
-	Started  time.Time `json:"started"` // the agent
+	Started  time.Time `json:"started"` // of the agent
 
 	CPUNanoCores         *uint64   `json:"cpuNanoCores,omitempty"`
 	Cores                int       `json:"cores"`
@@ -46,13 +46,13 @@ type Pressure struct {
 	IO     float64 `json:"io"`
 }
 
-// Check is one condition of the agent's health; Problem is "" if it is well.
+// Check is a health check of the agent. Problem is its failure, "" if it passed.
 type Check struct {
 	Name    string `json:"name"`
 	Problem string `json:"problem,omitempty"`
 }
 
-// Condition is one of the Node's. Good says that it is as it should be.
+// Condition is a node condition. Good means that it has its healthy status.
 type Condition struct {
 	Type    string    `json:"type"`
 	Status  string    `json:"status"`
@@ -62,31 +62,31 @@ type Condition struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
-// Server is the way to the API server.
+// Server is the state of the connection to the API server.
 type Server struct {
 	Registered bool      `json:"registered"`
 	Answered   time.Time `json:"answered,omitzero"`
 	Failure    string    `json:"failure,omitempty"`
-	// Expires is when the node's certificate does.
+	// Expires is the expiry of the node's client certificate.
 	Expires time.Time `json:"certificateExpires,omitzero"`
 	Problem string    `json:"problem,omitempty"`
 	Metered bool      `json:"metered,omitempty"`
-	// Sent and Received are bytes since the agent's start; the others since
-	// midnight by the board's clock.
+	// Sent and Received are bytes since the agent's start. SentToday and
+	// ReceivedToday are bytes since midnight by the node's clock.
 	Sent          uint64 `json:"bytesSent"`
 	Received      uint64 `json:"bytesReceived"`
 	SentToday     uint64 `json:"bytesSentToday"`
 	ReceivedToday uint64 `json:"bytesReceivedToday"`
 }
 
-// Group is a number of processes.
+// Group is the resource usage of a cgroup.
 type Group struct {
 	Name         string  `json:"name"`
 	CPUNanoCores *uint64 `json:"cpuNanoCores,omitempty"`
 	MemoryBytes  uint64  `json:"memoryBytes"`
 }
 
-// Pod is one pod. Its Status is the word that kubectl prints.
+// Pod is one pod. Status is the pod's status as printed by kubectl.
 type Pod struct {
 	UID          string      `json:"uid"`
 	Namespace    string      `json:"namespace"`
@@ -116,7 +116,7 @@ type Container struct {
 	MemoryBytes  uint64  `json:"memoryBytes"`
 }
 
-// Event is one thing that happened, Count times.
+// Event is an event that occurred Count times.
 type Event struct {
 	// Pod is namespace/name, or "" for the node.
 	Pod     string    `json:"pod,omitempty"`
@@ -127,13 +127,13 @@ type Event struct {
 	Last    time.Time `json:"last"`
 }
 
-// Mood is the colour of a state.
+// Mood is the severity of a state. It selects the color.
 type Mood string
 
-// The moods.
+// The severities.
 const (
-	Good Mood = "good" // as it should be
-	Busy Mood = "busy" // on its way
-	Bad  Mood = "bad"  // somebody should look
-	Over Mood = "over" // has ended well
+	Good Mood = "good" // healthy
+	Busy Mood = "busy" // in transition
+	Bad  Mood = "bad"  // needs attention
+	Over Mood = "over" // completed
 )

@@ -14,13 +14,13 @@ const (
 	maxToken = 1024
 )
 
-// TokenFile is a Config.Token that reads a file each time, so that another
-// token needs no restart.
+// TokenFile returns a Config.Token that reads the file at path on each call, so
+// that a new token needs no restart.
 func TokenFile(path string) func() (string, error) {
 	return func() (string, error) {
 		token, err := readToken(path)
 		if err != nil {
-			return "", fmt.Errorf("read the status page's token from %q: %w", path, err)
+			return "", fmt.Errorf("read status page token from %q: %w", path, err)
 		}
 		return token, nil
 	}
@@ -33,10 +33,10 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if len(token) < minToken || len(token) > maxToken {
-		return "", fmt.Errorf("it holds %d characters: a token has %d to %d", len(token), minToken, maxToken)
+		return "", fmt.Errorf("token has %d characters, must have %d to %d", len(token), minToken, maxToken)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("a token is one line of printable ASCII characters without spaces")
+		return "", errors.New("token must be one line of printable ASCII characters without spaces")
 	}
 	return token, nil
 }

@@ -11,24 +11,25 @@ import (
 	"strings"
 )
 
-// cookieName is the cookie of a browser that came with the token.
+// cookieName is the cookie of a browser that has presented the token.
 const cookieName = "tinylet_page"
 
-// allowed says whether the page answers this request; if not, it has
-// refused.
+// allowed reports whether the request may access the page. If not, it has
+// written the response.
 //
-// Without a token whoever can connect may look, and only the loopback address
-// is listened on. But a browser on the board also asks for the pages of
-// strangers, whose names may lead here (DNS rebinding): so the name asked for
-// has to be one of this host. With a token a stranger's page has no cookie.
+// Without a token every client that can connect has access, and the listener
+// is bound to the loopback address only. A browser on the node may load pages
+// of other sites whose names resolve to this address (DNS rebinding), so the
+// requested host must be a name of this host. With a token, a page of another
+// site has no cookie.
 func (p *Page) allowed(w http.ResponseWriter, r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); r.URL.Path != pathPage && site != "" && site != "same-origin" && site != "none" {
-		refuse(w, http.StatusForbidden, "the status page answers no other page")
+		refuse(w, http.StatusForbidden, "cross-site requests to the status page are not allowed")
 		return false
 	}
 	if p.config.Token == nil {
 		if !isLoopback(r.Host) {
-			refuse(w, http.StatusMisdirectedRequest, "the status page is at http://localhost and http://127.0.0.1 only, unless it is given a token (statusPageTokenFile)")
+			refuse(w, http.StatusMisdirectedRequest, "the status page is served only at http://localhost and http://127.0.0.1, unless a token is configured (statusPageTokenFile)")
 			return false
 		}
 		return true
@@ -36,17 +37,18 @@ func (p *Page) allowed(w http.ResponseWriter, r *http.Request) bool {
 	token, err := p.config.Token()
 	if err != nil {
 		p.refused.Do(func() {
-			p.config.Log.Warn("the status page is closed: nobody can be asked for its token", "error", err)
+			p.config.Log.Warn("cannot read status page token, deny access", "error", err)
 		})
-		refuse(w, http.StatusServiceUnavailable, "the status page's token cannot be read; the agent's log tells more")
+		refuse(w, http.StatusServiceUnavailable, "cannot read the status page token; see the agent's log")
 		return false
 	}
 	return p.knows(w, r, token)
 }
 
-// knows says whether the request has the token. One that brings it in the
-// address of the page gets it as a cookie, and is sent on to an address
-// without it, which is in no history and in no picture of the screen.
+// knows reports whether the request has the token. If not, it has written the
+// response. A request with the token in the page's URL gets a cookie and is
+// redirected to a URL without the token, so that the token does not remain in
+// the browser's history or in screenshots.
 func (p *Page) knows(w http.ResponseWriter, r *http.Request, token string) bool {
 	if given := r.URL.Query().Get("token"); given != "" && r.URL.Path == pathPage {
 		if !same(given, token) {
@@ -56,8 +58,8 @@ func (p *Page) knows(w http.ResponseWriter, r *http.Request, token string) bool 
 		http.SetCookie(w, &http.Cookie{
 			Name: cookieName, Value: cookieOf(token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 		})
-		// A redirect would still count as the site's that led here, and the
-		// cookie would not be sent.
+		// After an HTTP redirect the request would still count as initiated by
+		// the linking site, and the browser would not send the cookie.
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write([]byte(`<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>tinylet</title>`))
 		return false
@@ -74,26 +76,28 @@ func (p *Page) knows(w http.ResponseWriter, r *http.Request, token string) bool 
 	return false
 }
 
+// unknown responds to a request without a valid token.
 func unknown(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="tinylet"`)
-	refuse(w, http.StatusUnauthorized, "the status page wants its token: open it with ?token=TOKEN behind the address, or send the header Authorization: Bearer TOKEN")
+	refuse(w, http.StatusUnauthorized, "the status page requires its token: append ?token=TOKEN to the address, or send the header Authorization: Bearer TOKEN")
 }
 
-// cookieOf is what a browser keeps in the token's place.
+// cookieOf returns the value of the cookie for a token, which does not reveal
+// the token.
 func cookieOf(token string) string {
 	m := hmac.New(sha256.New, []byte(token))
 	m.Write([]byte("cookie of tinylet's status page"))
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// same compares in a time that tells nothing of either.
+// same compares two secrets in constant time.
 func same(given, wanted string) bool {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(wanted))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// isLoopback says whether a Host header names this host by an address or a
-// name that no DNS server answers for (RFC 6761, section 6.3).
+// isLoopback reports whether a Host header is a loopback address or localhost,
+// which DNS servers do not resolve (RFC 6761, section 6.3).
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

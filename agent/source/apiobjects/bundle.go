@@ -19,20 +19,20 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// kindBundle is the kind of trust anchors.
+// kindBundle is the kind of trust bundles.
 const kindBundle = "ClusterTrustBundle"
 
-// bundleAge is how long trust anchors count, as in the kubelet
+// bundleAge is how long trust bundles are cached, as in the kubelet
 // (pkg/kubelet/clustertrustbundle).
 const bundleAge = 5 * time.Minute
 
-// ErrNoBundles says that the API server does not serve ClusterTrustBundles of
-// certificates.k8s.io/v1beta1, as is its default. It is no NotFound, so that it
-// is told also where a bundle is optional, as the kubelet has it.
+// ErrNoBundles means that the API server does not serve ClusterTrustBundles of
+// certificates.k8s.io/v1beta1, which is its default. It is not a NotFound
+// error, so that it is reported even if a bundle is optional, as in the
+// kubelet.
 var ErrNoBundles = errors.New("the API server does not serve ClusterTrustBundles (certificates.k8s.io/v1beta1)")
 
-// bundleKey selects trust anchors: by one bundle's name, or those of a signer
-// by labels.
+// bundleKey selects trust bundles: one by name, or those of a signer by labels.
 type bundleKey struct {
 	name           string
 	signer, labels string
@@ -45,8 +45,8 @@ func (k bundleKey) String() string {
 	return kindBundle + " of signer " + k.signer
 }
 
-// bundleOf is what a projection selects. Without a label selector it is
-// nothing, with an empty one all bundles of the signer.
+// bundleOf returns the selection of a projection. Without a label selector it
+// selects nothing; with an empty one it selects all bundles of the signer.
 func bundleOf(source *v1.ClusterTrustBundleProjection) (bundleKey, error) {
 	switch {
 	case source.Name != nil && *source.Name != "":
@@ -57,7 +57,7 @@ func bundleOf(source *v1.ClusterTrustBundleProjection) (bundleKey, error) {
 	k := bundleKey{signer: *source.SignerName}
 	selector, err := metav1.LabelSelectorAsSelector(source.LabelSelector)
 	if err != nil {
-		return k, fmt.Errorf("%s: parse its label selector: %w", k, err)
+		return k, fmt.Errorf("%s: parse label selector: %w", k, err)
 	}
 	if source.LabelSelector == nil {
 		return k, notFound(key{kind: kindBundle, name: k.signer})
@@ -66,10 +66,11 @@ func bundleOf(source *v1.ClusterTrustBundleProjection) (bundleKey, error) {
 	return k, nil
 }
 
-// TrustBundle answers the selected trust anchors in PEM, each once and in an
-// order that changes only with them, as they were five minutes ago at most if
-// the server can be reached. IsNotFound holds for the error if none are
-// selected, errors.Is ErrNoBundles if the server has no such thing.
+// TrustBundle returns the selected trust anchors in PEM, each once and in an
+// order that depends only on them. They are at most five minutes old, or older
+// if the API server is unreachable. IsNotFound holds for the error if none are
+// selected, and errors.Is ErrNoBundles if the API server does not serve the
+// resource.
 func (o *Objects) TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (string, error) {
 	k, err := bundleOf(source)
 	if err != nil {
@@ -105,7 +106,7 @@ func (o *Objects) fetchBundle(ctx context.Context, k bundleKey) (string, validit
 	return anchors(bundles), validFor(bundleAge), nil
 }
 
-// anchors are the certificates of bundles in PEM, each once and sorted.
+// anchors returns the certificates of bundles in PEM, each once and sorted.
 func anchors(bundles []string) string {
 	all := make(map[string]struct{})
 	for _, bundle := range bundles {

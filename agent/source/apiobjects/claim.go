@@ -13,17 +13,17 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// How long fetched objects count, unless a pod comes that refers to them (see
-// Refer). A node may not watch claims and volumes, and the kubelet asks for
-// them at each look at a pod's volumes.
+// How long fetched objects are cached, unless a new pod references them. A node
+// may not watch claims and volumes; the kubelet gets them each time it
+// reconciles a pod's volumes.
 const (
 	claimAge   = time.Minute
 	classAge   = 5 * time.Minute
 	serviceAge = time.Minute
 )
 
-// PersistentVolumeClaim answers a claim as it was a minute ago at most, if the
-// server can be reached.
+// PersistentVolumeClaim returns a claim that is at most a minute old, or older
+// if the API server is unreachable.
 func (o *Objects) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	k := key{objects.KindClaim, namespace, name}
 	o.mu.Lock()
@@ -35,21 +35,21 @@ func (o *Objects) PersistentVolumeClaim(ctx context.Context, namespace, name str
 	return o.claims.read(ctx, k)
 }
 
-// PersistentVolume answers a volume as it was a minute ago at most, if the
-// server can be reached.
+// PersistentVolume returns a volume that is at most a minute old, or older if
+// the API server is unreachable.
 func (o *Objects) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
 	return o.volumes.read(ctx, key{objects.KindVolume, "", name})
 }
 
-// RuntimeClass answers a runtime class as it was five minutes ago at most, if
-// the server can be reached.
+// RuntimeClass returns a runtime class that is at most five minutes old, or
+// older if the API server is unreachable.
 func (o *Objects) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
 	return o.classes.read(ctx, key{objects.KindClass, "", name})
 }
 
-// Services answers the services of a namespace as they were a minute ago at
-// most, and not before a pod of it was first referred to, if the server can be
-// reached. Nobody changes them.
+// Services returns the services of a namespace. The list is at most a minute
+// old and not older than the first reference by a pod of the namespace, unless
+// the API server is unreachable. The services must not be modified.
 func (o *Objects) Services(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	return o.services.read(ctx, namespace)
 }
@@ -61,7 +61,7 @@ func (o *Objects) fetchClaim(ctx context.Context, k key) (*v1.PersistentVolumeCl
 	}
 	slim(claim)
 	if claim.Status.Phase != v1.ClaimBound {
-		return claim, validFor(recently), nil // it is about to be
+		return claim, validFor(recently), nil // it will soon be bound
 	}
 	return claim, validFor(claimAge), nil
 }
@@ -84,14 +84,13 @@ func (o *Objects) fetchClass(ctx context.Context, k key) (*nodev1.RuntimeClass, 
 	return class, validFor(classAge), nil
 }
 
-// fetchServices asks for the most recent list: one from a server's memory may be
-// older than the pod that it is for. The pod's own resource version does not
-// help, which says nothing of services where the server keeps them in another
-// etcd.
+// fetchServices requests the most recent list, since one from an API server's
+// cache may be older than the pod that it is for. The pod's resource version
+// does not help: it is not comparable if services are stored in another etcd.
 func (o *Objects) fetchServices(ctx context.Context, namespace string) ([]*v1.Service, validity, error) {
 	var list v1.ServiceList
 	if err := o.config.API.List(ctx, apiclient.Services, namespace, metav1.ListOptions{}, &list); err != nil {
-		return nil, validity{}, fmt.Errorf("services of namespace %s: %w", namespace, err)
+		return nil, validity{}, fmt.Errorf("list services of namespace %s: %w", namespace, err)
 	}
 	out := make([]*v1.Service, len(list.Items))
 	for i := range list.Items {

@@ -8,70 +8,72 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Times of what is fetched on demand.
+// Timing of cached reads.
 const (
-	// patience is how long a read waits for the server where it could answer
-	// what was last known.
+	// patience is how long a read waits for the API server when it could return
+	// the last known value.
 	patience = 5 * time.Second
-	// recently is how long an answer counts that will soon be another, such as
-	// that there is no such object.
+	// recently is how long a value is cached that is likely to change soon,
+	// such as that an object does not exist.
 	recently = 5 * time.Second
 )
 
-// validity is how long a fetched value counts.
+// validity is how long a fetched value may be used.
 type validity struct {
-	// fresh is until when nobody asks for another.
+	// fresh is the time until which the value is not fetched again.
 	fresh time.Time
-	// until is when it is of no use any more; zero is never.
+	// until is the time from which the value is unusable; zero means never.
 	until time.Time
 }
 
 func validFor(d time.Duration) validity { return validity{fresh: time.Now().Add(d)} }
 
-// demand answers things that are fetched when they are read, and again at the
-// first read after they got old. However many read one thing, it is fetched
-// once, by Objects.Run. While that fails, what was last known is answered if
-// it is still valid; a failure is asked about again with growing waits.
+// demand is a read-through cache. A value is fetched when it is read, and again
+// at the first read after it is no longer fresh. Objects.Run makes one
+// single-flight fetch per key, however many readers there are. While fetching
+// fails, reads return the last known value if it is still valid, and the fetch
+// is retried with backoff.
 type demand[K comparable, V any] struct {
 	o        *Objects
 	fetch    func(context.Context, K) (V, validity, error)
-	patience time.Duration // how long a read waits that has an answer, unless there is an outage
-	missing  time.Duration // how long NotFound counts as the answer; zero is as any error
+	patience time.Duration // how long a read with a usable value waits, unless there is an outage
+	missing  time.Duration // how long NotFound is cached; zero treats it like any error
 
 	mu    sync.Mutex
 	slots map[K]*slot[V]
 }
 
-// slot is one thing.
+// slot is the cache entry of one key.
 type slot[V any] struct {
 	value   V
-	known   bool            // there is a value
-	until   time.Time       // when it ends; zero is never
+	known   bool            // value is set
+	until   time.Time       // when the value becomes unusable; zero means never
 	err     error           // of the last attempt
-	next    time.Time       // no attempt before
-	again   <-chan struct{} // closed when the server is there again
+	next    time.Time       // no fetch before this time
+	again   <-chan struct{} // closed when the API server is reachable again
 	flight  chan struct{}
-	backoff apiclient.Backoff
-	out     bool // counted in the outage: an old value stands in for a failure
-	// renewals counts the calls of renew: what was asked for before the last one
-	// is not new enough.
+	backoff wait.Backoff
+	out     bool // counted in the outage: an old value is served after a failure
+	// renewals counts the calls of renew. A fetch that started before the last
+	// one is not new enough.
 	renewals int
-	tried    int // the renewals that an attempt was made for
+	tried    int // the value of renewals that the last fetch covered
 }
 
 func newDemand[K comparable, V any](o *Objects, fetch func(context.Context, K) (V, validity, error), patience, missing time.Duration) *demand[K, V] {
 	return &demand[K, V]{o: o, fetch: fetch, patience: patience, missing: missing, slots: make(map[K]*slot[V])}
 }
 
-// usable says whether the value may be answered.
+// usable reports whether the value may be returned.
 func (s *slot[V]) usable(now time.Time) bool {
 	return s.known && (s.until.IsZero() || now.Before(s.until))
 }
 
-// recovered says that the server is there again after an attempt failed.
+// recovered reports whether the API server became reachable after a failed
+// fetch.
 func (s *slot[V]) recovered() bool {
 	if s.err == nil {
 		return false
@@ -84,7 +86,7 @@ func (s *slot[V]) recovered() bool {
 	}
 }
 
-// answer is what is known now.
+// answer returns the current value or error.
 func (s *slot[V]) answer(now time.Time) (V, error) {
 	if s.usable(now) {
 		return s.value, nil
@@ -96,7 +98,7 @@ func (s *slot[V]) answer(now time.Time) (V, error) {
 	return none, s.err
 }
 
-// read answers what k is, waiting for the server if need be.
+// read returns the value of k. It waits for the API server if needed.
 func (d *demand[K, V]) read(ctx context.Context, k K) (V, error) {
 	d.mu.Lock()
 	s := d.slots[k]
@@ -119,8 +121,9 @@ func (d *demand[K, V]) read(ctx context.Context, k K) (V, error) {
 	return d.wait(ctx, k, s, flight, usable)
 }
 
-// wait answers what an attempt gave. Where there is a usable value it waits
-// only so long, and nobody waits for the server again before it has answered.
+// wait waits for a fetch and returns its result. If there is a usable value, it
+// waits only for the timeout of the cache, and later reads do not wait again
+// until the API server has responded.
 func (d *demand[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan struct{}, usable bool) (V, error) {
 	var late <-chan time.Time
 	if usable {
@@ -152,7 +155,8 @@ func (d *demand[K, V]) wait(ctx context.Context, k K, s *slot[V], flight chan st
 	return value, err
 }
 
-// fly makes one attempt.
+// fly fetches k, and again if renew was called meanwhile, stores the result,
+// and releases the waiting reads.
 func (d *demand[K, V]) fly(ctx context.Context, k K, s *slot[V]) {
 	var value V
 	var valid validity
@@ -183,7 +187,7 @@ func (d *demand[K, V]) fly(ctx context.Context, k K, s *slot[V]) {
 	default:
 		now := time.Now()
 		s.next = now.Add(s.backoff.Next())
-		// An error that a read is answered is not logged too.
+		// An error that reads return is not logged in addition.
 		s.out = s.usable(now) && d.slots[k] == s
 	}
 	switch {
@@ -194,8 +198,8 @@ func (d *demand[K, V]) fly(ctx context.Context, k K, s *slot[V]) {
 	}
 }
 
-// renew has what is read from now on fetched anew, before it is answered. What
-// cannot be fetched stays as it is.
+// renew marks values as stale: the next read waits for a new fetch. A value
+// that cannot be fetched stays.
 func (d *demand[K, V]) renew(stale func(K) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -207,7 +211,7 @@ func (d *demand[K, V]) renew(stale func(K) bool) {
 	}
 }
 
-// keep forgets what is not wanted any more.
+// keep drops the entries that are no longer referenced.
 func (d *demand[K, V]) keep(wanted func(K) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

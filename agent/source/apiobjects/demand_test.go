@@ -315,7 +315,7 @@ func TestNoAPIServer(t *testing.T) {
 			t.Errorf("claim: %v", err)
 		}
 		for _, name := range []string{"a", "b"} {
-			if got := l.text(name); !strings.Contains(got, "does not serve it") {
+			if got := l.text(name); !strings.Contains(got, "does not serve the resource") {
 				t.Errorf("read %q", got)
 			}
 		}

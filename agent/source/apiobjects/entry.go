@@ -15,24 +15,24 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// entry is one ConfigMap or Secret that pods refer to. All but the first two
+// entry is one ConfigMap or Secret that pods reference. All but the first two
 // fields are guarded by Objects.mu.
 type entry struct {
 	key   key
-	ready chan struct{} // closed at the first answer or error, or when nobody refers to it any more
+	ready chan struct{} // closed at the first answer or error, or when no pod references it any more
 
 	settled bool           // ready is closed
-	known   bool           // the server has answered
-	object  runtime.Object // *v1.ConfigMap or *v1.Secret, nil if there is none
-	err     error          // of the last attempt, while it is not known
-	told    bool           // a read was answered otherwise than the first answer may be
+	known   bool           // the API server has answered
+	object  runtime.Object // *v1.ConfigMap or *v1.Secret, nil if it does not exist
+	err     error          // of the last attempt, while known is false
+	told    bool           // a read returned a result that the first answer may differ from
 	cancel  context.CancelFunc
 	dropped bool
 }
 
 func newEntry(k key) *entry { return &entry{key: k, ready: make(chan struct{})} }
 
-// settle lets reads go on. The caller holds the lock.
+// settle releases waiting reads. The caller holds the lock.
 func (e *entry) settle() {
 	if !e.settled {
 		e.settled = true
@@ -40,7 +40,7 @@ func (e *entry) settle() {
 	}
 }
 
-// drop ends what follows the entry. The caller holds the lock.
+// drop stops the follower of the entry. The caller holds the lock.
 func (e *entry) drop() {
 	e.dropped = true
 	if e.cancel != nil {
@@ -49,10 +49,10 @@ func (e *entry) drop() {
 	e.settle()
 }
 
-// ConfigMap answers a ConfigMap: from memory if a pod refers to it and the
-// server has answered once; otherwise it waits for that. What the server
-// refuses, or that it cannot be reached, is an error as long as nothing is
-// known.
+// ConfigMap returns a ConfigMap: from memory if a pod references it and the API
+// server has answered once; otherwise it waits for that. If the API server
+// denies the request or is unreachable, it returns an error as long as nothing
+// is known.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	found, err := o.watched(ctx, key{objects.KindConfigMap, namespace, name})
 	if err != nil {
@@ -60,12 +60,12 @@ func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.Co
 	}
 	m, ok := found.(*v1.ConfigMap)
 	if !ok {
-		return nil, fmt.Errorf("configmap %s/%s: the server sent a %T", namespace, name, found)
+		return nil, fmt.Errorf("configmap %s/%s: unexpected object %T", namespace, name, found)
 	}
 	return m, nil
 }
 
-// Secret answers a Secret as ConfigMap does a ConfigMap.
+// Secret returns a Secret, like ConfigMap.
 func (o *Objects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	found, err := o.watched(ctx, key{objects.KindSecret, namespace, name})
 	if err != nil {
@@ -73,13 +73,14 @@ func (o *Objects) Secret(ctx context.Context, namespace, name string) (*v1.Secre
 	}
 	s, ok := found.(*v1.Secret)
 	if !ok {
-		return nil, fmt.Errorf("secret %s/%s: the server sent a %T", namespace, name, found)
+		return nil, fmt.Errorf("secret %s/%s: unexpected object %T", namespace, name, found)
 	}
 	return s, nil
 }
 
-// watched answers what an entry knows. What no known pod refers to, as the
-// pods may be told of a moment after the first read for them, is fetched.
+// watched returns the object of an entry. It fetches an object that no known
+// pod references, since a pod may become known shortly after the first read for
+// it.
 func (o *Objects) watched(ctx context.Context, k key) (runtime.Object, error) {
 	for {
 		o.mu.Lock()
@@ -116,14 +117,14 @@ func (o *Objects) watched(ctx context.Context, k key) (runtime.Object, error) {
 	}
 }
 
-// localOnly is the answer for what static pods alone refer to.
+// localOnly returns the error for an object that only static pods reference.
 func localOnly(k key) error {
-	return fmt.Errorf("only static pods refer to it, for which the API server is not asked: %w", notFound(k))
+	return fmt.Errorf("not read from API server, since only static pods reference it: %w", notFound(k))
 }
 
-// answered notes what the server says, and tells of it if it is other than
-// what reads were answered before. found is nil if there is no such object.
-// It says whether the object will never change.
+// answered records the API server's answer, and calls Changed if the answer
+// differs from what earlier reads returned. found is nil if the object does not
+// exist. It reports whether the object is immutable.
 func (o *Objects) answered(e *entry, found runtime.Object) (final bool) {
 	o.mu.Lock()
 	changed := e.known && !same(e.object, found) || !e.known && e.told
@@ -137,7 +138,7 @@ func (o *Objects) answered(e *entry, found runtime.Object) (final bool) {
 	return immutable(found)
 }
 
-// failed notes that nothing can be known yet.
+// failed records a failure while nothing is known.
 func (o *Objects) failed(e *entry, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -147,8 +148,8 @@ func (o *Objects) failed(e *entry, err error) {
 	}
 }
 
-// fetchStray fetches a ConfigMap or Secret that no known pod refers to. It is
-// kept for no longer than it takes to tell of the pod.
+// fetchStray fetches a ConfigMap or Secret that no known pod references. It is
+// cached only until the pod is expected to be known.
 func (o *Objects) fetchStray(ctx context.Context, k key) (runtime.Object, validity, error) {
 	var into interface {
 		runtime.Object
@@ -165,7 +166,7 @@ func (o *Objects) fetchStray(ctx context.Context, k key) (runtime.Object, validi
 	return into, validFor(recently), nil
 }
 
-// immutable says whether an object's content never changes.
+// immutable reports whether an object's content never changes.
 func immutable(found runtime.Object) bool {
 	var flag *bool
 	switch found := found.(type) {
@@ -177,9 +178,9 @@ func immutable(found runtime.Object) bool {
 	return flag != nil && *flag
 }
 
-// same says whether two versions of an object, each of which may be nil, are
-// one for a pod: whoever keeps a lock in an annotation changes that every few
-// seconds.
+// same reports whether two versions of an object, each of which may be nil, are
+// equal for a pod. Annotations are ignored: a lock kept in an annotation
+// changes every few seconds.
 func same(a, b runtime.Object) bool {
 	switch a := a.(type) {
 	case *v1.ConfigMap:
@@ -194,8 +195,8 @@ func same(a, b runtime.Object) bool {
 	return a == nil && b == nil
 }
 
-// stale says whether an error means that the version to go on from is of no
-// use: the objects are to be listed anew.
+// stale reports whether an error means that the resource version to continue
+// from is unusable, so that the object must be listed again.
 func stale(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)

@@ -17,38 +17,40 @@ import (
 
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 	"github.com/tinylet/tinylet/agent/source/objects"
+	"github.com/tinylet/tinylet/agent/wait"
 )
 
-// Times of a watch.
+// Timing of a watch.
 const (
-	// minWatch and maxWatch bound how long a watch is asked for.
+	// minWatch and maxWatch bound the requested timeout of a watch.
 	minWatch = 5 * time.Minute
 	maxWatch = 10 * time.Minute
-	// overtime is how long a watch may last beyond that: something between
-	// here and the server may hold a dead one open.
+	// overtime is how much longer than requested a watch may last: a proxy may
+	// hold a dead connection open.
 	overtime = 30 * time.Second
-	// standing is when a watch without an event counts as one: a connection
-	// that breaks off at once may look like a watch that begins.
+	// standing is how long a watch without events must last to count as
+	// established: a connection that breaks at once may look like a watch that
+	// starts.
 	standing = time.Second
 )
 
 var (
-	errOver  = errors.New("the watch has ended")
-	errShort = errors.New("the watch ended as soon as it began")
+	errOver  = errors.New("watch ended")
+	errShort = errors.New("watch ended immediately")
 )
 
 // follower keeps one entry up to date.
 type follower struct {
 	o       *Objects
 	e       *entry
-	backoff apiclient.Backoff
-	version string // to go on from; "" is nowhere
-	refused bool   // which was logged
+	backoff wait.Backoff
+	version string // to continue watching from; "" means list first
+	refused bool   // a denied request was logged
 	out     bool   // counted in the outage
 }
 
-// follow lists an object and watches it until ctx ends, nobody refers to it
-// any more, or it will never change.
+// follow lists an object and watches it until ctx ends, no pod references it
+// any more, or the object is immutable.
 func (o *Objects) follow(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,8 +78,8 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 	}
 }
 
-// round lists the object if need be and watches it once. Its error is never
-// nil, but errOver if all is well.
+// round lists the object if needed and watches it once. It always returns an
+// error, which is errOver after a normal end.
 func (f *follower) round(ctx context.Context) (final bool, err error) {
 	if f.version == "" {
 		var found runtime.Object
@@ -94,14 +96,14 @@ func (f *follower) round(ctx context.Context) (final bool, err error) {
 	}
 	final, err = f.watch(ctx)
 	if stale(err) {
-		// That a version is too old is how watches go on after an outage.
+		// An expired resource version is normal after an outage.
 		f.version, err = "", errOver
 	}
 	return final, err
 }
 
-// apart runs what needs a deep stack on a stack of its own, and waits for it:
-// a goroutine that then waits for minutes keeps what its stack once grew to.
+// apart runs do on a new goroutine and waits for it. A goroutine that waits for
+// minutes would keep the deep stack that do needs.
 func apart(do func()) {
 	done := make(chan struct{})
 	go func() {
@@ -111,8 +113,8 @@ func apart(do func()) {
 	<-done
 }
 
-// options select the one object. A list or watch of more is refused by the
-// node authorizer.
+// options select the one object. The node authorizer denies a list or watch of
+// more.
 func (f *follower) options() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", f.e.key.name).String()}
 }
@@ -124,8 +126,8 @@ func (f *follower) resource() apiclient.Resource {
 	return apiclient.ConfigMaps
 }
 
-// list answers the object as it is now, nil if there is none. It asks for the
-// most recent state: a container's variables are made of it once.
+// list returns the current object, or nil if it does not exist. It requests the
+// most recent state, since environment variables are set from it only once.
 func (f *follower) list(ctx context.Context) (found runtime.Object, version string, err error) {
 	select {
 	case f.o.listing <- struct{}{}:
@@ -158,7 +160,7 @@ func (f *follower) list(ctx context.Context) (found runtime.Object, version stri
 	return found, list.ResourceVersion, nil
 }
 
-// own says whether an object is the entry's, and makes it slim.
+// own reports whether an object is the one of the entry, and slims it.
 func (f *follower) own(o metav1.Object) bool {
 	if o.GetName() != f.e.key.name || o.GetNamespace() != f.e.key.namespace {
 		return false
@@ -167,7 +169,7 @@ func (f *follower) own(o metav1.Object) bool {
 	return true
 }
 
-// watch follows the object from its version until the watch ends.
+// watch watches the object from f.version until the watch ends.
 func (f *follower) watch(ctx context.Context) (final bool, err error) {
 	length := minWatch + rand.N(maxWatch-minWatch)
 	seconds := int64(length / time.Second)
@@ -197,7 +199,7 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 			}
 			final, err := f.event(event)
 			if err != nil && !stale(err) && errors.Is(end, errOver) {
-				err = errOver // that a watch breaks off is no trouble, if the next does not
+				err = errOver // a single broken watch is not a failure
 			}
 			if final || err != nil {
 				return final, err
@@ -208,14 +210,14 @@ func (f *follower) watch(ctx context.Context) (final bool, err error) {
 	}
 }
 
-// event takes one event of the watch.
+// event handles one event of the watch.
 func (f *follower) event(event watch.Event) (final bool, err error) {
 	if event.Type == watch.Error {
 		return false, fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
 	}
 	o, ok := event.Object.(metav1.Object)
 	if !ok {
-		return false, fmt.Errorf("watch: the server sent a %T", event.Object)
+		return false, fmt.Errorf("watch: unexpected object %T", event.Object)
 	}
 	f.version = o.GetResourceVersion()
 	if event.Type == watch.Bookmark || !f.own(o) {
@@ -227,8 +229,8 @@ func (f *follower) event(event watch.Event) (final bool, err error) {
 	return f.o.answered(f.e, event.Object), nil
 }
 
-// trouble notes a failure, and logs the first. Which objects the server
-// refuses is logged by object; that it does not answer, once for all.
+// trouble records a failure and logs the first one. A denied request is logged
+// per object, an unreachable API server once for all objects.
 func (f *follower) trouble(err error) {
 	f.o.failed(f.e, err)
 	refused := apierrors.IsForbidden(err)
@@ -239,21 +241,21 @@ func (f *follower) trouble(err error) {
 	switch {
 	case refused && !f.refused:
 		f.refused = true
-		f.log(slog.LevelWarn, "object refused by the API server", "error", err)
+		f.log(slog.LevelWarn, "API server denied access to object", "error", err)
 	case !refused && !f.out:
 		f.out = true
 		f.o.outage.begins(err)
 	}
 }
 
-// stands notes that the watch works. Only that ends the growth of the waits:
-// a server that lists but does not let watch must not be listed every second.
+// stands records that the watch works. Only this resets the backoff: an API
+// server that allows lists but not watches must not be listed every second.
 func (f *follower) stands() {
 	f.backoff.Reset()
 	f.well()
 }
 
-// leave takes the entry out of the outage, which has not ended for it.
+// leave removes the entry from the outage without marking the outage as ended.
 func (f *follower) leave() {
 	if f.out {
 		f.out = false
@@ -261,7 +263,7 @@ func (f *follower) leave() {
 	}
 }
 
-// well notes that the server answered.
+// well records that the API server responded.
 func (f *follower) well() {
 	if f.out {
 		f.out = false
@@ -269,7 +271,7 @@ func (f *follower) well() {
 	}
 	if f.refused {
 		f.refused = false
-		f.log(slog.LevelInfo, "object no longer refused by the API server")
+		f.log(slog.LevelInfo, "API server grants access to object again")
 	}
 }
 

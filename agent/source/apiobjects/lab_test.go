@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// lab is Objects that run on a server, in virtual time.
+// lab runs Objects against a server, in virtual time.
 type lab struct {
 	*server
 	*Objects

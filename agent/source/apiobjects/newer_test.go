@@ -61,8 +61,8 @@ func TestObjectsAreAsNewAsTheirPod(t *testing.T) {
 	})
 }
 
-// TestNewPodWhoseServicesAreBeingListed checks that a list which began before
-// the pod came is made again, and only once for all who wait.
+// TestNewPodWhoseServicesAreBeingListed checks that a list which started before
+// the pod was added is repeated, and only once for all waiting reads.
 func TestNewPodWhoseServicesAreBeingListed(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()
@@ -91,8 +91,8 @@ func TestNewPodWhoseServicesAreBeingListed(t *testing.T) {
 	})
 }
 
-// TestPodsThatNeedNoServices checks that those pods cost no list: static pods,
-// and those without service links.
+// TestPodsThatNeedNoServices checks that static pods and pods without service
+// links cause no list.
 func TestPodsThatNeedNoServices(t *testing.T) {
 	inLab(t, func(t *testing.T, l *lab) {
 		l.stock()

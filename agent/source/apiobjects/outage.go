@@ -6,8 +6,8 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// outage counts what the server cannot be asked for at present: it begins with
-// the first thing and ends with the last.
+// outage counts the objects that currently cannot be read from the API server.
+// It starts with the first and ends with the last.
 type outage struct {
 	said *apiclient.Outage
 
@@ -15,7 +15,7 @@ type outage struct {
 	n  int
 }
 
-// begins counts one more thing.
+// begins adds one object.
 func (o *outage) begins(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -23,10 +23,10 @@ func (o *outage) begins(err error) {
 	o.said.Note(err)
 }
 
-// on says whether anything is counted.
+// on reports whether an outage is in progress.
 func (o *outage) on() bool { return o.said.On() }
 
-// ends counts one thing less, for which the server answers again.
+// ends removes one object that can be read again.
 func (o *outage) ends() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,7 +35,7 @@ func (o *outage) ends() {
 	}
 }
 
-// leaves counts one thing less, which nobody wants any more.
+// leaves removes one object that is no longer referenced.
 func (o *outage) leaves() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,21 +12,21 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// Source is an objects.Reader that knows runtime classes too, as *objects.Folder
-// and *Objects do.
+// Source is an objects.Reader that also reads runtime classes. *objects.Folder
+// and *Objects implement it.
 type Source interface {
 	objects.Reader
 	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 }
 
-// Prefer makes two sources one. Local files win, for pods of the server too:
-// first is asked first, and second only for what first says does not exist or
+// Prefer chains two sources. Local files take precedence, also for pods from
+// the API server: second is read only if an object does not exist in first or
 // needs an API server.
 func Prefer(first, second Source) Source { return &preferred{first, second} }
 
 type preferred struct{ first, second Source }
 
-// elsewhere says whether the second is to be asked.
+// elsewhere reports whether the second source must be read.
 func elsewhere(err error) bool {
 	return err != nil && (apierrors.IsNotFound(err) || errors.Is(err, objects.ErrNoServer))
 }

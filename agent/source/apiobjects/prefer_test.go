@@ -15,7 +15,7 @@ import (
 
 var _ Source = (*objects.Folder)(nil)
 
-// source answers everything with an object named as it, or its error.
+// source returns an object named after it for every read, or its error.
 type source struct {
 	name string
 	err  error

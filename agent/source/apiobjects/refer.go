@@ -12,18 +12,18 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// wants are what a set of pods refers to.
+// wants is the set of references of a set of pods.
 type wants struct {
-	objects    map[key]struct{} // of the server
-	locals     map[key]struct{} // static pods alone refer to them
+	objects    map[key]struct{} // from the API server
+	locals     map[key]struct{} // only static pods reference them
 	pods       map[types.UID]struct{}
 	namespaces map[string]struct{}
-	linked     map[string]struct{} // namespaces whose services pods are told of
+	linked     map[string]struct{} // namespaces whose services appear in pods' environment variables
 	bundles    map[bundleKey]struct{}
-	claims     bool // there are any
+	claims     bool // some pod references a claim
 }
 
-// wantsOf goes through the pods. One that has ended wants nothing more.
+// wantsOf returns the references of the pods. Terminal pods have none.
 func wantsOf(pods []*v1.Pod) *wants {
 	w := &wants{
 		objects: make(map[key]struct{}), locals: make(map[key]struct{}), pods: make(map[types.UID]struct{}),
@@ -43,7 +43,7 @@ func wantsOf(pods []*v1.Pod) *wants {
 func (w *wants) add(p *v1.Pod) {
 	w.pods[p.UID] = struct{}{}
 	w.namespaces[p.Namespace] = struct{}{}
-	w.namespaces[metav1.NamespaceDefault] = struct{}{} // where every pod's service kubernetes is
+	w.namespaces[metav1.NamespaceDefault] = struct{}{} // namespace of the service kubernetes
 	static := pod.IsStatic(p) || pod.IsMirror(p)
 	if links := p.Spec.EnableServiceLinks; !static && (links == nil || *links) {
 		w.linked[p.Namespace] = struct{}{}
@@ -76,12 +76,12 @@ func (w *wants) add(p *v1.Pod) {
 	}
 }
 
-// Refer sets the pods whose objects are to be had: the whole set, whenever one
-// comes, changes or goes. What is new is watched, what nobody refers to any
-// more is forgotten. What a pod refers to that was not in the set before is at
-// least as new as this call when it is read next: who creates a Service and
-// then a pod wants the pod to know the Service. It does not block, and must not
-// be called twice at once.
+// Refer sets the pods whose referenced objects are needed. It must be called
+// with the whole set whenever a pod is added, changed or removed. New objects
+// are watched, and objects that are no longer referenced are dropped. What a
+// new pod references is at least as new as this call at its next read: someone
+// who creates a Service and then a pod expects the pod to see the Service. It
+// does not block, and must not be called concurrently.
 func (o *Objects) Refer(pods []*v1.Pod) {
 	w := wantsOf(pods)
 	o.mu.Lock()
@@ -117,7 +117,7 @@ func (o *Objects) Refer(pods []*v1.Pod) {
 	o.renew(fresh)
 }
 
-// renew has what new pods refer to read anew.
+// renew marks the cached values that new pods reference as stale.
 func (o *Objects) renew(fresh *wants) {
 	if len(fresh.pods) == 0 {
 		return
@@ -125,7 +125,7 @@ func (o *Objects) renew(fresh *wants) {
 	in := func(k key) bool { _, is := fresh.objects[k]; return is }
 	o.claims.renew(in)
 	o.classes.renew(in)
-	o.volumes.renew(func(key) bool { return fresh.claims }) // only the claims tell which
+	o.volumes.renew(func(key) bool { return fresh.claims }) // only the claims name them
 	o.services.renew(func(namespace string) bool { _, is := fresh.linked[namespace]; return is })
 	o.bundles.renew(func(k bundleKey) bool { _, is := fresh.bundles[k]; return is })
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// API is the server, as *apiclient.Client is. Its methods block on the network
-// until their context ends and may be called at once.
+// API is the part of an API client that Objects need. *apiclient.Client
+// implements it. Its methods block on the network until their context ends and
+// are safe for concurrent use.
 type API interface {
 	Get(ctx context.Context, r apiclient.Resource, namespace, name string, into runtime.Object) error
 	List(ctx context.Context, r apiclient.Resource, namespace string, options metav1.ListOptions, into runtime.Object) error
@@ -29,50 +30,52 @@ type API interface {
 	Create(ctx context.Context, r apiclient.Resource, namespace, name, subresource string, object, into runtime.Object) error
 }
 
-// Config is what Objects need. API and Log are required.
+// Config configures Objects. API and Log are required.
 type Config struct {
 	API API
 	Log *slog.Logger
-	// Changed is told of each ConfigMap and Secret whose content changed, came
-	// or went, and of the first answer where a read has failed before: the pods
-	// that refer to it are to be looked at again. It is called by several
-	// goroutines, and while it blocks, the object that it is told of is not
-	// followed. It may call the Objects' methods. nil is nobody.
+	// Changed is called for each ConfigMap and Secret that was added, changed
+	// or removed, and for the first answer after a failed read, so that the
+	// pods that reference it can be reconciled. It is called by several
+	// goroutines. While it blocks, the object that it was called for is not
+	// watched. It may call the Objects' methods. It may be nil.
 	Changed func(kind, namespace, name string)
-	// Recovered ends waits when the server is there again; nil does not.
+	// Recovered interrupts backoff waits when the API server is reachable
+	// again; nil does not.
 	Recovered apiclient.Recoveries
 }
 
 var (
-	errEnded   = errors.New("the agent is ending")
-	errUnknown = errors.New("it is not known yet")
-	errSlow    = errors.New("the server takes long to answer")
+	errEnded   = errors.New("agent is shutting down")
+	errUnknown = errors.New("not yet known")
+	errSlow    = errors.New("API server is slow to respond")
 )
 
-// maxLists is how many ConfigMaps and Secrets are listed at once, whose
-// answers may be a megabyte each.
+// maxLists bounds the concurrent lists of ConfigMaps and Secrets, whose
+// responses may be a megabyte each.
 const maxLists = 8
 
-// Objects answers objects of the API server. Its reads may be called at once,
-// before and while Run runs, and answer from memory what is known; one that
-// has to wait for the server does so until its context ends.
+// Objects reads objects from the API server. Its reads are safe for concurrent
+// use, before and while Run is active. They return from memory what is known; a
+// read that must wait for the API server does so until its context ends.
 //
-// A read by a name that no pod refers to asks the server once in a few
-// seconds. What static pods alone refer to does not exist for it: the server
-// gives a node nothing for them, and would be asked for ever.
+// A read by a name that no pod references makes a request at most once in a few
+// seconds. Objects that only static pods reference are reported as not found:
+// the API server does not grant a node access to them, and the requests would
+// be repeated forever.
 type Objects struct {
 	config  Config
 	outage  outage
-	listing chan struct{} // a place for each list that is under way
+	listing chan struct{} // semaphore of the lists in progress
 	wake    chan struct{}
-	done    chan struct{} // Run has ended with its context
+	done    chan struct{} // closed when Run's context has ended
 	end     sync.Once     // closes done
 
 	mu      sync.Mutex
-	jobs    []func(context.Context) // that Run is to start
+	jobs    []func(context.Context) // to be started by Run
 	entries map[key]*entry
-	locals  map[key]struct{} // what static pods alone refer to
-	strayed map[key]struct{} // what was read before any pod referred to it
+	locals  map[key]struct{} // objects that only static pods reference
+	strayed map[key]struct{} // objects read before any pod referenced them
 	pods    map[types.UID]struct{}
 
 	strays   *demand[key, runtime.Object]
@@ -86,7 +89,7 @@ type Objects struct {
 
 var _ objects.Reader = (*Objects)(nil)
 
-// key names one object. namespace is empty for one that belongs to none.
+// key names one object. namespace is empty for a cluster-scoped object.
 type key struct{ kind, namespace, name string }
 
 func (k key) String() string {
@@ -96,15 +99,15 @@ func (k key) String() string {
 	return k.kind + " " + k.namespace + "/" + k.name
 }
 
-// New checks the configuration; nothing is asked.
+// New validates the configuration and returns Objects. It makes no request.
 func New(config Config) (*Objects, error) {
 	if config.API == nil || config.Log == nil {
-		return nil, errors.New("objects of the API server: API and log are required")
+		return nil, errors.New("apiobjects: API and Log are required")
 	}
 	o := &Objects{
 		config: config,
 		outage: outage{said: apiclient.NewOutage(config.Log,
-			"objects of the API server stay as they were last known", "objects of the API server are followed again")},
+			"cannot read objects from API server", "resumed reading objects from API server")},
 		listing: make(chan struct{}, maxLists),
 		wake:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
@@ -117,14 +120,14 @@ func New(config Config) (*Objects, error) {
 	o.classes = newDemand(o, o.fetchClass, patience, recently)
 	o.services = newDemand(o, o.fetchServices, patience, recently)
 	o.bundles = newDemand(o, o.fetchBundle, patience, recently)
-	// A token that is valid is not waited for, and an account that is gone
-	// takes no token away that is still valid.
+	// A read with a valid token does not wait, and a deleted account does not
+	// invalidate a token that is still valid.
 	o.tokens = newDemand(o, o.fetchToken, 0, 0)
 	return o, nil
 }
 
-// Run makes all requests, until ctx ends, whose cause is its error. Only one
-// Run goes on at a time.
+// Run makes all requests until ctx ends, and returns ctx's cause. At most one
+// Run may be active at a time.
 func (o *Objects) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer func() {
@@ -149,7 +152,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	}
 }
 
-// start has Run start a job. The caller holds no lock of o's.
+// start queues a job for Run. The caller must not hold the lock.
 func (o *Objects) start(job func(context.Context)) {
 	o.mu.Lock()
 	o.jobs = append(o.jobs, job)
@@ -165,8 +168,8 @@ func (o *Objects) woken() {
 	}
 }
 
-// notFound is the answer that there is no such object, with the name that the
-// kubelet has for its kind.
+// notFound returns the NotFound error of an object, with the kubelet's name for
+// its kind.
 func notFound(k key) error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: resources[k.kind]}, k.name)
 }
@@ -178,17 +181,18 @@ var resources = map[string]string{
 	kindBundle:            "clustertrustbundle",
 }
 
-// genuine is an error of the server for which IsNotFound holds only if an API
-// server said so of an object: what stands in front of one answers 404 too, and
-// so does one that does not serve the resource.
+// genuine returns an error of an API request for which IsNotFound holds only if
+// an API server reported that the object does not exist. A proxy may return 404
+// too, and so does an API server that does not serve the resource.
 func genuine(err error) error {
 	if apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err) {
-		return fmt.Errorf("the server does not serve it: %s", err.Error())
+		return fmt.Errorf("API server does not serve the resource: %s", err.Error())
 	}
 	return err
 }
 
-// slim drops what no pod can see and what is often half of an object.
+// slim drops the metadata that pods cannot use and that is often half the size
+// of an object.
 func slim(o metav1.Object) {
 	o.SetManagedFields(nil)
 	delete(o.GetAnnotations(), v1.LastAppliedConfigAnnotation)

@@ -38,7 +38,7 @@ type stored interface {
 	metav1.Object
 }
 
-// server is an API server that grants what a node is granted.
+// server is a fake API server that grants what a node may do.
 type server struct {
 	mu        sync.Mutex
 	version   int

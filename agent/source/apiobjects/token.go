@@ -14,38 +14,38 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// Times of a token, as the kubelet has them (pkg/kubelet/token).
+// Timing of token renewal, as in the kubelet (pkg/kubelet/token).
 const (
 	// maxTokenAge is the age at which a token is renewed in any case.
 	maxTokenAge = 24 * time.Hour
-	// maxTokenJitter is how much earlier than due a token is renewed.
+	// maxTokenJitter is the maximum jitter by which a token is renewed early.
 	maxTokenJitter = 10 * time.Second
 )
 
-// tokenKey names one token.
+// tokenKey identifies one token.
 type tokenKey struct {
 	namespace, account, audience string
 	pod                          string
 	podUID                       types.UID
-	seconds                      int64 // that it is asked for
+	seconds                      int64 // requested lifetime
 }
 
 type token struct {
 	text    string
-	expires time.Time // by the server's clock
+	expires time.Time // by the API server's clock
 }
 
-// Token answers a token of the pod's service account that is bound to the pod,
-// and when the server says it ends. It waits for the server only while there
-// is no valid token: one of which a fifth of its life is left, or that is a day
-// old, is answered while another is fetched.
+// Token returns a token of the pod's service account that is bound to the pod,
+// and the expiration time that the API server set. It waits for the API server
+// only if there is no valid token. A token with a fifth of its lifetime left,
+// or a day old, is returned while another one is fetched.
 func (o *Objects) Token(ctx context.Context, p *v1.Pod, audience string, expiration time.Duration) (string, time.Time, error) {
 	k := tokenKey{
 		namespace: p.Namespace, account: p.Spec.ServiceAccountName, audience: audience,
 		pod: p.Name, podUID: p.UID, seconds: int64(expiration / time.Second),
 	}
 	if k.account == "" {
-		return "", time.Time{}, errors.New("the pod has no service account")
+		return "", time.Time{}, errors.New("pod has no service account")
 	}
 	t, err := o.tokens.read(ctx, k)
 	return t.text, t.expires, err
@@ -62,22 +62,23 @@ func (o *Objects) fetchToken(ctx context.Context, k tokenKey) (token, validity, 
 	asked := time.Now()
 	into := new(authenticationv1.TokenRequest)
 	if err := o.config.API.Create(ctx, apiclient.ServiceAccounts, k.namespace, k.account, "token", request, into); err != nil {
-		return token{}, validity{}, fmt.Errorf("token of service account %s/%s: %w", k.namespace, k.account, err)
+		return token{}, validity{}, fmt.Errorf("create token of service account %s/%s: %w", k.namespace, k.account, err)
 	}
 	if into.Status.Token == "" {
-		return token{}, validity{}, fmt.Errorf("token of service account %s/%s: the server sent none", k.namespace, k.account)
+		return token{}, validity{}, fmt.Errorf("create token of service account %s/%s: empty token in response", k.namespace, k.account)
 	}
 	seconds := k.seconds
 	if granted := into.Spec.ExpirationSeconds; granted != nil && *granted > 0 {
-		seconds = *granted // the server may grant another life
+		seconds = *granted // the API server may grant another lifetime
 	}
 	const most = int64(1<<63-1) / int64(time.Second)
 	life := time.Duration(min(seconds, most)) * time.Second
 	return token{text: into.Status.Token, expires: into.Status.ExpirationTimestamp.Time}, lifeOf(asked, life), nil
 }
 
-// lifeOf is when a token is renewed and when it ends. Its life counts from
-// when it was asked for: the clock of a board may not be the server's.
+// lifeOf returns when a token is renewed and when it expires. The lifetime
+// counts from the time of the request by the local clock, which may differ from
+// the API server's.
 func lifeOf(asked time.Time, life time.Duration) validity {
 	jitter := min(maxTokenJitter, life/20)
 	renew := min(life-life/5, maxTokenAge) - rand.N(jitter+1)

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// checks collects errors.
+// checks collects validation errors.
 type checks struct{ errs field.ErrorList }
 
-// maxErrors is how many errors of one pod are worth telling.
+// maxErrors bounds the reported errors of one pod.
 const maxErrors = 50
 
 func (c *checks) add(err *field.Error) {
@@ -22,14 +22,14 @@ func (c *checks) add(err *field.Error) {
 	}
 }
 
-// must applies one of the validation package's functions to a value.
+// must applies a function of the validation package to a value.
 func (c *checks) must(path *field.Path, value string, valid func(string) []string) {
 	for _, message := range valid(value) {
 		c.add(field.Invalid(path, value, message))
 	}
 }
 
-// name requires a value and applies a function of the validation package.
+// name requires a value and applies a function of the validation package to it.
 func (c *checks) name(path *field.Path, value string, valid func(string) []string) {
 	if value == "" {
 		c.add(field.Required(path, ""))
@@ -38,7 +38,7 @@ func (c *checks) name(path *field.Path, value string, valid func(string) []strin
 	c.must(path, value, valid)
 }
 
-// once notes a value and complains the second time.
+// once rejects duplicate values.
 func (c *checks) once(path *field.Path, value string, seen map[string]struct{}) {
 	if _, ok := seen[value]; ok {
 		c.add(field.Duplicate(path, value))
@@ -64,7 +64,7 @@ func (c *checks) fileMode(path *field.Path, mode *int32) {
 	}
 }
 
-// descending requires a relative path that stays below where it starts.
+// descending requires a relative path without "..".
 func (c *checks) descending(path *field.Path, value string) {
 	if strings.HasPrefix(value, "/") {
 		c.add(field.Invalid(path, value, "must be a relative path"))
@@ -79,7 +79,7 @@ func (c *checks) noBacksteps(path *field.Path, value string) {
 	c.noControl(path, value)
 }
 
-// noControl refuses what would end a line or a C string.
+// noControl rejects control characters, which could end a line or a C string.
 func (c *checks) noControl(path *field.Path, value string) {
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		c.add(field.Invalid(path, value, "must not contain control characters"))
@@ -98,8 +98,8 @@ func oneOf[T ~string](c *checks, path *field.Path, value T, allowed ...T) {
 }
 
 // IsUID reports whether a UID has at most 63 letters, digits and '-', with a
-// letter or digit at both ends. An API server allows anything; here the UID
-// becomes a folder's name, a part of a cgroup's and the value of a label.
+// letter or digit at both ends. An API server allows any string; here the UID
+// becomes a directory name, part of a cgroup name, and a label value.
 func IsUID(uid types.UID) bool {
 	for i := range len(uid) {
 		switch c := uid[i]; {

@@ -13,22 +13,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is the JSON text of one pod; place says where in a list it stood.
+// object is the JSON text of one pod. place is its position in a list.
 type object struct {
 	text  []byte
 	place string
-	// typed says that the list that it stood in gives its kind.
+	// typed means that the list implies the kind of its items.
 	typed bool
 }
 
-// header is the part of an object that says what it is.
+// header is the type metadata of an object.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 }
 
-// toJSON turns one document into JSON text. The warning is for a key that
-// stands twice, where the last one counts, as the kubelet has it.
+// toJSON converts one document to JSON text. The warning is for a duplicate
+// key, of which the last one counts, as in the kubelet.
 func toJSON(document []byte) (text []byte, warning, err error) {
 	if err := checkSize(document); err != nil {
 		return nil, nil, err
@@ -36,10 +36,10 @@ func toJSON(document []byte) (text []byte, warning, err error) {
 	if trimmed := bytes.TrimSpace(document); len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed) {
 		return trimmed, nil, nil
 	}
-	// A log or a program's source that somebody dropped here is refused
-	// before the YAML parser builds a tree of it.
+	// Reject unrelated files, such as logs or source code, before the YAML
+	// parser builds a tree of them.
 	if !bytes.Contains(document, []byte("kind")) {
-		return nil, nil, errors.New("it has no kind: it is not a manifest")
+		return nil, nil, errors.New("not a manifest: no kind")
 	}
 	text, warning = yaml.YAMLToJSONStrict(document)
 	if warning != nil {
@@ -48,13 +48,14 @@ func toJSON(document []byte) (text []byte, warning, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("parse YAML: %w", err)
 	}
-	return text, warning, checkSize(text) // aliases may have made it grow
+	return text, warning, checkSize(text) // aliases may have expanded it
 }
 
-// podsIn lists the pods in an object: itself or a list's items.
+// podsIn returns the pods in an object: the object itself or the items of a
+// list.
 func podsIn(text []byte) ([]object, error) {
 	if len(text) == 0 || text[0] != '{' {
-		return nil, errors.New("it is not an object with apiVersion and kind")
+		return nil, errors.New("not an object with apiVersion and kind")
 	}
 	var list struct {
 		header
@@ -70,7 +71,7 @@ func podsIn(text []byte) ([]object, error) {
 		return []object{{text: text}}, nil
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
-		return nil, fmt.Errorf("read the items of a %s: %w", list.Kind, err)
+		return nil, fmt.Errorf("read items of %s: %w", list.Kind, err)
 	}
 	if len(list.Items) > maxItems {
 		return nil, field.TooMany(field.NewPath("items"), len(list.Items), maxItems)
@@ -89,25 +90,25 @@ func podsIn(text []byte) ([]object, error) {
 func notAPod(h header) error {
 	switch {
 	case h.Kind == "":
-		return errors.New("kind is missing: only v1 Pod and lists of it can run here")
+		return errors.New("kind is missing: only v1 Pod and lists of it are supported")
 	case h.APIVersion == "":
-		return fmt.Errorf("apiVersion is missing beside kind %q", h.Kind)
+		return fmt.Errorf("apiVersion is missing for kind %q", h.Kind)
 	default:
 		return fmt.Errorf("kind %q of apiVersion %q is not a v1 Pod or a list of it", h.Kind, h.APIVersion)
 	}
 }
 
-// decodePod decodes one pod. Unknown and double fields are ignored with a
-// warning that names them: the kubelet ignores them too, and a manifest for
-// a newer version must run on an older one.
+// decodePod decodes one pod. Unknown and duplicate fields are ignored with a
+// warning that names them: the kubelet ignores them too, and a manifest for a
+// newer version must run on an older one.
 func decodePod(o object) (p *v1.Pod, warning, err error) {
 	if len(o.text) == 0 || o.text[0] != '{' {
-		return nil, nil, errors.New("it is not an object")
+		return nil, nil, errors.New("not an object")
 	}
 	p = &v1.Pod{}
 	strict, err := kjson.UnmarshalStrict(o.text, p)
 	if err != nil {
-		return nil, nil, fmt.Errorf("decode as a v1 Pod: %w", err)
+		return nil, nil, fmt.Errorf("decode v1 Pod: %w", err)
 	}
 	untyped := p.Kind == "" && p.APIVersion == "" && o.typed
 	if !untyped && (p.Kind != "Pod" || p.APIVersion != "v1") {

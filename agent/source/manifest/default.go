@@ -6,10 +6,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default fills in what the v1 API fills in for a pod
-// (pkg/apis/core/v1/defaults.go and zz_generated.defaults.go), so that no
-// reader of a pod has a nil to think of. It leaves out the defaults of volume
-// kinds that nothing here mounts. Done twice it is as done once.
+// Default applies the defaults of the v1 API to a pod
+// (pkg/apis/core/v1/defaults.go and zz_generated.defaults.go), so that readers
+// need not handle nil. It omits the defaults of volume types that tinylet does
+// not mount. It is idempotent.
 func Default(p *v1.Pod) {
 	spec := &p.Spec
 	initial(&spec.DNSPolicy, v1.DNSClusterFirst)
@@ -47,7 +47,7 @@ func Default(p *v1.Pod) {
 	}
 }
 
-// initial sets what is still zero.
+// initial sets a field that is zero.
 func initial[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -55,7 +55,7 @@ func initial[T comparable](field *T, value T) {
 	}
 }
 
-// pointTo sets what is still nil.
+// pointTo sets a pointer that is nil.
 func pointTo[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
@@ -118,8 +118,8 @@ func defaultFieldRef(ref *v1.ObjectFieldSelector) {
 	}
 }
 
-// defaultHostPorts gives the containers of a pod on the host's network the
-// host port that they will take anyway.
+// defaultHostPorts sets hostPort to containerPort in a pod with hostNetwork,
+// where they are the same.
 func defaultHostPorts(hostNetwork bool, ports []v1.ContainerPort) {
 	if !hostNetwork {
 		return
@@ -172,8 +172,8 @@ func defaultFiles(items []v1.DownwardAPIVolumeFile) {
 	}
 }
 
-// pullPolicy is Always for an image whose tag is latest, also by not being
-// given, and IfNotPresent for any other tag or a digest.
+// pullPolicy returns Always for an image with the tag latest, explicit or
+// implied, and IfNotPresent for any other tag or a digest.
 func pullPolicy(image string) v1.PullPolicy {
 	name, _, digested := strings.Cut(image, "@")
 	tag := ""
@@ -186,8 +186,8 @@ func pullPolicy(image string) v1.PullPolicy {
 	return v1.PullIfNotPresent
 }
 
-// isImageID says whether a reference is the bare ID of a local image, which
-// no registry can be asked for.
+// isImageID reports whether a reference is the bare ID of a local image, which
+// cannot be pulled from a registry.
 func isImageID(name string) bool {
 	return len(name) == 64 && strings.Trim(name, "0123456789abcdef") == ""
 }

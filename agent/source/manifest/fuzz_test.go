@@ -140,8 +140,8 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// FuzzSpec fills in and checks what no text of a manifest leads to as well:
-// nothing panics, and what is filled in once stays.
+// FuzzSpec defaults and validates specs that no manifest text can produce.
+// Nothing may panic, and defaulting must be idempotent.
 func FuzzSpec(f *testing.F) {
 	for _, seed := range []string{
 		`{"containers":[{"name":"a","image":"a","env":[{"name":"A","valueFrom":{"fileKeyRef":{"volumeName":"v"}}}],"resources":{"limits":{"hugepages-2Mi":"2Mi"}}}],"resources":{"limits":{"cpu":"1"}}}`,

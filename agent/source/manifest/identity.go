@@ -16,8 +16,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// ownAnnotations are set by the agent alone; a manifest copied from a live
-// pod may carry them.
+// ownAnnotations are set by the agent only. A manifest copied from a live pod
+// may contain them.
 var ownAnnotations = []string{
 	pod.AnnotationSource,
 	pod.AnnotationHash,
@@ -25,15 +25,15 @@ var ownAnnotations = []string{
 	pod.AnnotationFirstSeen,
 }
 
-// fingerprint is the UID of a pod whose manifest gives none: 32 hex digits,
-// the shape of the kubelet's, of a hash over the pod's name, namespace,
-// labels, annotations and spec as they are written, the node and the place.
+// fingerprint returns the UID of a pod whose manifest has none: 32 hex digits,
+// the shape of the kubelet's. It is a hash over the pod's name, namespace,
+// labels, annotations and spec as written, the node and the origin.
 //
-// The kubelet hashes its internal pod type after defaulting, which changes
-// with its version. What is hashed here is the manifest itself in canonical
-// JSON (sorted keys, no space), so that neither a new agent nor a new
-// version of the API makes a running pod a different one. A manifest that
-// gives metadata.uid has the same identity under both agents.
+// The kubelet hashes its internal pod type after defaulting, which changes with
+// its version. This hash covers the manifest itself in canonical JSON (sorted
+// keys, no space), so neither a new agent nor a new version of the API changes
+// the identity of a running pod. A manifest that sets metadata.uid has the same
+// identity under both agents.
 func fingerprint(tree map[string]any, origin Origin) (types.UID, error) {
 	canonical := map[string]any{"spec": tree["spec"]}
 	metadata, _ := tree["metadata"].(map[string]any)
@@ -49,18 +49,18 @@ func fingerprint(tree map[string]any, origin Origin) (types.UID, error) {
 	}
 	hash := sha256.New()
 	if err := json.NewEncoder(hash).Encode(canonical); err != nil {
-		return "", fmt.Errorf("encode for the UID: %w", err)
+		return "", fmt.Errorf("encode pod for its UID: %w", err)
 	}
 	fmt.Fprintf(hash, "host:%s\n%s:%s\n", origin.NodeName, origin.Source, origin.Location)
 	return types.UID(hex.EncodeToString(hash.Sum(nil)[:16])), nil
 }
 
-// identify makes a decoded pod a static pod of this node, as
-// pkg/kubelet/config/common.go does, and drops what only an API server
-// writes.
+// identify turns a decoded pod into a static pod of this node, as
+// pkg/kubelet/config/common.go does, and drops the fields that only an API
+// server sets.
 func identify(p *v1.Pod, uid types.UID, origin Origin) error {
 	if p.Name == "" {
-		return field.Required(field.NewPath("metadata", "name"), "a static pod is named by its manifest")
+		return field.Required(field.NewPath("metadata", "name"), "the manifest of a static pod must name it")
 	}
 	if p.UID == "" {
 		p.UID = uid
@@ -90,13 +90,12 @@ func identify(p *v1.Pod, uid types.UID, origin Origin) error {
 	return nil
 }
 
-// StaticName is the name of a static pod on a node.
+// StaticName returns the name of a static pod on a node.
 func StaticName(name, nodeName string) string {
 	return name + "-" + strings.ToLower(nodeName)
 }
 
-// tolerateNoExecute keeps a static pod on its node whatever taint the node
-// gets.
+// tolerateNoExecute makes a static pod tolerate every NoExecute taint.
 func tolerateNoExecute(p *v1.Pod) {
 	all := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
 	for i := range p.Spec.Tolerations {
@@ -108,8 +107,8 @@ func tolerateNoExecute(p *v1.Pod) {
 	p.Spec.Tolerations = append(p.Spec.Tolerations, all)
 }
 
-// refOf names the pod that a text is about, as far as it can be read. Only
-// what looks like a name is taken: the rest of the text may be anything.
+// refOf returns the reference of the pod in a text, as far as it can be read.
+// It returns only valid names, since the rest of the text may be anything.
 func refOf(text []byte, origin Origin) pod.Ref {
 	var named struct {
 		Metadata struct {

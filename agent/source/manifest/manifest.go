@@ -1,10 +1,10 @@
-// Package manifest turns the text of pod manifests into static pods: it
-// splits a stream into documents, decodes, names, defaults and validates
-// each pod in it. It is pure: the same text from the same origin gives the
-// same pods with the same UIDs, on every start of the agent.
+// Package manifest parses pod manifests into static pods. It splits a stream
+// into documents, and decodes, names, defaults and validates each pod. It is
+// pure: the same text from the same origin gives the same pods with the same
+// UIDs on every start of the agent.
 //
-// What it accepts is what the kubelet accepts (pkg/kubelet/config/common.go)
-// and more: YAML or JSON, several documents in one stream, and lists of pods.
+// It accepts what the kubelet accepts (pkg/kubelet/config/common.go) and more:
+// YAML or JSON, several documents in one stream, and lists of pods.
 package manifest
 
 import (
@@ -16,50 +16,51 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// MaxSize is the largest manifest in bytes, the kubelet's limit.
+// MaxSize is the maximum size of a manifest in bytes, the kubelet's limit.
 const MaxSize = 10 << 20
 
-// maxPods is how many documents, and how many pods in lists, a manifest may
-// have: ten times what a node runs. It bounds what is kept of one text, be it
-// pods or problems.
+// maxPods bounds the documents of a manifest, and the pods in its lists. It is
+// ten times what a node runs. It bounds what is kept of one text, pods and
+// problems.
 const maxPods = 1000
 
-var errTooMany = fmt.Errorf("it has more than %d documents or pods", maxPods)
+var errTooMany = fmt.Errorf("more than %d documents or pods", maxPods)
 
-// Origin is where a manifest comes from. All of it goes into the pods' UIDs.
+// Origin identifies where a manifest comes from. All its fields go into the
+// pods' UIDs.
 type Origin struct {
 	// Source is pod.SourceFile or pod.SourceHTTP.
 	Source string
 	// Location is the file's absolute path, or the URL.
 	Location string
-	// NodeName ends every pod's name, in lower case.
+	// NodeName, in lower case, is appended to every pod's name.
 	NodeName string
 }
 
-// Manifest is what one text gave.
+// Manifest is the result of parsing one text.
 type Manifest struct {
-	// Pods are the valid ones, in the order of the text.
+	// Pods are the valid pods, in the order of the text.
 	Pods []*v1.Pod
 	// Problems are in the order of the text.
 	Problems []Problem
 
-	objects int // seen so far, good or bad
+	objects int // objects seen so far, valid or not
 }
 
-// Problem is what is wrong with one document.
+// Problem is an error or warning about one document.
 type Problem struct {
-	// Place is the document, and the item of a list; empty where the text
-	// is one document with one pod.
+	// Place is the document, and the item of a list. It is empty if the text is
+	// one document with one pod.
 	Place string
-	// Pod names the pod as far as the document tells; it has no UID.
+	// Pod names the pod as far as the document allows; it has no UID.
 	Pod pod.Ref
 	// Err is a field.ErrorList's aggregate, or the decoder's error.
 	Err error
-	// Warning says that the pod was accepted all the same.
+	// Warning means that the pod was accepted nevertheless.
 	Warning bool
 }
 
-// Error is the place and what is wrong with it.
+// Error returns the place and the error.
 func (p Problem) Error() string {
 	if p.Place == "" {
 		return p.Err.Error()
@@ -67,10 +68,10 @@ func (p Problem) Error() string {
 	return p.Place + ": " + p.Err.Error()
 }
 
-// Unwrap is Err.
+// Unwrap returns Err.
 func (p Problem) Unwrap() error { return p.Err }
 
-// Complete says that every document of the text is in Pods.
+// Complete reports whether every document of the text is in Pods.
 func (m *Manifest) Complete() bool {
 	for i := range m.Problems {
 		if !m.Problems[i].Warning {
@@ -80,8 +81,8 @@ func (m *Manifest) Complete() bool {
 	return true
 }
 
-// Parse reads a whole text. It never fails as a whole: a bad document is a
-// problem and does not touch the others.
+// Parse parses a whole text. It never fails as a whole: a bad document becomes
+// a Problem and does not affect the others.
 func Parse(data []byte, origin Origin) Manifest {
 	var m Manifest
 	documents, err := document.Split(data, maxPods)

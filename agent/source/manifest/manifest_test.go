@@ -152,7 +152,7 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
-// TestText is about the text around the pods.
+// TestText covers the text around the pods.
 func TestText(t *testing.T) {
 	second := strings.ReplaceAll(webYAML, "web", "db")
 	item := func(text string) string {
@@ -205,21 +205,21 @@ func TestText(t *testing.T) {
 		{"another kind", strings.Replace(webYAML, "kind: Pod", "kind: Service", 1), nil, []string{`kind "Service" of apiVersion "v1" is not`}, false},
 		{"another version", strings.Replace(webYAML, "apiVersion: v1", "apiVersion: v2", 1), nil, []string{`apiVersion "v2" is not`}, false},
 		{"kind of a wrong type", "apiVersion: v1\nkind: [Pod]\n", nil, []string{"read apiVersion and kind"}, false},
-		{"wrong type", strings.Replace(webYAML, "name: server", "name: [server]", 1), nil, []string{"decode as a v1 Pod"}, false},
-		{"bad quantity", webYAML + "    resources: {limits: {memory: lots}}\n", nil, []string{"decode as a v1 Pod"}, false},
+		{"wrong type", strings.Replace(webYAML, "name: server", "name: [server]", 1), nil, []string{"decode v1 Pod"}, false},
+		{"bad quantity", webYAML + "    resources: {limits: {memory: lots}}\n", nil, []string{"decode v1 Pod"}, false},
 		{"no metadata", "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: a, image: a}]}\n", nil, []string{"metadata.name: Required"}, false},
 		{"generateName alone", strings.Replace(webYAML, "name: web", "generateName: web", 1), nil, []string{"metadata.name: Required"}, false},
-		{"null items", "apiVersion: v1\nkind: List\nitems: [null, 3]\n", nil, []string{"item 1: it is not an object", "item 2: "}, false},
+		{"null items", "apiVersion: v1\nkind: List\nitems: [null, 3]\n", nil, []string{"item 1: not an object", "item 2: "}, false},
 		{"many values in YAML", "kind: [" + strings.Repeat("a,", 100001) + "]", nil, []string{"more than 100000 values"}, false},
 		{"many values in JSON", `{"kind":"Pod","a":[` + strings.Repeat("0,", 100001) + "0]}", nil, []string{"more than 100000 values"}, false},
 		{"many values by aliases", "kind: Pod\na: &a [" + strings.Repeat("b,", 1999) + "b]\nc: [" + strings.Repeat("*a,", 59) + "*a]\n", nil, []string{"more than 100000 values"}, false},
 		{"many containers", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[` + strings.Repeat("{},", 4096) + "{}]}}", nil, []string{"spec.containers: Too many"}, false},
 		{"many documents", strings.Repeat("---\nkind\n", 1001), nil, []string{"more than 1000 documents"}, false},
-		{"many pods", "apiVersion: v1\nkind: List\nitems:\n" + item(webYAML) + "---\n" + `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Repeat("{},", 999) + "{}]}", []string{"web"}, []string{"document 2: it has more than 1000"}, false},
+		{"many pods", "apiVersion: v1\nkind: List\nitems:\n" + item(webYAML) + "---\n" + `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Repeat("{},", 999) + "{}]}", []string{"web"}, []string{"document 2: more than 1000"}, false},
 		{"many items", `{"apiVersion":"v1","kind":"List","items":[` + strings.Repeat("{},", 4096) + "{}]}", nil, []string{"items: Too many"}, false},
 		{"alias bomb", "kind: Pod\napiVersion: v1\na: &a [x,x,x,x,x,x,x,x,x]\n" + bomb(), nil, []string{"parse YAML"}, false},
 		{"deep", "kind: " + strings.Repeat("[", 20000), nil, []string{"parse YAML"}, false},
-		{"too large a document", "kind: Pod\n#" + strings.Repeat("x", 3<<20), nil, []string{"more than the 3145728"}, false},
+		{"too large a document", "kind: Pod\n#" + strings.Repeat("x", 3<<20), nil, []string{"the maximum is 3145728"}, false},
 
 		{"unknown field", webYAML + "  color: red\n", []string{"web"}, []string{`unknown field "spec.color"`}, true},
 		{"field in another case", webYAML + "  HostNetwork: true\n", []string{"web"}, []string{`unknown field "spec.HostNetwork"`}, true},

@@ -7,8 +7,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// defaultRequests lets a container request what it limits and does not
-// request.
+// defaultRequests sets missing requests to the limits.
 func defaultRequests(r *v1.ResourceRequirements) {
 	if r.Limits != nil && r.Requests == nil {
 		r.Requests = make(v1.ResourceList, len(r.Limits))
@@ -20,8 +19,8 @@ func defaultRequests(r *v1.ResourceRequirements) {
 	}
 }
 
-// roundUp makes every quantity a whole number of thousandths: the API has no
-// finer.
+// roundUp rounds every quantity up to a whole number of thousandths, the finest
+// unit of the API.
 func roundUp(list v1.ResourceList) {
 	for name, quantity := range list {
 		if !quantity.RoundUp(resource.Milli) {
@@ -30,8 +29,8 @@ func roundUp(list v1.ResourceList) {
 	}
 }
 
-// defaultPodHugePages gives a pod with resources of its own the limits of
-// huge pages that its containers have together.
+// defaultPodHugePages sets the hugepage limits of a pod with pod-level
+// resources to the aggregate of its containers.
 func defaultPodHugePages(spec *v1.PodSpec) {
 	own := spec.Resources
 	if len(own.Limits) == 0 && len(own.Requests) == 0 {
@@ -50,8 +49,8 @@ func defaultPodHugePages(spec *v1.PodSpec) {
 	}
 }
 
-// defaultPodRequests completes a pod's own requests where it has its own
-// limits: with what its containers need together, else with its limits
+// defaultPodRequests completes the requests of a pod with pod-level limits:
+// with the aggregate requests of its containers, else with the limits
 // (KEP-2837).
 func defaultPodRequests(spec *v1.PodSpec) {
 	own := spec.Resources
@@ -81,11 +80,11 @@ func defaultPodRequests(spec *v1.PodSpec) {
 	}
 }
 
-// containerRequests is what the containers need at most at one time, without
-// what the pod asks for as a whole.
+// containerRequests returns the aggregate requests of the containers, without
+// the pod-level ones: the most that they need at any one time.
 func containerRequests(spec *v1.PodSpec) v1.ResourceList { return pod.Requests(containersOf(spec)) }
 
-// containerLimits is containerRequests for limits.
+// containerLimits returns the aggregate limits of the containers.
 func containerLimits(spec *v1.PodSpec) v1.ResourceList { return pod.Limits(containersOf(spec)) }
 
 func containersOf(spec *v1.PodSpec) *v1.Pod {

@@ -5,11 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateStatic refuses what a pod from a manifest cannot have. The kubelet
-// refuses every reference to another API object, too (HasAPIObjectReference
-// in pkg/api/pod/util.go). Here those are taken for which files beside the
-// manifests can stand, ConfigMaps and Secrets and volumes, and the pod waits
-// until they are there; devices by ResourceClaims need a cluster.
+// validateStatic rejects fields that a static pod cannot have. The kubelet also
+// rejects every reference to another API object (HasAPIObjectReference in
+// pkg/api/pod/util.go). Here, references to ConfigMaps, Secrets and volumes are
+// accepted, since local files can define these objects, and the pod waits until
+// they exist. ResourceClaims need a cluster.
 func validateStatic(p *v1.Pod) field.ErrorList {
 	c := &checks{}
 	spec, path := &p.Spec, field.NewPath("spec")
@@ -20,7 +20,7 @@ func validateStatic(p *v1.Pod) field.ErrorList {
 		c.add(field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
 	}
 	if len(spec.SchedulingGates) > 0 {
-		c.add(field.Forbidden(path.Child("schedulingGates"), "nothing schedules a static pod"))
+		c.add(field.Forbidden(path.Child("schedulingGates"), "static pods are not scheduled"))
 	}
 	eachContainer(spec, path, func(container *v1.Container, at *field.Path) {
 		if len(container.Resources.Claims) > 0 {

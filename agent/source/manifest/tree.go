@@ -12,31 +12,32 @@ import (
 )
 
 // readTree decodes a pod's text into plain maps, slices, strings and
-// json.Numbers, just as it is written.
+// json.Numbers, without any conversion.
 func readTree(text []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var tree map[string]any
 	if err := decoder.Decode(&tree); err != nil {
-		return nil, fmt.Errorf("decode as an object: %w", err)
+		return nil, fmt.Errorf("decode object: %w", err)
 	}
 	if tree == nil {
-		return nil, errors.New("it is not an object")
+		return nil, errors.New("not an object")
 	}
 	return tree, nil
 }
 
-// Bounds of a document, far beyond any real one. What is parsed takes up to a
-// hundred times its text: without them a text of 3 MB could take all of a
-// small board's memory.
+// Bounds of a document, far beyond any real one. Parsing takes up to a hundred
+// times the size of the text: without these bounds a text of 3 MB could exhaust
+// the memory of a small board.
 const (
 	maxValues = 100_000 // in a document
 	maxItems  = 4096    // in an array
 )
 
-var errTooComplex = fmt.Errorf("it has more than %d values", maxValues)
+var errTooComplex = fmt.Errorf("more than %d values", maxValues)
 
-// checkSize counts at least the values of a YAML or JSON text, cheaply.
+// checkSize bounds the number of values of a YAML or JSON text. It counts
+// cheaply and never too few.
 func checkSize(text []byte) error {
 	n := 0
 	for _, b := range text {
@@ -50,8 +51,8 @@ func checkSize(text []byte) error {
 	return nil
 }
 
-// checkTree refuses arrays that are too long and quantities that are
-// dangerous to parse.
+// checkTree rejects arrays that are too long and quantities that are expensive
+// to parse.
 func checkTree(value any, path *field.Path) error {
 	switch value := value.(type) {
 	case map[string]any:
@@ -80,8 +81,8 @@ func checkTree(value any, path *field.Path) error {
 }
 
 // Bounds of a written quantity, far beyond any useful one. The parser of
-// k8s.io/apimachinery/pkg/api/resource raises ten to the exponent and can be
-// kept busy for hours.
+// k8s.io/apimachinery/pkg/api/resource raises ten to the exponent and can run
+// for hours.
 const (
 	maxExponent       = 30
 	maxQuantityLength = 64

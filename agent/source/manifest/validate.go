@@ -17,16 +17,15 @@ const (
 	maxAnnotations = 256 << 10 // bytes of keys and values
 	maxNameservers = 3
 	maxSearches    = 32
-	maxSearchList  = 2048 // bytes of all, with a space between
+	maxSearchList  = 2048 // bytes of all, separated by spaces
 	maxHostname    = 64
 	maxFileName    = 255 // NAME_MAX
 )
 
-// Validate checks a defaulted pod: whatever becomes a path, a name, a line
-// of a file or a number for the kernel must be safe, and what refers to
-// something else in the pod must find it. It follows
-// pkg/apis/core/validation there, and leaves out what only a scheduler or
-// an API server cares for.
+// Validate validates a defaulted pod. Everything that becomes a path, a name, a
+// line of a file or a number for the kernel must be safe, and every reference
+// within the pod must resolve. For these it follows pkg/apis/core/validation.
+// It leaves out checks that matter only to a scheduler or an API server.
 func Validate(p *v1.Pod) field.ErrorList {
 	c := &checks{}
 	c.metadata(p)
@@ -41,9 +40,9 @@ func (c *checks) metadata(p *v1.Pod) {
 	if !IsUID(p.UID) {
 		c.add(field.Invalid(path.Child("uid"), p.UID, "must have at most 63 letters, digits and '-', with a letter or digit at both ends"))
 	}
-	// The pod's log folder is NAMESPACE_NAME_UID.
+	// The pod's log directory is named NAMESPACE_NAME_UID.
 	if length := len(p.Namespace) + len(p.Name) + len(p.UID) + 2; length > maxFileName {
-		c.add(field.Invalid(path.Child("name"), p.Name, fmt.Sprintf("makes the log folder's name %d bytes long, more than %d", length, maxFileName)))
+		c.add(field.Invalid(path.Child("name"), p.Name, fmt.Sprintf("makes the log directory's name %d bytes long, more than %d", length, maxFileName)))
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
 		c.must(path.Child("labels").Key(key), key, validation.IsQualifiedName)
@@ -96,8 +95,7 @@ func (c *checks) spec(spec *v1.PodSpec, path *field.Path) {
 	}
 }
 
-// hostnames checks what becomes the pod's host name and the lines of its
-// /etc/hosts.
+// hostnames checks the pod's host name and the entries of its /etc/hosts.
 func (c *checks) hostnames(spec *v1.PodSpec, path *field.Path) {
 	if spec.Hostname != "" {
 		c.must(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)
@@ -127,7 +125,7 @@ func (c *checks) hostnames(spec *v1.PodSpec, path *field.Path) {
 	}
 }
 
-// dns checks what becomes the lines of the pod's /etc/resolv.conf.
+// dns checks the content of the pod's /etc/resolv.conf.
 func (c *checks) dns(spec *v1.PodSpec, path *field.Path) {
 	config := spec.DNSConfig
 	if spec.DNSPolicy == v1.DNSNone && (config == nil || len(config.Nameservers) == 0) {

@@ -11,8 +11,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// containers checks all three lists. A name is unique over all of them: it
-// names the container's log folder and the observed container.
+// containers checks all three lists. A name is unique over all of them, since
+// it names the container's log directory and identifies its observed status.
 func (c *checks) containers(spec *v1.PodSpec, volumes map[string]*v1.Volume, path *field.Path) {
 	if len(spec.Containers) == 0 {
 		c.add(field.Required(path.Child("containers"), "a pod has at least one container"))
@@ -75,8 +75,8 @@ const (
 	maxExitCodes    = 255
 )
 
-// restartRules checks a container's own restart policy and the rules that
-// come before it.
+// restartRules checks a container's restart policy and the rules that override
+// it.
 func (c *checks) restartRules(container *v1.Container, path *field.Path) {
 	at, rules := path.Child("restartPolicyRules"), container.RestartPolicyRules
 	if policy := container.RestartPolicy; policy != nil {
@@ -101,7 +101,7 @@ func (c *checks) restartRules(container *v1.Container, path *field.Path) {
 	}
 }
 
-// resizePolicy checks what a later change of resources would do.
+// resizePolicy checks the effect of a later change of resources.
 func (c *checks) resizePolicy(policies []v1.ContainerResizePolicy, podPolicy v1.RestartPolicy, path *field.Path) {
 	names := make(map[string]struct{}, len(policies))
 	for i, policy := range policies {
@@ -143,7 +143,7 @@ func (c *checks) portNumber(path *field.Path, port int32) {
 	}
 }
 
-// hostPorts refuses a host port that another container of the pod has.
+// hostPorts rejects a host port that another container of the pod uses.
 func (c *checks) hostPorts(ports []v1.ContainerPort, taken map[string]struct{}, path *field.Path) {
 	for i := range ports {
 		if port := &ports[i]; port.HostPort != 0 {

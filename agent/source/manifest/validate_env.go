@@ -9,20 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// envFields are the fields of a pod that a variable may have as its value
-// (pkg/apis/core/validation); beside them single labels and annotations.
+// envFields are the pod fields that an environment variable may reference
+// (pkg/apis/core/validation), in addition to single labels and annotations.
 var envFields = []string{
 	"metadata.name", "metadata.namespace", "metadata.uid",
 	"spec.nodeName", "spec.serviceAccountName",
 	"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 }
 
-// fileFields are those that a file of a downward API volume may hold.
+// fileFields are the pod fields that a downward API volume may reference.
 var fileFields = []string{
 	"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations",
 }
 
-// resourceFields are the resources of a container that either may show.
+// resourceFields are the container resources that either may reference.
 var resourceFields = []string{
 	"limits.cpu", "limits.memory", "limits.ephemeral-storage",
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage",
@@ -79,8 +79,8 @@ func (c *checks) objectKey(name, key string, path *field.Path) {
 	c.name(path.Child("key"), key, validation.IsConfigMapKey)
 }
 
-// fileKey checks a variable in a file that another container writes into an
-// emptyDir.
+// fileKey checks a reference to a variable in a file that another container
+// writes into an emptyDir.
 func (c *checks) fileKey(ref *v1.FileKeySelector, volumes map[string]*v1.Volume, path *field.Path) {
 	c.name(path.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
 	if ref.Path == "" {

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// handlers checks the probes and hooks of a container that may have them.
+// handlers checks the probes and lifecycle hooks of a container that may have
+// them.
 func (c *checks) handlers(container *v1.Container, spec *v1.PodSpec, path *field.Path) {
 	c.probe(container.LivenessProbe, true, path.Child("livenessProbe"))
 	c.probe(container.ReadinessProbe, false, path.Child("readinessProbe"))
@@ -27,7 +28,7 @@ func (c *checks) handlers(container *v1.Container, spec *v1.PodSpec, path *field
 	}
 }
 
-// stopSignal takes the signals of Linux by their names.
+// stopSignal accepts names of Linux signals.
 func (c *checks) stopSignal(signal v1.Signal, spec *v1.PodSpec, path *field.Path) {
 	if spec.OS == nil {
 		c.add(field.Forbidden(path, "may not be set for containers with empty `spec.os.name`"))
@@ -36,13 +37,13 @@ func (c *checks) stopSignal(signal v1.Signal, spec *v1.PodSpec, path *field.Path
 	}
 }
 
-// signalPattern is the form of the API's constants; which there are, the
-// runtime knows.
+// signalPattern is the form of the API's constants. The runtime checks whether
+// the signal exists.
 var signalPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^SIG([A-Z]+[0-9]*|RTMIN\+[0-9]{1,2}|RTMAX-[0-9]{1,2})$`)
 })
 
-// noHandlers refuses probes and hooks where nothing would run them.
+// noHandlers rejects probes and hooks on containers for which they do not run.
 func (c *checks) noHandlers(container *v1.Container, path *field.Path) {
 	const why = "may not be set for init containers without restartPolicy=Always"
 	if container.LivenessProbe != nil {
@@ -118,7 +119,8 @@ func seconds(period *int64) int64 {
 	return *period
 }
 
-// actions checks the handlers that probes and hooks share and counts them.
+// actions checks the handlers that probes and hooks share, and returns their
+// number.
 func (c *checks) actions(exec *v1.ExecAction, get *v1.HTTPGetAction, socket *v1.TCPSocketAction, path *field.Path) (given int) {
 	if exec != nil {
 		given++

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// place checks what says on which nodes the pod may run, as far as a node
-// looks at it.
+// place checks the scheduling fields that a node evaluates.
 func (c *checks) place(spec *v1.PodSpec, path *field.Path) {
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
 		at := path.Child("nodeSelector").Key(key)

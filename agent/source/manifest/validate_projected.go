@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bounds of a token's life in seconds.
+// Bounds of a token's lifetime in seconds.
 const (
 	minTokenLife = 600
 	maxTokenLife = 1 << 32
 )
 
-// projected checks a volume of several sources. No two may write one path.
+// projected checks a projected volume. No two sources may write the same path.
 func (c *checks) projected(v *v1.ProjectedVolumeSource, at *field.Path) {
 	c.fileMode(at.Child("defaultMode"), v.DefaultMode)
 	var targets []target
@@ -76,7 +76,7 @@ func (c *checks) trustBundle(b *v1.ClusterTrustBundleProjection, taken *[]target
 	case b.Name != nil && b.SignerName != nil:
 		c.add(field.Invalid(at, "", "only one of name and signerName may be used"))
 	case b.Name != nil:
-		// A name may begin with its signer's, the slash written as a colon.
+		// A name may begin with its signer's name, with a colon for the slash.
 		c.name(at.Child("name"), *b.Name, func(name string) []string {
 			return validation.IsDNS1123Subdomain(strings.ReplaceAll(name, ":", "."))
 		})
@@ -96,7 +96,7 @@ func (c *checks) trustBundle(b *v1.ClusterTrustBundleProjection, taken *[]target
 	c.volumePath(b.Path, taken, at.Child("path"))
 }
 
-// isSigner is about names such as example.com/serving.
+// isSigner validates signer names such as example.com/serving.
 func isSigner(name string) []string {
 	domain, rest, ok := strings.Cut(name, "/")
 	if !ok || rest == "" {
@@ -105,7 +105,7 @@ func isSigner(name string) []string {
 	return append(validation.IsDNS1123Subdomain(domain), validation.IsDNS1123Subdomain(strings.ReplaceAll(rest, "/", "."))...)
 }
 
-// keys checks which keys of a ConfigMap or a Secret become which files.
+// keys checks the mapping from keys of a ConfigMap or Secret to files.
 func (c *checks) keys(items []v1.KeyToPath, taken *[]target, at *field.Path) {
 	for i := range items {
 		item, at := &items[i], at.Index(i)
@@ -123,9 +123,9 @@ type target struct {
 	at   *field.Path
 }
 
-// volumePath checks where in a volume a file goes, and notes it in taken
-// where that is not nil. Names that begin with ".." are those that the
-// volume's atomic writer uses itself.
+// volumePath checks the path of a file in a volume, and appends it to taken
+// unless that is nil. Names that begin with ".." are reserved for the volume's
+// atomic writer.
 func (c *checks) volumePath(name string, taken *[]target, at *field.Path) {
 	if name == "" {
 		c.add(field.Required(at, ""))
@@ -140,11 +140,11 @@ func (c *checks) volumePath(name string, taken *[]target, at *field.Path) {
 	}
 }
 
-// collisions refuses two files of one path, and a file where another needs
-// a folder.
+// collisions rejects two files with the same path, and a file where another one
+// needs a directory.
 func (c *checks) collisions(targets []target) {
-	// With a zero byte for each slash, what is below a path sorts right
-	// behind it.
+	// With a zero byte for each slash, the paths below a path sort directly
+	// after it.
 	key := func(t target) string { return strings.ReplaceAll(path.Clean(t.name), "/", "\x00") }
 	keys := make(map[string]target, len(targets))
 	for _, t := range targets {

@@ -14,8 +14,8 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// podResources checks the resources of the pod as a whole, which bound those
-// of its containers (KEP-2837).
+// podResources checks the pod-level resources, which bound those of the
+// containers (KEP-2837).
 func (c *checks) podResources(spec *v1.PodSpec, path *field.Path) {
 	own := spec.Resources
 	if own == nil {
@@ -45,7 +45,7 @@ func (c *checks) podResources(spec *v1.PodSpec, path *field.Path) {
 	}
 }
 
-// resources checks requests and limits, and each beside the other.
+// resources checks requests and limits, and each request against its limit.
 func (c *checks) resources(r *v1.ResourceRequirements, valid func(v1.ResourceName) string, path *field.Path) {
 	c.quantities(r.Limits, valid, path.Child("limits"))
 	c.quantities(r.Requests, valid, path.Child("requests"))
@@ -91,8 +91,7 @@ func (c *checks) quantities(list v1.ResourceList, valid func(v1.ResourceName) st
 	}
 }
 
-// containerResource says what is wrong with a resource of a container; empty
-// if nothing.
+// containerResource returns the error for a container's resource name, or "".
 func containerResource(name v1.ResourceName) string {
 	switch {
 	case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, isHugePages(name):
@@ -105,7 +104,7 @@ func containerResource(name v1.ResourceName) string {
 	return ""
 }
 
-// podResource is containerResource for a pod as a whole.
+// podResource returns the error for a pod-level resource name, or "".
 func podResource(name v1.ResourceName) string {
 	if pod.PodLevel(name) {
 		return ""
@@ -126,11 +125,11 @@ func isExtended(name v1.ResourceName) bool {
 		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// overcommits says whether a container may use more of a resource than it
+// overcommits reports whether a container may use more of a resource than it
 // requests.
 func overcommits(name v1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
 
-// fillsPages says whether an amount is a number of whole pages.
+// fillsPages reports whether an amount is a whole number of pages.
 func fillsPages(name v1.ResourceName, quantity resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
 	if err != nil || size.Sign() <= 0 || size.Value() <= 0 {

@@ -19,7 +19,7 @@ const (
 	withoutHostUser = "when `hostUsers` is false"
 )
 
-// sysctlPattern is a name in either of its forms, with dots or slashes.
+// sysctlPattern matches sysctl names, separated by dots or slashes.
 var sysctlPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 })
@@ -60,10 +60,10 @@ func (c *checks) podSecurity(spec *v1.PodSpec, path *field.Path) {
 
 func isLinux(spec *v1.PodSpec) bool { return spec.OS != nil && spec.OS.Name == v1.Linux }
 
-// ownUsers says that the pod has a user namespace of its own.
+// ownUsers reports whether the pod has its own user namespace.
 func ownUsers(spec *v1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
 
-// hostUsers refuses namespaces of the host in a pod with users of its own.
+// hostUsers rejects host namespaces and block devices in a pod with its own user\n// namespace.
 func (c *checks) hostUsers(spec *v1.PodSpec, path *field.Path) {
 	if !ownUsers(spec) {
 		return
@@ -106,7 +106,7 @@ func (c *checks) sysctls(sysctls []v1.Sysctl, spec *v1.PodSpec, path *field.Path
 	}
 }
 
-// isIPCSysctl says whether a sysctl is one of IPC namespaces.
+// isIPCSysctl reports whether a sysctl is namespaced by IPC namespace.
 func isIPCSysctl(name string) bool {
 	switch name {
 	case "kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
@@ -140,7 +140,8 @@ func (c *checks) containerSecurity(s *v1.SecurityContext, spec *v1.PodSpec, path
 	c.appArmor(path.Child("appArmorProfile"), s.AppArmorProfile)
 }
 
-// noEscalation refuses privileges for what may not gain any.
+// noEscalation rejects privileges that contradict
+// allowPrivilegeEscalation=false.
 func (c *checks) noEscalation(s *v1.SecurityContext, path *field.Path) {
 	if s.Privileged != nil && *s.Privileged {
 		c.add(field.Invalid(path.Child("allowPrivilegeEscalation"), false, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
@@ -155,8 +156,8 @@ func (c *checks) noEscalation(s *v1.SecurityContext, path *field.Path) {
 	}
 }
 
-// capabilities refuses what is no name at all; which there are, the runtime
-// knows.
+// capabilities rejects names with control characters. The runtime checks
+// whether a capability exists.
 func (c *checks) capabilities(list *v1.Capabilities, path *field.Path) {
 	if list == nil {
 		return
@@ -179,7 +180,7 @@ func (c *checks) seLinux(path *field.Path, options *v1.SELinuxOptions) {
 	c.noControl(path.Child("level"), options.Level)
 }
 
-// userID takes a user or a group: both are 31 bits in the API.
+// userID checks a user or group ID. Both have 31 bits in the API.
 func (c *checks) userID(path *field.Path, id *int64, valid func(int64) []string) {
 	if id == nil {
 		return
@@ -189,7 +190,8 @@ func (c *checks) userID(path *field.Path, id *int64, valid func(int64) []string)
 	}
 }
 
-// seccomp checks a profile; a local one is a path below the agent's folder.
+// seccomp checks a seccomp profile. A localhost profile is a path below the
+// agent's seccomp directory.
 func (c *checks) seccomp(path *field.Path, profile *v1.SeccompProfile) {
 	if profile == nil {
 		return
@@ -230,8 +232,8 @@ func (c *checks) appArmor(path *field.Path, profile *v1.AppArmorProfile) {
 	}
 }
 
-// appArmorAnnotation checks the form of before 1.30 of a container's profile:
-// its value, and that the field, where there is one, says the same.
+// appArmorAnnotation checks the annotation that set a container's profile
+// before 1.30: its value, and that it matches the field, if that is set.
 func (c *checks) appArmorAnnotation(p *v1.Pod, key string, path *field.Path) {
 	name, ok := strings.CutPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
 	if !ok {
@@ -255,7 +257,8 @@ func (c *checks) appArmorAnnotation(p *v1.Pod, key string, path *field.Path) {
 	}
 }
 
-// profileOf is the container's profile by its field, or by the pod's.
+// profileOf returns the profile from the container's field, else from the
+// pod's.
 func profileOf(spec *v1.PodSpec, container *v1.Container) *v1.AppArmorProfile {
 	if s := container.SecurityContext; s != nil && s.AppArmorProfile != nil {
 		return s.AppArmorProfile

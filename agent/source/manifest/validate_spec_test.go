@@ -287,7 +287,7 @@ func TestAppArmorAnnotation(t *testing.T) {
 	}
 }
 
-// TestDefaultTwice: what is defaulted once stays as it is.
+// TestDefaultTwice checks that Default is idempotent.
 func TestDefaultTwice(t *testing.T) {
 	for _, spec := range []string{
 		`{}`,

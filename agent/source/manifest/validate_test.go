@@ -66,7 +66,7 @@ func TestValidate(t *testing.T) {
 		{"name in capitals", func(p *v1.Pod) { p.Name = "Web" }, "metadata.name: Invalid"},
 		{"name with a path", func(p *v1.Pod) { p.Name = "../web" }, "metadata.name: Invalid"},
 		{"name too long", func(p *v1.Pod) { p.Name = strings.Repeat("a", 250) }, "metadata.name: Invalid"},
-		{"name too long for the log folder", func(p *v1.Pod) { p.Name = strings.Repeat("a", 220) }, "log folder's name"},
+		{"name too long for the log folder", func(p *v1.Pod) { p.Name = strings.Repeat("a", 220) }, "log directory's name"},
 		{"namespace with a dot", func(p *v1.Pod) { p.Namespace = "a.b" }, "metadata.namespace: Invalid"},
 		{"namespace with a path", func(p *v1.Pod) { p.Namespace = "../x" }, "metadata.namespace: Invalid"},
 		{"UID of a UUID", uid("0D3e7f5c-6d0b-4c76-8a53-5bbf6c2f0001"), ""},
@@ -235,7 +235,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestQuantities is about quantities that take for ever to parse.
+// TestQuantities covers quantities that would take hours to parse.
 func TestQuantities(t *testing.T) {
 	for _, tt := range []struct {
 		quantity string

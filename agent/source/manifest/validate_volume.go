@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// volumeKinds are the field names, as in the manifest, of the sources that a
-// volume gives.
+// volumeKinds returns the manifest field names of the volume sources that are
+// set.
 func volumeKinds(source *v1.VolumeSource) []string {
 	var kinds []string
 	value := reflect.ValueOf(source).Elem()
@@ -23,8 +23,7 @@ func volumeKinds(source *v1.VolumeSource) []string {
 	return kinds
 }
 
-// volumes checks the pod's volumes and answers those that a container may
-// refer to, by name.
+// volumes checks the pod's volumes and returns them by name.
 func (c *checks) volumes(volumes []v1.Volume, path *field.Path) map[string]*v1.Volume {
 	byName := make(map[string]*v1.Volume, len(volumes))
 	names := make(map[string]struct{}, len(volumes))
@@ -154,7 +153,7 @@ func (c *checks) mounts(container *v1.Container, volumes map[string]*v1.Volume, 
 	}
 }
 
-// propagation checks how mounts below a volume come and go.
+// propagation checks mount propagation and recursive read-only mounts.
 func (c *checks) propagation(mount *v1.VolumeMount, container *v1.Container, path *field.Path) {
 	none := mount.MountPropagation == nil || *mount.MountPropagation == v1.MountPropagationNone
 	if !none {
@@ -181,7 +180,7 @@ func (c *checks) propagation(mount *v1.VolumeMount, container *v1.Container, pat
 	}
 }
 
-// devices checks volumes that are to be block devices in a container.
+// devices checks the volumes that a container uses as block devices.
 func (c *checks) devices(container *v1.Container, volumes map[string]*v1.Volume, path *field.Path) {
 	paths := make(map[string]struct{}, len(container.VolumeDevices))
 	for i := range container.VolumeDevices {

@@ -8,21 +8,21 @@ import (
 
 // Bounds of a file, far beyond any real one.
 const (
-	// maxFile is the largest file in bytes.
+	// maxFile is the maximum size of a file in bytes.
 	maxFile = 10 << 20
-	// maxDocument is the largest document in bytes.
+	// maxDocument is the maximum size of a document in bytes.
 	maxDocument = document.MaxSize
-	// maxDocuments is how many documents, and how many objects in lists, a
-	// file may have.
+	// maxDocuments bounds the documents of a file, and the objects in its
+	// lists.
 	maxDocuments = 1000
-	// maxMarks is how many lines, commas and brackets a YAML document may
-	// have.
+	// maxMarks bounds the lines, commas and brackets of a YAML document.
 	maxMarks = 300_000
 )
 
-var errMany = fmt.Errorf("it has more than %d documents or objects", maxDocuments)
+var errMany = fmt.Errorf("more than %d documents or objects", maxDocuments)
 
-// marks counts what at most begins a value.
+// marks counts the characters that can begin a value: an upper bound of the
+// number of values.
 func marks(text []byte) int {
 	n := 0
 	for _, b := range text {

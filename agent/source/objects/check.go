@@ -14,17 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxData is how many bytes of data a Secret or ConfigMap may have, as an API
-// server has it (MaxSecretSize in k8s.io/api/core/v1).
+// maxData bounds the data of a Secret or ConfigMap in bytes, as in an API
+// server (MaxSecretSize in k8s.io/api/core/v1).
 const maxData = v1.MaxSecretSize
 
-// identify checks an object's name and gives it the namespace "default" where
-// it has none.
+// identify validates an object's name and sets the namespace "default" on a
+// namespaced object without one.
 func identify(o metav1.Object, kind string) (key, error) {
 	namespace := o.GetNamespace()
 	switch {
 	case global(kind):
-		namespace = "" // it belongs to none, whatever it says
+		namespace = "" // cluster-scoped: ignore the manifest's namespace
 	case namespace == "":
 		namespace = metav1.NamespaceDefault
 	}
@@ -65,15 +65,15 @@ func checkConfigMap(m *v1.ConfigMap) error {
 			return err
 		}
 		if _, twice := m.Data[name]; twice {
-			return fmt.Errorf("key %q is in data and in binaryData", name)
+			return fmt.Errorf("key %q is in both data and binaryData", name)
 		}
 		size += len(value)
 	}
 	return checkSize(size)
 }
 
-// checkSecret also moves stringData into data, where it wins over what is
-// there, as an API server has it.
+// checkSecret also moves stringData into data, where it replaces existing keys,
+// as in an API server.
 func checkSecret(s *v1.Secret) error {
 	if s.Data == nil && len(s.StringData) > 0 {
 		s.Data = make(map[string][]byte, len(s.StringData))
@@ -124,22 +124,22 @@ func checkKey(field, name string) error {
 
 func checkSize(size int) error {
 	if size > maxData {
-		return fmt.Errorf("its data has %d bytes, more than the %d (1 MiB) that are allowed", size, maxData)
+		return fmt.Errorf("data has %d bytes, more than the %d (1 MiB) allowed", size, maxData)
 	}
 	return nil
 }
 
 // Bounds of a written quantity. The parser of
-// k8s.io/apimachinery/pkg/api/resource raises ten to the exponent and can be
-// kept busy for hours.
+// k8s.io/apimachinery/pkg/api/resource raises ten to the exponent and can run
+// for hours.
 const (
 	maxDigits         = 64
 	maxExponentDigits = 2
 )
 
-var errNumber = errors.New("it has a number that is too long or whose exponent is too large")
+var errNumber = errors.New("contains a number that is too long or has too large an exponent")
 
-// checkNumbers looks for dangerous numbers in an object that has quantities.
+// checkNumbers rejects an object with quantities that are expensive to parse.
 func checkNumbers(text []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
@@ -164,8 +164,8 @@ func checkNumbers(text []byte) error {
 	}
 }
 
-// dangerous says whether a text is a number, with a unit or not, that takes
-// long to parse.
+// dangerous reports whether a text is a number, with or without a unit, that is
+// expensive to parse.
 func dangerous(text string) bool {
 	number := strings.TrimRight(text, "KMGTPEkmunpi")
 	if number == "" || strings.Trim(number, "0123456789.eE+-") != "" {

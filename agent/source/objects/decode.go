@@ -15,21 +15,20 @@ import (
 	"github.com/tinylet/tinylet/agent/config/document"
 )
 
-// decoded is what one file gave.
+// decoded is the result of decoding one file.
 type decoded struct {
 	objects  map[key]any // *v1.ConfigMap and so on
-	warnings []string    // of objects that count all the same
+	warnings []string    // about objects that were accepted
 }
 
-// header is the part of an object that says what it is.
+// header is the type metadata of an object.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 }
 
-// decode reads a whole file: YAML or JSON, several documents, v1 Lists. It
-// is all or nothing: a file with one bad object gives none, since it may be
-// half-written.
+// decode decodes a whole file: YAML or JSON, several documents, v1 Lists. One
+// bad object rejects the whole file, since it may be half-written.
 func decode(data []byte) (*decoded, error) {
 	documents, err := document.Split(data, maxDocuments)
 	if err != nil {
@@ -59,23 +58,23 @@ func (d *decoded) document(document []byte) error {
 		return err
 	}
 	if warning != nil {
-		d.warn("the last of these counts", warning)
+		d.warn("using the last of duplicate keys", warning)
 	}
 	return d.object(text, true)
 }
 
-// toJSON turns one document into JSON text. The warning is for a key that
-// stands twice, where the last one counts.
+// toJSON converts one document to JSON text. The warning is for a duplicate
+// key, of which the last one counts.
 func toJSON(document []byte) (text []byte, warning, err error) {
 	if trimmed := bytes.TrimSpace(document); len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed) {
 		return trimmed, nil, nil
 	}
-	// What is no object at all is refused before a tree is built of it.
+	// Reject unrelated files before the YAML parser builds a tree of them.
 	if !bytes.Contains(document, []byte("kind")) {
-		return nil, nil, errors.New("it has no kind: it is not an object")
+		return nil, nil, errors.New("not an object: no kind")
 	}
 	if marks(document) > maxMarks {
-		return nil, nil, fmt.Errorf("it has more than %d lines and values: write the large data as binaryData, or in JSON", maxMarks)
+		return nil, nil, fmt.Errorf("more than %d lines and values: write large data as binaryData, or in JSON", maxMarks)
 	}
 	text, warning = yaml.YAMLToJSONStrict(document)
 	if warning != nil {
@@ -84,16 +83,16 @@ func toJSON(document []byte) (text []byte, warning, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("parse YAML: %w", err)
 	}
-	if len(text) > 2*maxDocument { // aliases may have made it grow
-		return nil, nil, fmt.Errorf("it becomes %d bytes of JSON, more than %d", len(text), 2*maxDocument)
+	if len(text) > 2*maxDocument { // aliases may have expanded it
+		return nil, nil, fmt.Errorf("converts to %d bytes of JSON, more than %d", len(text), 2*maxDocument)
 	}
 	return text, warning, nil
 }
 
-// object decodes one object, or those of a list.
+// object decodes one object, or the objects of a list.
 func (d *decoded) object(text []byte, top bool) error {
 	if len(text) == 0 || text[0] != '{' {
-		return errors.New("it is not an object with apiVersion and kind")
+		return errors.New("not an object with apiVersion and kind")
 	}
 	var h header
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &h); err != nil {
@@ -123,7 +122,7 @@ func (d *decoded) object(text []byte, top bool) error {
 }
 
 func notReadable(h header) error {
-	return fmt.Errorf("kind %q of apiVersion %q is not read from files: only v1 %s, %s, %s, %s and List of them, and %s %s are",
+	return fmt.Errorf("kind %q of apiVersion %q is not supported in files: only v1 %s, %s, %s, %s and List of them, and %s %s are",
 		h.Kind, h.APIVersion, KindConfigMap, KindSecret, KindClaim, KindVolume, nodev1.SchemeGroupVersion, KindClass)
 }
 
@@ -132,7 +131,7 @@ func (d *decoded) list(text []byte) error {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
-		return fmt.Errorf("read the items of a List: %w", err)
+		return fmt.Errorf("read items of List: %w", err)
 	}
 	if len(list.Items) > maxDocuments {
 		return errMany
@@ -159,7 +158,7 @@ func add[T any, P interface {
 	o := P(new(T))
 	strict, err := kjson.UnmarshalStrict(text, o)
 	if err != nil {
-		return fmt.Errorf("decode as a %s: %w", kind, err)
+		return fmt.Errorf("decode %s: %w", kind, err)
 	}
 	k, err := identify(o, kind)
 	if err != nil {
@@ -172,7 +171,7 @@ func add[T any, P interface {
 		d.warn(k.String(), errors.Join(strict[:min(3, len(strict))]...))
 	}
 	if _, twice := d.objects[k]; twice {
-		d.warn(k.String(), errors.New("it is in the file twice, the first counts"))
+		d.warn(k.String(), errors.New("duplicate in this file, using the first"))
 		return nil
 	}
 	if len(d.objects) == maxDocuments {

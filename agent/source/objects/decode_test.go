@@ -23,9 +23,9 @@ func TestRefused(t *testing.T) {
 		{"bad key", head + "stringData: {a/b: x}\n", `data["a/b"]`},
 		{"key dots", head + "stringData: {..: x}\n", `data[".."]`},
 		{"handler that is none", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\nhandler: ../x\n", "handler"},
-		{"no base64", head + "data: {a: '*'}\n", "decode as a Secret"},
+		{"no base64", head + "data: {a: '*'}\n", "decode Secret"},
 		{"too much data", head + "stringData: {a: " + strings.Repeat("x", 1<<20) + ", b: z}\n", "1048577 bytes, more than the 1048576 (1 MiB)"},
-		{"double key", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: x}\nbinaryData: {a: YQ==}\n", `key "a" is in data and in binaryData`},
+		{"double key", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: x}\nbinaryData: {a: YQ==}\n", `key "a" is in both data and binaryData`},
 		{"list in a list", `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"List"}]}`, `kind "List"`},
 		{"way out", "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {hostPath: {path: /a/../b}}\n", "'..'"},
 		{"slow number", "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {capacity: {storage: 1e999999999}}\n", "exponent"},
@@ -33,7 +33,7 @@ func TestRefused(t *testing.T) {
 		{"long number", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {resources: {requests: {storage: '" + strings.Repeat("9", 1000) + "Ki'}}}\n", "too long"},
 		{"too many lines", "kind: Secret\nx:\n" + strings.Repeat("- a\n", maxMarks), "lines and values"},
 		{"too many documents", strings.Repeat("---\nkind: x\n", maxDocuments+1), "documents"},
-		{"huge document", "kind: x\na: " + strings.Repeat("x", maxDocument), "bytes, more than"},
+		{"huge document", "kind: x\na: " + strings.Repeat("x", maxDocument), "bytes, the maximum is"},
 		{"the second is bad", head + "---\nkind: x\n", "document 2: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestWarned(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"unknown field", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndatas: {}\n", `unknown field "datas"`},
 		{"a key twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: x, a: z}\n", `key "a" already set`},
-		{"an object twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\n", "twice"},
+		{"an object twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\n", "duplicate in this file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d, err := decode([]byte(tc.text))

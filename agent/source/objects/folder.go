@@ -16,50 +16,51 @@ import (
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
-// Times of a Folder.
+// Timing of a Folder.
 const (
-	// settleTime is how long a file must stay as it is before it counts.
+	// settleTime is how long a file must stay unchanged before it is read.
 	settleTime = 50 * time.Millisecond
-	// doubtTime is how long bad content must stay as it is before it is told:
-	// a slow writer empties a file first.
+	// doubtTime is how long bad content must stay unchanged before it is
+	// reported: a slow writer truncates a file first.
 	doubtTime = 500 * time.Millisecond
-	// defaultRescan is the rescan where the configuration says nothing.
+	// defaultRescan is the rescan period if none is configured.
 	defaultRescan = 2 * time.Minute
-	// unwatchedRescan is the rescan while inotify does not work.
+	// unwatchedRescan is the rescan period while inotify does not work.
 	unwatchedRescan = 10 * time.Second
 )
 
-// Config is what a Folder needs.
+// Config configures a Folder. Path and Log are required.
 type Config struct {
-	// Path is the folder, such as /etc/kubernetes/objects. It may not exist
+	// Path is the directory, such as /etc/kubernetes/objects. It need not exist
 	// yet.
 	Path string
 	Log  *slog.Logger
-	// Changed is told by Run of each object that came, changed or went after
-	// the first look: the pods that refer to it are to be looked at again.
-	// kind is one of the Kind constants; namespace is empty for a
-	// PersistentVolume and a RuntimeClass. While it blocks, Run does. nil is nobody.
+	// Changed is called by Run for each object that was added, changed or
+	// removed after the first scan, so that the pods that reference it can be
+	// reconciled. kind is one of the Kind constants; namespace is empty for a
+	// PersistentVolume and a RuntimeClass. Run blocks while Changed does. It
+	// may be nil.
 	Changed func(kind, namespace, name string)
-	// Event makes an event of what is wrong with a file; nil logs it instead.
-	// It must not call the Folder's methods.
+	// Event emits an event about a problem with a file; nil logs it instead. It
+	// must not call the Folder's methods.
 	Event func(message string)
-	// Rescan is how often everything is looked at without an event of inotify;
-	// zero means 2 min. It costs a stat of each file.
+	// Rescan is the period of full scans without an inotify event; zero means 2
+	// min. A scan calls stat on each file.
 	Rescan time.Duration
 }
 
-// Folder is the Reader of a folder of YAML and JSON files.
+// Folder is a Reader of the YAML and JSON files in a directory.
 //
-// Every regular file counts whose name does not begin with a dot, also
-// through symbolic links that do not lead out of the folder; sub-folders do
-// not. A file may have several documents. A file that cannot be read or has a
-// bad object leaves what it gave before. Secrets of a file that users other
-// than its owner may read are not used. Of two files that have the same
-// object, that of the lower name counts.
+// Every regular file counts whose name does not begin with a dot, also through
+// symbolic links that stay within the directory. Subdirectories are not read. A
+// file may have several documents. A file that cannot be read or has a bad
+// object keeps its previous objects. Secrets of a file that users other than
+// its owner can read are ignored. If two files define the same object, the one
+// with the lower name takes precedence.
 //
-// Nothing is read before the first call. While Run runs, a call costs no
-// system call unless something changed; without it each call looks at the
-// files' signatures.
+// Nothing is read before the first call. While Run is active, a call makes no
+// system call unless something changed; otherwise each call checks the
+// signatures of the files.
 type Folder struct {
 	config Config
 	now    func() time.Time
@@ -68,26 +69,26 @@ type Folder struct {
 	files   map[string]*file
 	order   []string // names of files, sorted
 	objects map[key]any
-	// withheld has the files of Secrets that users other than the owner may
-	// read, and that are not used for it.
+	// withheld maps the ignored Secrets that users other than the owner can
+	// read to their files.
 	withheld map[key]string
-	looked   bool   // the folder was listed once
-	failed   error  // of listing it, while it fails
-	told     string // about the folder
-	changed  []key  // to be told by Run
+	looked   bool   // the directory was listed once
+	failed   error  // error of the last listing; nil after a success
+	told     string // last reported problem of the directory
+	changed  []key  // to be reported by Run
 
-	watched bool // by Run: inotify tells of changes
-	dirty   bool // it did
+	watched bool // set by Run: inotify reports changes
+	dirty   bool // inotify reported a change
 	wake    chan struct{}
 }
 
-// NewFolder checks the configuration; it reads nothing.
+// NewFolder validates the configuration and returns a Folder. It reads nothing.
 func NewFolder(config Config) (*Folder, error) {
 	if config.Path == "" || config.Log == nil {
-		return nil, errors.New("object folder: path and log are required")
+		return nil, errors.New("object folder: Path and Log are required")
 	}
 	if strings.IndexByte(config.Path, 0) >= 0 {
-		return nil, fmt.Errorf("object folder: the path %q has a zero byte", config.Path)
+		return nil, fmt.Errorf("object folder: path %q contains a zero byte", config.Path)
 	}
 	path, err := filepath.Abs(config.Path)
 	if err != nil {
@@ -106,40 +107,40 @@ func NewFolder(config Config) (*Folder, error) {
 	}, nil
 }
 
-// ConfigMap answers a ConfigMap of the files.
+// ConfigMap returns a ConfigMap from the files.
 func (f *Folder) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	return get[*v1.ConfigMap](f, key{KindConfigMap, namespace, name})
 }
 
-// Secret answers a Secret of the files, its stringData being in data.
+// Secret returns a Secret from the files, with its stringData merged into data.
 func (f *Folder) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
 	return get[*v1.Secret](f, key{KindSecret, namespace, name})
 }
 
-// PersistentVolumeClaim answers a claim of the files. Nobody binds it: its
-// spec.volumeName has to be written out.
+// PersistentVolumeClaim returns a claim from the files. Claims are not bound
+// automatically: spec.volumeName must be set.
 func (f *Folder) PersistentVolumeClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	return get[*v1.PersistentVolumeClaim](f, key{KindClaim, namespace, name})
 }
 
-// PersistentVolume answers a PersistentVolume of the files.
+// PersistentVolume returns a PersistentVolume from the files.
 func (f *Folder) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	return get[*v1.PersistentVolume](f, key{KindVolume, "", name})
 }
 
-// RuntimeClass answers a RuntimeClass of the files. Of it the handler counts;
-// what an API server would put into the pod for it, overhead and where it is
-// scheduled, a manifest has to say itself.
+// RuntimeClass returns a RuntimeClass from the files. Only its handler is used.
+// Overhead and scheduling, which an API server would copy into the pod, must be
+// set in the manifest.
 func (f *Folder) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
 	return get[*nodev1.RuntimeClass](f, key{KindClass, "", name})
 }
 
-// Token is ErrNoServer.
+// Token returns ErrNoServer.
 func (f *Folder) Token(context.Context, *v1.Pod, string, time.Duration) (string, time.Time, error) {
 	return "", time.Time{}, fmt.Errorf("a service account token %w", ErrNoServer)
 }
 
-// TrustBundle is ErrNoServer.
+// TrustBundle returns ErrNoServer.
 func (f *Folder) TrustBundle(context.Context, *v1.ClusterTrustBundleProjection) (string, error) {
 	return "", fmt.Errorf("a ClusterTrustBundle %w", ErrNoServer)
 }
@@ -154,7 +155,7 @@ func get[T any](f *Folder, k key) (T, error) {
 		return o, nil
 	}
 	var none T
-	if f.failed != nil { // it may be there
+	if f.failed != nil { // it may exist
 		return none, fmt.Errorf("%s %q: %w", resources[k.kind], k.name, f.failed)
 	}
 	if name, ok := f.withheld[k]; ok {
@@ -163,14 +164,14 @@ func get[T any](f *Folder, k key) (T, error) {
 	return none, notFound(k)
 }
 
-// Run watches the folder and tells of changes until ctx ends; its error is
-// ctx's cause. Only one Run goes on at a time.
+// Run watches the directory and reports changes until ctx ends, and returns
+// ctx's cause. At most one Run may be active at a time.
 func (f *Folder) Run(ctx context.Context) error {
 	w := newWatch(f)
 	defer w.close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	soon := true // the timer ends in settleTime at most
+	soon := true // the timer fires within settleTime
 	for {
 		select {
 		case <-ctx.Done():
@@ -188,8 +189,9 @@ func (f *Folder) Run(ctx context.Context) error {
 	}
 }
 
-// round puts the watches in place, looks, and tells of what changed since the
-// last time, also where a Reader's call saw it. It answers when to look again.
+// round places the watches, scans the files, and reports the changes since the
+// last round, including those that a Reader's call found. It returns the delay
+// until the next round, and whether that is within settleTime.
 func (f *Folder) round(w *watch) (again time.Duration, soon bool) {
 	watched := w.place()
 	f.mu.Lock()
@@ -212,7 +214,7 @@ func (f *Folder) round(w *watch) (again time.Duration, soon bool) {
 	return f.config.Rescan, false
 }
 
-// noted wakes Run; the caller holds the lock.
+// noted wakes Run. The caller holds the lock.
 func (f *Folder) noted() {
 	select {
 	case f.wake <- struct{}{}:
@@ -220,7 +222,7 @@ func (f *Folder) noted() {
 	}
 }
 
-// tell makes one event or log line.
+// tell emits one event or log line.
 func (f *Folder) tell(message string) {
 	const limit = 1000
 	if len(message) > limit {
@@ -230,5 +232,5 @@ func (f *Folder) tell(message string) {
 		f.config.Event(message)
 		return
 	}
-	f.config.Log.Warn("local object file", "problem", message)
+	f.config.Log.Warn("local object file is faulty", "error", message)
 }

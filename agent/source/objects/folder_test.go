@@ -21,7 +21,7 @@ import (
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
-// told collects what a Folder says.
+// told collects the messages of a Folder.
 type told struct {
 	mu    sync.Mutex
 	lines []string
@@ -208,7 +208,7 @@ func TestRemovedFile(t *testing.T) {
 	if got := valueOf(t, f, "a") + valueOf(t, f, "b"); got != "13" {
 		t.Errorf("got %q", got)
 	}
-	if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], "b.yaml: ConfigMap default/a is in another file") {
+	if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], "b.yaml: ignoring ConfigMap default/a") {
 		t.Errorf("said %q", lines)
 	}
 	if err := os.Remove(dir + "/a.yaml"); err != nil {
@@ -261,15 +261,16 @@ func TestFilesThatDoNotCount(t *testing.T) {
 		}
 	}
 	text := strings.Join(said.all(), "\n")
-	for _, want := range []string{"out.yaml: ", "loop.yaml: ", "fifo.yaml: it is not a regular file", "big.yaml: it is larger"} {
+	for _, want := range []string{"out.yaml: ", "loop.yaml: ", "fifo.yaml: not a regular file", "big.yaml: larger"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q not once in %s", want, text)
 		}
 	}
 }
 
-// TestExposedSecret does not use Secrets that other users may read, and all
-// else of their file; it uses them once the mode of file or folder is right.
+// TestExposedSecret checks that Secrets which other users can read are ignored,
+// unlike the other objects of their file, and that they are used once the mode
+// of the file or directory is right.
 func TestExposedSecret(t *testing.T) {
 	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {a: x}\n---\n"
 	for _, row := range []struct {
@@ -305,7 +306,7 @@ func TestExposedSecret(t *testing.T) {
 					t.Errorf("the Secret: %v", err)
 				}
 			}
-			if lines := said.all(); len(lines) != 1 && !row.used || row.used && len(lines) > 0 || !row.used && !strings.Contains(lines[0], "s.yaml: its Secrets are not used") {
+			if lines := said.all(); len(lines) != 1 && !row.used || row.used && len(lines) > 0 || !row.used && !strings.Contains(lines[0], "s.yaml: ignoring its Secrets") {
 				t.Errorf("said %q", lines)
 			}
 			chmod(filepath.Join(dir, row.mend), 0o700)
@@ -393,7 +394,8 @@ func TestRunTellsOfChanges(t *testing.T) {
 	}
 }
 
-// TestWatchedReadsCostNothing: an idle folder is not looked at.
+// TestWatchedReadsCostNothing checks that reads do not check the files of an
+// idle directory.
 func TestWatchedReadsCostNothing(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir+"/a.yaml", configMap("a", "1"))

@@ -17,34 +17,34 @@ import (
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
-// maxFiles is how many files a folder may have.
+// maxFiles bounds the files of a directory.
 const maxFiles = 4096
 
-// file is one file of the folder.
+// file is one file of the directory.
 type file struct {
-	sig     signature // of the content that objects is of, or that is bad
-	done    bool      // sig was read
+	sig     signature // of the content that objects came from, or of bad content
+	done    bool      // the content of sig was read
 	objects map[key]any
-	trouble string    // told last
-	double  string    // told last about objects of other files
-	exposed bool      // it has Secrets and other users may reach it: they are left out
-	missing time.Time // since when it is not found
-	seen    bool      // by the look that runs
+	trouble string    // last reported error
+	double  string    // last reported duplicate of an object in another file
+	exposed bool      // it has Secrets that other users can read: they are withheld
+	missing time.Time // when it was first not found
+	seen    bool      // found by the current scan
 }
 
-// look brings the objects up to what the files have now, and says whether
-// something is to be looked at again soon. The caller holds the lock.
+// look updates the objects to the current content of the files. It reports
+// whether another scan is needed soon. The caller holds the lock.
 func (f *Folder) look() (unsettled bool) {
 	f.dirty = false
 	names, folder, err := f.list()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		f.failed = err
-		f.tellFolder(err.Error() + "; its objects stay as they are")
+		f.tellFolder(err.Error() + "; keeping its objects")
 		return false
 	}
 	f.failed = nil
 	if len(names) > maxFiles {
-		f.tellFolder(fmt.Sprintf("%s has more than %d files: the rest is not read", f.config.Path, maxFiles))
+		f.tellFolder(fmt.Sprintf("%s has more than %d files: ignoring the rest", f.config.Path, maxFiles))
 		names = names[:maxFiles]
 	} else {
 		f.told = ""
@@ -71,21 +71,22 @@ func (f *Folder) look() (unsettled bool) {
 	return unsettled || wait
 }
 
-// list opens the folder and answers the sorted names that count.
+// list opens the directory and returns the sorted names of the files that
+// count.
 func (f *Folder) list() ([]string, *os.Root, error) {
 	folder, err := os.OpenRoot(f.config.Path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the folder %s: %w", f.config.Path, bare(err))
+		return nil, nil, fmt.Errorf("open directory %s: %w", f.config.Path, bare(err))
 	}
 	dir, err := folder.Open(".")
 	if err != nil {
 		_ = folder.Close()
-		return nil, nil, fmt.Errorf("open the folder %s: %w", f.config.Path, bare(err))
+		return nil, nil, fmt.Errorf("open directory %s: %w", f.config.Path, bare(err))
 	}
 	names, err := dir.Readdirnames(-1)
 	if err := errors.Join(err, dir.Close()); err != nil {
 		_ = folder.Close()
-		return nil, nil, fmt.Errorf("list the folder %s: %w", f.config.Path, bare(err))
+		return nil, nil, fmt.Errorf("list directory %s: %w", f.config.Path, bare(err))
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, ".") })
 	slices.Sort(names)
@@ -104,7 +105,7 @@ func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettl
 	sig, data, err := f.read(folder, name, e)
 	switch {
 	case errors.Is(err, errUnchanged):
-		return f.checkMode(folder, name, e), false // the folder's mode may have changed
+		return f.checkMode(folder, name, e), false // the directory's mode may have changed
 	case errors.Is(err, errSkipped):
 		changed = len(e.objects) > 0
 		e.objects, e.done = nil, false
@@ -122,7 +123,7 @@ func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettl
 			return false, true
 		}
 		e.sig, e.done = sig, true
-		f.trouble(name, e, fmt.Errorf("%w; what it gave before stays", err))
+		f.trouble(name, e, fmt.Errorf("%w; keeping its previous objects", err))
 		return false, false
 	}
 	e.sig, e.done, e.trouble, e.objects = sig, true, "", d.objects
@@ -133,8 +134,8 @@ func (f *Folder) lookAt(folder *os.Root, name string, e *file) (changed, unsettl
 	return true, false
 }
 
-// checkMode reports whether the file's Secrets are left out otherwise than
-// before, because users other than the owner may reach them. That is told once.
+// checkMode withholds the file's Secrets if users other than its owner can read
+// them, and emits a message once. It reports whether that changed.
 func (f *Folder) checkMode(folder *os.Root, name string, e *file) (changed bool) {
 	info, err := folder.Stat(".")
 	reached := err == nil && secretfile.ExposedIn(info.Mode(), fs.FileMode(e.sig.mode))
@@ -145,12 +146,12 @@ func (f *Folder) checkMode(folder *os.Root, name string, e *file) (changed bool)
 	was := e.exposed
 	e.exposed = reached && secret
 	if e.exposed && !was {
-		f.tell(filepath.Join(f.config.Path, name) + ": its Secrets are not used, since users other than its owner may read them: chmod 600 it")
+		f.tell(filepath.Join(f.config.Path, name) + ": ignoring its Secrets: users other than its owner can read the file; chmod 600 it")
 	}
 	return e.exposed != was
 }
 
-// trouble tells once that a file cannot be used; its objects stay.
+// trouble reports once that a file cannot be used. The file keeps its objects.
 func (f *Folder) trouble(name string, e *file, err error) {
 	if text := bare(err).Error(); text != e.trouble {
 		e.trouble = text
@@ -158,8 +159,8 @@ func (f *Folder) trouble(name string, e *file, err error) {
 	}
 }
 
-// forget drops the files that were not found for a while: between the two
-// steps of an editor's save a file is gone for a moment.
+// forget drops the files that have been missing for a while. When an editor
+// saves a file, the file is missing for a moment.
 func (f *Folder) forget() (gone, unsettled bool) {
 	now := f.now()
 	for name, e := range f.files {
@@ -179,7 +180,7 @@ func (f *Folder) forget() (gone, unsettled bool) {
 	return gone, unsettled
 }
 
-// merge makes the objects of all files one set.
+// merge merges the objects of all files.
 func (f *Folder) merge() {
 	all := make(map[key]any)
 	f.withheld = nil
@@ -197,14 +198,14 @@ func (f *Folder) merge() {
 			}
 		}
 		if double != "" && double != e.double {
-			f.tell(fmt.Sprintf("%s: %s is in another file too, whose name is lower and which counts", filepath.Join(f.config.Path, name), double))
+			f.tell(fmt.Sprintf("%s: ignoring %s: a file with a lower name defines it too", filepath.Join(f.config.Path, name), double))
 		}
 		e.double = double
 	}
 	f.note(all)
 }
 
-// withhold notes that an object is left out because of its file's mode.
+// withhold records that an object is left out because of the mode of its file.
 func (f *Folder) withhold(k key, name string) {
 	if f.withheld == nil {
 		f.withheld = make(map[key]string)
@@ -212,7 +213,7 @@ func (f *Folder) withhold(k key, name string) {
 	f.withheld[k] = name
 }
 
-// note sets the objects and notes which changed.
+// note sets the objects and records which of them changed.
 func (f *Folder) note(all map[key]any) {
 	old := f.objects
 	f.objects = all
@@ -235,8 +236,8 @@ func (f *Folder) note(all map[key]any) {
 	}
 }
 
-// same says whether two versions of an object differ in nothing a pod can
-// see.
+// same reports whether two versions of an object are equal in everything that a
+// pod can use.
 func same(a, b any) bool {
 	switch a := a.(type) {
 	case *v1.ConfigMap:
@@ -249,7 +250,7 @@ func same(a, b any) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// bare is an error without the path, which the message has already.
+// bare returns an error without its path, which the message already contains.
 func bare(err error) error {
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 		return pathErr.Err

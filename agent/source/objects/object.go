@@ -1,11 +1,11 @@
-// Package objects answers what pods refer to by name: ConfigMaps, Secrets,
-// PersistentVolumeClaims, PersistentVolumes, RuntimeClasses, service account
-// tokens and trust anchors.
+// Package objects reads the objects that pods reference by name: ConfigMaps,
+// Secrets, PersistentVolumeClaims, PersistentVolumes, RuntimeClasses, service
+// account tokens and trust bundles.
 //
 // Folder reads the first five from local files. That is an extension of
-// tinylet's own: with it, pods from manifests can use configuration and
-// claims though there is no API server. What only a server can make, tokens
-// and trust bundles, it refuses with ErrNoServer.
+// tinylet: with it, static pods can use configuration and claims without an API
+// server. Tokens and trust bundles exist only with an API server; for them
+// Folder returns ErrNoServer.
 package objects
 
 import (
@@ -18,26 +18,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Reader answers objects by namespace and name. What does not exist is an
-// error for which errors.IsNotFound of k8s.io/apimachinery/pkg/api/errors
-// holds; any other error says that it is not known. The objects are shared:
-// nobody changes them. All methods may be called at once and may block on the
-// disk or the network until ctx ends.
+// Reader reads objects by namespace and name. If an object does not exist, the
+// error satisfies errors.IsNotFound of k8s.io/apimachinery/pkg/api/errors;
+// after any other error it is unknown whether it exists. The objects are shared
+// and must not be modified. All methods are safe for concurrent use and may
+// block on the disk or the network until ctx ends.
 type Reader interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// Token answers a token of the pod's service account that is bound to the
-	// pod, and when it ends. An empty audience is the API server's own. The
-	// same token is answered until a fifth of its life is left or it is a day
-	// old, so that a caller may ask as often as it likes.
+	// Token returns a token of the pod's service account that is bound to the
+	// pod, and its expiration time. An empty audience means that of the API
+	// server. The same token is returned until a fifth of its lifetime is left
+	// or it is a day old, so callers may call Token as often as they need.
 	Token(ctx context.Context, p *v1.Pod, audience string, expiration time.Duration) (token string, expires time.Time, err error)
-	// TrustBundle answers the selected trust anchors in PEM.
+	// TrustBundle returns the selected trust anchors in PEM.
 	TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleProjection) (pem string, err error)
 }
 
-// ErrNoServer says that what was asked for cannot be had from files.
+// ErrNoServer means that the requested item cannot be read from files.
 var ErrNoServer = errors.New("needs an API server")
 
 // The kinds that a Folder reads.
@@ -49,8 +49,8 @@ const (
 	KindClass     = "RuntimeClass"
 )
 
-// resources name the kinds in errors as the kubelet has them, in the singular
-// (pkg/kubelet/util/manager).
+// resources are the names of the kinds in errors, in the singular as in the
+// kubelet (pkg/kubelet/util/manager).
 var resources = map[string]string{
 	KindConfigMap: "configmap",
 	KindSecret:    "secret",
@@ -59,10 +59,10 @@ var resources = map[string]string{
 	KindClass:     "runtimeclass",
 }
 
-// global says whether objects of a kind belong to no namespace.
+// global reports whether objects of a kind are cluster-scoped.
 func global(kind string) bool { return kind == KindVolume || kind == KindClass }
 
-// key names one object. namespace is empty for one that belongs to none.
+// key names one object. namespace is empty for a cluster-scoped object.
 type key struct {
 	kind, namespace, name string
 }

@@ -11,13 +11,13 @@ import (
 )
 
 var (
-	errUnchanged = errors.New("it is as it was")
-	errSkipped   = errors.New("it is a folder")
-	errIrregular = errors.New("it is not a regular file")
-	errUnsettled = errors.New("it is being written")
+	errUnchanged = errors.New("unchanged")
+	errSkipped   = errors.New("is a directory")
+	errIrregular = errors.New("not a regular file")
+	errUnsettled = errors.New("being written")
 )
 
-// signature changes with a file's content, as far as stat tells.
+// signature changes whenever a file's content changes, as far as stat shows it.
 type signature struct {
 	major, minor uint32
 	inode, size  uint64
@@ -38,8 +38,8 @@ func signatureOf(f *os.File) (signature, error) {
 	}, nil
 }
 
-// read answers the whole content of a file that changed and is settled. A
-// symbolic link out of the folder is refused; opening never blocks, whatever
+// read returns the whole content of a file that changed and is settled. It
+// rejects a symbolic link out of the directory. Opening never blocks, whatever
 // the file is.
 func (f *Folder) read(folder *os.Root, name string, e *file) (signature, []byte, error) {
 	info, err := folder.Stat(name)
@@ -48,7 +48,7 @@ func (f *Folder) read(folder *os.Root, name string, e *file) (signature, []byte,
 		return signature{}, nil, err
 	case info.IsDir():
 		return signature{}, nil, errSkipped
-	case !info.Mode().IsRegular(): // opening it could do something
+	case !info.Mode().IsRegular(): // opening it could have side effects
 		return signature{}, nil, errIrregular
 	}
 	file, err := folder.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -67,7 +67,7 @@ func (f *Folder) read(folder *os.Root, name string, e *file) (signature, []byte,
 	case sig.mode&unix.S_IFMT != unix.S_IFREG:
 		return sig, nil, errIrregular
 	case sig.size > maxFile:
-		return sig, nil, fmt.Errorf("it is larger than %d bytes", maxFile)
+		return sig, nil, fmt.Errorf("larger than %d bytes", maxFile)
 	case age >= 0 && age < settleTime:
 		return sig, nil, errUnsettled
 	}
@@ -75,7 +75,7 @@ func (f *Folder) read(folder *os.Root, name string, e *file) (signature, []byte,
 	return sig, data, err
 }
 
-// readWhole answers the content that the signature is of, or errUnsettled.
+// readWhole returns the content that the signature describes, or errUnsettled.
 func readWhole(file *os.File, sig signature) ([]byte, error) {
 	data := make([]byte, sig.size)
 	n, err := io.ReadFull(file, data)

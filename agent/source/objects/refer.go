@@ -8,9 +8,9 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Refers says whether a pod's spec refers to an object by kind and name. A
-// PersistentVolume is referred to by whoever has a claim, as only the claim
-// tells which it is.
+// Refers reports whether a pod's spec references an object by kind and name.
+// Every pod with a claim counts as referencing a PersistentVolume, since only
+// the claim names the volume.
 func Refers(p *v1.Pod, kind, namespace, name string) bool {
 	if !global(kind) && p.Namespace != namespace {
 		return false
@@ -23,10 +23,10 @@ func Refers(p *v1.Pod, kind, namespace, name string) bool {
 	return false
 }
 
-// References are the kinds and names of the objects that a pod's spec refers
-// to, which are in its namespace if they are in any; one may come more than
-// once. PersistentVolumes are not among them, only the claims tell which they
-// are.
+// References returns the kinds and names of the objects that a pod's spec
+// references. Namespaced objects are in the pod's namespace. An object may
+// occur more than once. PersistentVolumes are not included, since only the
+// claims name them.
 func References(p *v1.Pod) iter.Seq2[string, string] {
 	return func(yield func(kind, name string) bool) {
 		named := func(kind, name string) bool { return name == "" || yield(kind, name) }
@@ -51,7 +51,8 @@ func References(p *v1.Pod) iter.Seq2[string, string] {
 	}
 }
 
-// volumeReferences yields until yield says to stop, which it answers.
+// volumeReferences calls yield until it returns false, and returns its last
+// result.
 func volumeReferences(v *v1.Volume, yield func(kind, name string) bool) bool {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -72,7 +73,8 @@ func volumeReferences(v *v1.Volume, yield func(kind, name string) bool) bool {
 	return true
 }
 
-// environmentReferences yields until yield says to stop, which it answers.
+// environmentReferences calls yield until it returns false, and returns its
+// last result.
 func environmentReferences(c *v1.Container, yield func(kind, name string) bool) bool {
 	for i := range c.EnvFrom {
 		e := &c.EnvFrom[i]

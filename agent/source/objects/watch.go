@@ -9,9 +9,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch keeps inotify watches on the folder and on its nearest existing
-// ancestor, so that a folder that comes, goes or is replaced is noticed. Its
-// goroutine only notes.
+// watch keeps inotify watches on the directory and on its nearest existing
+// ancestor, so that the directory may appear, disappear or be replaced. Its
+// goroutine only records that something changed.
 type watch struct {
 	folder  *Folder
 	inotify *fsnotify.Watcher // nil while inotify does not work
@@ -22,8 +22,8 @@ type watch struct {
 
 func newWatch(f *Folder) *watch { return &watch{folder: f} }
 
-// close ends the goroutine and waits for it. From then on the folder's
-// methods look for themselves.
+// close stops the goroutine and waits for it. From then on the Folder's methods
+// check the files themselves.
 func (w *watch) close() {
 	w.folder.mu.Lock()
 	w.folder.watched = false
@@ -34,7 +34,7 @@ func (w *watch) close() {
 	}
 }
 
-// place puts the watches where they must be and says whether they work.
+// place places the watches and reports whether they work.
 func (w *watch) place() bool {
 	if w.inotify == nil {
 		inotify, err := fsnotify.NewWatcher()
@@ -47,7 +47,7 @@ func (w *watch) place() bool {
 			w.read(inotify)
 		}()
 	}
-	const attempts = 3 // the folder may come while the one above it is watched
+	const attempts = 3 // the directory may appear while its ancestor is watched
 	for range attempts {
 		want := targets(w.folder.config.Path)
 		if err := w.watch(want); err != nil {
@@ -65,13 +65,13 @@ func (w *watch) place() bool {
 func (w *watch) watch(want []string) error {
 	for _, path := range w.have {
 		if !slices.Contains(want, path) {
-			_ = w.inotify.Remove(path) // it may be gone, which ended it
+			_ = w.inotify.Remove(path) // it may be gone, which removed the watch
 		}
 	}
 	w.have = want
 	for _, path := range want {
-		// Adding what is watched costs one call and renews a watch that a
-		// replaced folder ended.
+		// Adding a watched path again costs one call, and restores a watch that
+		// was removed when the directory was replaced.
 		if err := w.inotify.Add(path); err != nil {
 			return err
 		}
@@ -82,14 +82,14 @@ func (w *watch) watch(want []string) error {
 func (w *watch) failed(err error) bool {
 	if !w.told {
 		w.told = true
-		w.folder.config.Log.Warn("local objects are not watched, only looked at from time to time",
+		w.folder.config.Log.Warn("fall back to polling local objects",
 			"path", w.folder.config.Path, "error", err)
 	}
 	return false
 }
 
-// targets are the folders to watch: the path, if it is there, and the nearest
-// existing folder above it.
+// targets returns the directories to watch: the path, if it exists, and its
+// nearest existing ancestor.
 func targets(path string) []string {
 	var want []string
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -104,7 +104,7 @@ func targets(path string) []string {
 	}
 }
 
-// read notes events until inotify is closed.
+// read records events until inotify is closed.
 func (w *watch) read(inotify *fsnotify.Watcher) {
 	events, errs := inotify.Events, inotify.Errors
 	for events != nil || errs != nil {
@@ -125,7 +125,7 @@ func (w *watch) read(inotify *fsnotify.Watcher) {
 	}
 }
 
-// concerns says whether a changed name means something for the folder.
+// concerns reports whether a changed name is relevant to the directory.
 func (w *watch) concerns(name string) bool {
 	path := w.folder.config.Path
 	return name == path || filepath.Dir(name) == path || strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/")

@@ -15,29 +15,29 @@ import (
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
-// ErrFull says that the disk is full, or the journal has all that it may have.
+// ErrFull means that the disk is full or the journal has reached its limit.
 // Nothing was changed.
-var ErrFull = errors.New("there is no room for it in the journal")
+var ErrFull = errors.New("no room in the journal")
 
-// linger is how long an object is kept that nothing refers to any more, after
-// the server answered it last: the pod that takes another's place often uses
-// the same, and has read it before it is admitted.
+// linger is the retention of an object that is no longer referenced, from the
+// API server's last answer on. A pod that replaces another one often uses the
+// same objects, and reads them before it is admitted.
 const linger = time.Hour
 
-// step is one batch in the making.
+// step is one batch of changes in preparation.
 type step struct {
 	changes []journal.Change
-	// urgent is written also beyond the limit.
+	// urgent batches are written even beyond the limit.
 	urgent bool
-	// uid is the pod that changes, if any does, and pod what memory is to
-	// have of it; nil is nothing.
+	// uid is the pod that changes, if any, and pod its new in-memory state; nil
+	// removes it.
 	uid types.UID
 	pod *held
-	// objects are what memory is to have of what is put.
+	// objects are the new in-memory states of the objects that are written.
 	objects map[key]*entry
 }
 
-// put adds a value unless the disk has it.
+// put adds a value unless the disk already has it.
 func (s *Store) put(st *step, name string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +64,8 @@ func (s *Store) putObject(st *step, k key, r *read) error {
 	return nil
 }
 
-// remove adds the deletion of what there is of a pod. The caller holds mu, as
-// it does for all below but commit.
+// remove adds the deletion of all values of a pod. The caller holds mu, as for
+// all functions below except commit.
 func (s *Store) remove(st *step, uid types.UID) {
 	for _, name := range []string{podKey(uid), endKey(uid)} {
 		if _, ok := s.stored[name]; ok {
@@ -74,9 +74,9 @@ func (s *Store) remove(st *step, uid types.UID) {
 	}
 }
 
-// commit writes the step down to the disk and lets it take effect. A step
-// that changes nothing on the disk is not written; one that does takes away
-// what nobody needs any more. The caller has the turn.
+// commit writes the batch to disk and then applies it in memory. A batch
+// without changes on disk is not written. Any other batch also removes unneeded
+// values. The caller holds the write token.
 func (s *Store) commit(st *step) error {
 	if len(st.changes) > 0 {
 		s.mu.Lock()
@@ -88,11 +88,11 @@ func (s *Store) commit(st *step) error {
 		}
 		s.mu.Unlock()
 		if grows && !st.urgent && size > s.config.MaxBytes {
-			return fmt.Errorf("%w: it would have %d bytes, and may have %d", ErrFull, size, s.config.MaxBytes)
+			return fmt.Errorf("%w: it would grow to %d of at most %d bytes", ErrFull, size, s.config.MaxBytes)
 		}
 		err := s.journal.Write(st.changes...)
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-			return fmt.Errorf("%w, the disk is full: %w", ErrFull, err)
+			return fmt.Errorf("%w: disk is full: %w", ErrFull, err)
 		}
 		if err != nil {
 			return err
@@ -104,8 +104,8 @@ func (s *Store) commit(st *step) error {
 	return nil
 }
 
-// clean adds the deletion of forgotten pods, and of objects that nothing needs
-// and that the server did not answer for a while.
+// clean adds the deletion of forgotten pods, and of objects that are not needed
+// and that the API server has not returned for the given time.
 func (s *Store) clean(st *step, while time.Duration) {
 	changed := make(map[string]bool, len(st.changes))
 	for i := range st.changes {
@@ -123,21 +123,21 @@ func (s *Store) clean(st *step, while time.Duration) {
 		}
 		if k.kind == kindToken || e.read.IsZero() || time.Since(e.read) >= while {
 			st.changes = append(st.changes, journal.Change{Key: name})
-			e.version = "" // who reads it meanwhile has it remembered anew
+			e.version = "" // a concurrent read caches it again
 		}
 	}
 }
 
-// needed says whether a pod that is to run refers to an object, once the step
-// is made.
+// needed reports whether a pod that is to run references an object after the
+// batch is applied.
 func (s *Store) needed(k key, st *step) bool {
 	if len(s.unread) > 0 {
-		return true // nobody knows what those pods refer to
+		return true // the references of those pods are unknown
 	}
 	return s.used(k, st)
 }
 
-// wanted says whether a pod that is to run refers to an object.
+// wanted reports whether a pod that is to run references an object.
 func (s *Store) wanted(k key) bool { return s.used(k, &step{}) }
 
 func (s *Store) used(k key, st *step) bool {
@@ -156,7 +156,7 @@ func (s *Store) referred(k key, st *step) bool {
 	return false
 }
 
-// claimed says whether a claim names a volume.
+// claimed reports whether a claim names a volume.
 func (s *Store) claimed(volume string, st *step) bool {
 	for k, e := range st.objects {
 		if k.kind == objects.KindClaim && e.volume == volume {
@@ -173,8 +173,8 @@ func (s *Store) claimed(volume string, st *step) bool {
 
 func (h *held) runs() bool { return h != nil && h.outline != nil && !h.ended }
 
-// after says whether the step adds anything, and how much there is once it is
-// made.
+// after reports whether the batch adds any value, and returns the total size
+// after it is applied.
 func (s *Store) after(st *step) (grows bool, size int64) {
 	size = s.size
 	for i := range st.changes {
@@ -188,7 +188,7 @@ func (s *Store) after(st *step) (grows bool, size int64) {
 	return grows, size
 }
 
-// apply lets memory have what the disk has now.
+// apply updates the in-memory state after the batch is on disk.
 func (s *Store) apply(st *step) {
 	for i := range st.changes {
 		c := &st.changes[i]
@@ -221,14 +221,14 @@ func (s *Store) apply(st *step) {
 	}
 }
 
-// has says whether the disk has anything of a pod's own.
+// has reports whether the disk has any value of a pod.
 func (s *Store) has(uid types.UID) bool {
 	_, admitted := s.stored[podKey(uid)]
 	_, ended := s.stored[endKey(uid)]
 	return admitted || ended
 }
 
-// uids are all pods of which the disk has anything of their own.
+// uids returns all pods that the disk has any value of.
 func (s *Store) uids() map[types.UID]bool {
 	all := make(map[types.UID]bool)
 	for name := range s.stored {

@@ -15,15 +15,16 @@ import (
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
-// AnchorSuffix is what the name of a key file's anchor ends in.
+// AnchorSuffix is the suffix of the anchor file of a key file.
 const AnchorSuffix = ".anchor"
 
-// FileAnchor is a journal.Anchor in a file beside the key. It is of use where
-// the key is on storage that whoever can write to the journal's disk cannot
-// write to, and that outlives the boot. It is used only where somebody made
-// it: a key on a slot of an A/B update, or in a tmpfs, would lose it.
+// FileAnchor is a journal.Anchor in a file next to the key. It is useful if the
+// key is on storage that survives a reboot, and that someone with write access
+// to the journal's disk cannot write to. It is used only if the file was
+// created explicitly: next to a key on a slot of an A/B update or in a tmpfs, it
+// would be lost.
 //
-// The file has four lines: the format's version, the id in hexadecimal, the
+// The file has four lines: the format version, the id in hexadecimal, the
 // generation and whether it is bound, and the SHA-256 of these lines.
 type FileAnchor struct{ path string }
 
@@ -35,7 +36,7 @@ const (
 	maxAnchor   = 256
 )
 
-// anchorState is what the file has.
+// anchorState is the content of the file.
 type anchorState struct {
 	id         [16]byte
 	generation uint64
@@ -53,7 +54,7 @@ func (s *anchorState) encode() []byte {
 	return b.Bytes()
 }
 
-// parseAnchor reads what encode has written, and nothing else.
+// parseAnchor parses the output of encode and rejects anything else.
 func parseAnchor(text []byte) (s anchorState, ok bool) {
 	lines := strings.Split(string(text), "\n")
 	if len(lines) != 5 {
@@ -72,7 +73,7 @@ func parseAnchor(text []byte) (s anchorState, ok bool) {
 	return s, bytes.Equal(s.encode(), text)
 }
 
-// Make makes the anchor if there is none. It is not bound yet.
+// Make creates the anchor, unbound, if it does not exist.
 func (a *FileAnchor) Make() error {
 	if _, err := a.load(); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -88,7 +89,8 @@ func (a *FileAnchor) Read() (id [16]byte, generation uint64, bound bool, err err
 	return s.id, s.generation, s.bound, err
 }
 
-// Begin implements journal.Anchor: nobody made the file, so none is wanted.
+// Begin implements journal.Anchor. It fails, since an anchor file is only
+// created explicitly.
 func (a *FileAnchor) Begin() (id [16]byte, generation uint64, err error) {
 	return id, 0, fmt.Errorf("%q: %w", a.path, fs.ErrNotExist)
 }
@@ -106,18 +108,18 @@ func (a *FileAnchor) Advance(generation uint64) error {
 func (a *FileAnchor) load() (anchorState, error) {
 	text, err := secretfile.Read(a.path, maxAnchor)
 	if err != nil {
-		return anchorState{}, fmt.Errorf("read the anchor of the journal: %w", err)
+		return anchorState{}, fmt.Errorf("read journal anchor: %w", err)
 	}
 	s, ok := parseAnchor(text)
 	if !ok {
-		return anchorState{}, fmt.Errorf("read the anchor of the journal: %q is damaged: remove it, and run `tinylet journal-key --migrate --anchor` if you trust the journal", a.path)
+		return anchorState{}, fmt.Errorf("read journal anchor: %q is damaged: remove it, and run `tinylet journal-key --migrate --anchor` if you trust the journal", a.path)
 	}
 	return s, nil
 }
 
 func (a *FileAnchor) save(s *anchorState) error {
 	if err := identity.Replace(a.path, s.encode(), 0o600); err != nil {
-		return fmt.Errorf("write the anchor of the journal: %w", err)
+		return fmt.Errorf("write journal anchor: %w", err)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func content(t testing.TB, dir string) []byte {
 	return data
 }
 
-// unchanged fails if what do does writes to the disk.
+// unchanged fails the test if do writes to the disk.
 func unchanged(t *testing.T, s *Store, do func()) {
 	t.Helper()
 	before := content(t, s.config.Dir)
@@ -87,7 +87,7 @@ func unchanged(t *testing.T, s *Store, do func()) {
 	}
 }
 
-// full is a journal on a disk that can have no room, and that counts writes.
+// full is a journal on a disk that can be full, and that counts writes.
 type full struct {
 	disk
 	err    error

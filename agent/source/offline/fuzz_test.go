@@ -20,9 +20,9 @@ import (
 // that parser has read already.
 var slow = regexp.MustCompile(`[eE][+-]?[0-9]{3}|[0-9]{100}`)
 
-// FuzzValues gives the journal a value of anything under any key: nothing
-// panics, what is a pod can be kept and is the same, and what is none is left
-// alone.
+// FuzzValues puts arbitrary values under arbitrary keys into the journal.
+// Nothing may panic, a pod must survive being stored unchanged, and anything
+// else must be left in place.
 func FuzzValues(f *testing.F) {
 	p := everythingPod("a")
 	value, err := encode(lasting(p, nil))

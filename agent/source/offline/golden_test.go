@@ -13,9 +13,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// TestGolden reads a journal as earlier versions of this package wrote it:
-// what is on the boards has to stay readable. No value in it would be written
-// anew.
+// TestGolden reads a journal that earlier versions of this package wrote, since
+// deployed journals must stay readable. None of its values would be written
+// again.
 func TestGolden(t *testing.T) {
 	golden := filepath.Join("testdata", "v1.journal")
 	p, over := everythingPod("a"), aPod("b")

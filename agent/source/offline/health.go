@@ -6,8 +6,8 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// Unlocked fails when somebody keeps all others out of the store, or of its
-// journal, until ctx ends. A wait for the disk is no such fault.
+// Unlocked returns an error if the lock of the store or of its journal is not
+// released before ctx ends. A wait for the disk does not count.
 func (s *Store) Unlocked(ctx context.Context) error {
 	if err := health.Free(ctx, s.mu.TryLock, s.mu.Unlock); err != nil {
 		return err

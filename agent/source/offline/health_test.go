@@ -9,8 +9,8 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// TestLockThatIsHeld is one for ever: the next who wants it gives up. Who
-// writes, and may wait for the disk, does not count.
+// TestLockThatIsHeld checks that the health check fails while a lock is held
+// forever. The token of a writer, which may wait for the disk, does not count.
 func TestLockThatIsHeld(t *testing.T) {
 	s, err := Open(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

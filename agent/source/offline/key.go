@@ -15,7 +15,7 @@ import (
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
-// Kinds beside those of package object.
+// Kinds in addition to those of package objects.
 const (
 	kindServices = "Services"
 	kindBundle   = "TrustBundle"
@@ -30,12 +30,13 @@ const (
 	prefixToken  = "token/"
 )
 
-// maxAudience is the longest audience in bytes that is part of a key as it
-// is.
+// maxAudience is the maximum length in bytes of an audience that is part of a
+// key unhashed.
 const maxAudience = 512
 
-// key names what pods refer to. namespace is empty for what belongs to none;
-// of a token it is the pod's UID, and name is its life and its audience.
+// key names an object that pods reference. namespace is empty for a
+// cluster-scoped object. For a token, namespace is the pod's UID, and name its
+// lifetime and audience.
 type key struct {
 	kind, namespace, name string
 }
@@ -47,8 +48,8 @@ func (k key) String() string {
 	return prefixObject + k.kind + "/" + k.namespace + "/" + k.name
 }
 
-// parseKey is the opposite of String; ok is false for a key that this version
-// does not know.
+// parseKey is the inverse of String. ok is false for a key that this version
+// does not support.
 func parseKey(text string) (k key, ok bool) {
 	if rest, found := strings.CutPrefix(text, prefixToken); found {
 		uid, name, found := strings.Cut(rest, "/")
@@ -68,8 +69,7 @@ func parseKey(text string) (k key, ok bool) {
 	return k, found && kind != kindToken && newMessage(kind) != nil && k.valid()
 }
 
-// valid says whether the key can be one of the journal's and be told from all
-// others.
+// valid reports whether the key can be a key of the journal and is unambiguous.
 func (k key) valid() bool {
 	return !strings.Contains(k.namespace, "/") && (k.kind == kindToken || !strings.Contains(k.name, "/")) &&
 		(k.name != "" || k.kind == kindServices) && len(k.String()) <= journal.MaxKey
@@ -79,8 +79,8 @@ func podKey(uid types.UID) string { return prefixPod + string(uid) }
 
 func endKey(uid types.UID) string { return prefixEnd + string(uid) }
 
-// tokenKey has the life, too: else two volumes with tokens for one audience
-// would write over each other for ever.
+// tokenKey includes the lifetime. Otherwise two volumes with tokens for one
+// audience would overwrite each other's token forever.
 func tokenKey(uid types.UID, audience string, life time.Duration) key {
 	if len(audience) > maxAudience {
 		sum := sha256.Sum256([]byte(audience))
@@ -89,26 +89,27 @@ func tokenKey(uid types.UID, audience string, life time.Duration) key {
 	return key{kindToken, string(uid), strconv.FormatInt(int64(life/time.Second), 10) + "/" + audience}
 }
 
-// bundleKey is that of the trust anchors that the source selects, wherever it
-// puts them.
+// bundleKey returns the key of the trust anchors that the source selects,
+// whatever path it writes them to.
 func bundleKey(source *v1.ClusterTrustBundleProjection) (key, error) {
 	selects := v1.ClusterTrustBundleProjection{Name: source.Name, SignerName: source.SignerName, LabelSelector: source.LabelSelector}
 	data, err := selects.Marshal()
 	if err != nil {
-		return key{}, fmt.Errorf("encode what selects a trust bundle: %w", err)
+		return key{}, fmt.Errorf("encode trust bundle selection: %w", err)
 	}
 	sum := sha256.Sum256(data)
 	return key{kindBundle, "", hex.EncodeToString(sum[:])}, nil
 }
 
-// refers says whether a pod that was admitted here needs what the key names.
-// Which PersistentVolume it needs, only its claims tell: any may be it.
+// refers reports whether an admitted pod needs the object of the key. A
+// PersistentVolume may belong to any pod with a claim, since only the claim
+// names it.
 func (k key) refers(p *v1.Pod) bool {
 	switch k.kind {
 	case kindToken:
 		return string(p.UID) == k.namespace
 	case kindServices:
-		// Those of "default" are asked for the API server's own.
+		// The services of "default" include the API server's own.
 		links := p.Spec.EnableServiceLinks
 		return k.namespace == v1.NamespaceDefault || p.Namespace == k.namespace && (links == nil || *links)
 	case kindBundle:

@@ -7,32 +7,33 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// How long a read waits for the server where the journal can answer.
+// How long a read waits for the API server if the journal has the object.
 const (
-	// patience is for a server that has not answered since the start: that of
-	// all reads together, from Open on.
+	// patience is the timeout while the API server has not responded since the
+	// start. All reads share it, beginning with Open.
 	patience = 2 * time.Second
-	// glance is for a server of which is known that it does not answer: long
-	// enough for what is in memory.
+	// glance is the timeout for an API server that is known not to respond. It
+	// is long enough to read from memory.
 	glance = 100 * time.Millisecond
-	// settled is for a server that has answered before, over a slow link.
+	// settled is the timeout for an API server that has responded before, over
+	// a slow link.
 	settled = 5 * time.Second
-	// again is how long after a wait in vain the next one is: with glances
-	// alone, a slow link would never get through.
+	// again is the interval between waits with a full timeout. With the
+	// shortest timeout alone, reads over a slow link would never succeed.
 	again = 30 * time.Second
 )
 
-var errPatience = errors.New("the server did not answer in time")
+var errPatience = errors.New("API server did not respond in time")
 
-// link is what reads have found out about the server.
+// link is the state of the connection to the API server, as observed by reads.
 type link struct {
-	met      bool      // it has answered since the start
-	deadline time.Time // of all reads until then
-	told     bool      // that it does not answer
+	met      bool      // the API server has responded since the start
+	deadline time.Time // for all reads until then
+	told     bool      // the outage was logged
 }
 
-// wait is how long a read of what the journal has may take. The caller holds
-// the lock.
+// wait returns the timeout for a read of an object that the journal has. The
+// caller holds the lock.
 func (s *Store) wait(e *entry) time.Duration {
 	now := time.Now()
 	if s.link.met || s.config.Met != nil && s.config.Met() {
@@ -48,7 +49,7 @@ func (s *Store) wait(e *entry) time.Duration {
 	return max(s.link.deadline.Sub(now), glance)
 }
 
-// heard notes what became of a question to the server.
+// heard records the result of a request to the API server.
 func (s *Store) heard(err error) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return
@@ -58,17 +59,17 @@ func (s *Store) heard(err error) {
 	s.link.met, s.link.told = true, false
 	s.mu.Unlock()
 	if first && told {
-		s.config.Log.Info("the API server answers: objects are read from it again")
+		s.config.Log.Info("resumed reading objects from API server")
 	}
 }
 
-// missed notes that the journal had to answer for the server.
+// missed records that the journal was read in place of the API server.
 func (s *Store) missed(err error) {
 	s.mu.Lock()
 	first := !s.link.met && !s.link.told
 	s.link.told = s.link.told || first
 	s.mu.Unlock()
 	if first {
-		s.config.Log.Info("the API server does not answer: objects are read from the journal", "error", err)
+		s.config.Log.Info("read objects from journal: API server unreachable", "error", err)
 	}
 }

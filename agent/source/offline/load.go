@@ -12,8 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
-// overhead is what a value takes on the disk beside its key and itself, in
-// bytes, rounded up.
+// overhead is the size on disk that a value takes in addition to its key and
+// content, in bytes, rounded up.
 const overhead = 160
 
 type sum [sha256.Size]byte
@@ -22,12 +22,12 @@ func storedOf(name string, value []byte) stored {
 	return stored{size: int64(len(name)) + int64(len(value)) + overhead, sum: sha256.Sum256(value)}
 }
 
-// load reads all that the journal has.
+// load reads the whole journal into memory.
 func (s *Store) load() error {
 	for _, name := range s.journal.Keys("") {
 		value, ok, err := s.journal.Read(name)
 		if errors.Is(err, journal.ErrDamaged) {
-			s.config.Log.Warn("a damaged value in the journal of pods is left out", "key", name, "error", err)
+			s.config.Log.Warn("skip damaged value in pod journal", "key", name, "error", err)
 			s.damaged(name)
 			continue
 		}
@@ -39,21 +39,21 @@ func (s *Store) load() error {
 		}
 		s.keep(name, storedOf(name, value))
 		if err := s.learn(name, value); err != nil {
-			// Of these two depends what else is needed.
+			// These two determine which other objects are needed.
 			if k, _ := parseKey(name); k.kind == objects.KindClaim || strings.HasPrefix(name, prefixPod) {
 				s.unread[name] = true
 			}
-			s.config.Log.Warn("a value in the journal of pods cannot be used and is left as it is", "key", name, "error", err)
+			s.config.Log.Warn("cannot use value in pod journal", "key", name, "error", err)
 		}
 	}
 	return nil
 }
 
-// damaged notes a value that is lost: its key has to go with the next write.
+// damaged records a lost value, whose key is removed by the next write.
 func (s *Store) damaged(name string) {
 	s.keep(name, stored{size: int64(len(name)) + overhead})
 	if uid, ok := strings.CutPrefix(name, prefixEnd); ok {
-		// How it ended is lost, but not that it did.
+		// The terminal status is lost, but it is known that the pod ended.
 		s.hold(types.UID(uid)).ended = true
 	}
 	if k, ok := parseKey(name); ok {
@@ -61,20 +61,20 @@ func (s *Store) damaged(name string) {
 	}
 }
 
-// keep notes what is on the disk.
+// keep records a value on disk.
 func (s *Store) keep(name string, now stored) {
 	s.size += now.size - s.stored[name].size
 	s.stored[name] = now
 }
 
-// drop notes what is no longer on the disk.
+// drop records that a value is no longer on disk.
 func (s *Store) drop(name string) {
 	s.size -= s.stored[name].size
 	delete(s.stored, name)
 	delete(s.unread, name)
 }
 
-// hold answers what memory has of a pod, which it makes if there is nothing.
+// hold returns the in-memory state of a pod, and creates it if needed.
 func (s *Store) hold(uid types.UID) *held {
 	h := s.pods[uid]
 	if h == nil {
@@ -84,8 +84,7 @@ func (s *Store) hold(uid types.UID) *held {
 	return h
 }
 
-// learn notes what a value tells. Only of what is needed at once it is
-// decoded.
+// learn indexes a value. It decodes only values that are needed immediately.
 func (s *Store) learn(name string, value []byte) error {
 	if uid, ok := strings.CutPrefix(name, prefixEnd); ok {
 		s.hold(types.UID(uid)).ended = true

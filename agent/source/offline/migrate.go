@@ -9,20 +9,21 @@ import (
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
-// Migrated is what Migrate has done.
+// Migrated is the result of Migrate.
 type Migrated struct {
-	// From is the folder whose journal was accepted: Config.Dir or one that was
-	// put aside. It is empty if there was nothing to do.
+	// From is the directory of the accepted journal: Config.Dir or a
+	// quarantined one. It is empty if there was nothing to do.
 	From string
-	// Aside is where a journal without pods lies now that was in its place.
+	// Aside is the new directory of a journal without pods that was in its
+	// place.
 	Aside string
 }
 
-// Migrate trusts a refused journal once: a plain one is sealed with the key, and
-// one that is older than its anchor, or whose anchor is gone, becomes the
-// current one. That is the journal in the folder if it would be refused, else,
-// if it has no pods, the newest one that was put aside. No agent may run with
-// the journal. It blocks on the disk.
+// Migrate accepts a rejected journal once: a plain one is sealed with the key,
+// and one that is older than its anchor, or whose anchor is missing, becomes
+// the current one. It accepts the journal in the directory if Open would reject
+// it; otherwise, if that journal has no pods, it accepts the newest quarantined
+// one. No agent may use the journal meanwhile. It blocks on the disk.
 func Migrate(c Config) (Migrated, error) {
 	m, err := migrate(&c)
 	if err != nil {
@@ -66,8 +67,8 @@ func migrate(c *Config) (Migrated, error) {
 	return migrateAside(jc, asides[0])
 }
 
-// migrateAside puts a journal that was put aside in the place of one without
-// pods. If it cannot be read, all is as before.
+// migrateAside replaces a journal without pods by a quarantined one. If that
+// cannot be read, nothing changes.
 func migrateAside(jc journal.Config, from string) (Migrated, error) {
 	aside, err := quarantine(jc.Dir)
 	if err != nil {
@@ -83,9 +84,9 @@ func migrateAside(jc journal.Config, from string) (Migrated, error) {
 	return Migrated{From: from, Aside: aside}, j.Close()
 }
 
-// Remove removes the journal in a folder, and those that were put aside. What
-// flash had of them may still be read from its cells. The error wraps
-// journal.ErrLocked if an agent runs with it.
+// Remove removes the journal in a directory and its quarantined ones. The data
+// may remain readable from flash cells. The error wraps journal.ErrLocked if an
+// agent uses the journal.
 func Remove(dir string) (removed bool, err error) {
 	if _, err := os.Lstat(dir); err == nil {
 		if err := journal.Remove(dir); err != nil {
@@ -97,7 +98,7 @@ func Remove(dir string) (removed bool, err error) {
 	}
 	for _, aside := range Asides(dir) {
 		if err := os.RemoveAll(aside); err != nil {
-			return removed, fmt.Errorf("remove a journal that was put aside: %w", err)
+			return removed, fmt.Errorf("remove quarantined journal: %w", err)
 		}
 		removed = true
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
-// sealing is a board whose journal has a key and an anchor.
+// sealing is a node whose journal has a key and an anchor.
 type sealing struct {
 	t      *testing.T
 	config Config
@@ -114,9 +114,9 @@ func (s *sealing) run(c Config, admit ...string) (file []byte, had string, refus
 	return content(s.t, c.Dir), had, refused
 }
 
-// TestRefusedJournal has something else in the journal's place: it is put aside,
-// nothing of it runs, a new journal begins, and a migration takes it all the
-// same.
+// TestRefusedJournal puts something else in the journal's place: it is
+// quarantined, none of its pods run, a new journal is started, and a migration
+// accepts it nevertheless.
 func TestRefusedJournal(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T) *sealing{"key file": sealedByFile, "TPM": sealedByTPM} {
 		for _, row := range []struct {
@@ -190,7 +190,7 @@ func TestRefusedJournal(t *testing.T) {
 	}
 }
 
-// TestMigrateInPlace migrates before an agent has met the journal.
+// TestMigrateInPlace migrates before an agent has opened the journal.
 func TestMigrateInPlace(t *testing.T) {
 	s := sealedByFile(t)
 	plain := s.config
@@ -228,8 +228,9 @@ func TestMigrateInPlace(t *testing.T) {
 	}
 }
 
-// TestKeyFileWithoutAnchor has no anchor unless somebody made one: a key in a
-// tmpfs or on a slot of an A/B update would lose it.
+// TestKeyFileWithoutAnchor checks that there is no anchor unless it was created
+// explicitly: next to a key in a tmpfs or on a slot of an A/B update it would
+// be lost.
 func TestKeyFileWithoutAnchor(t *testing.T) {
 	s := sealedByFile(t)
 	s.gone()
@@ -266,7 +267,7 @@ func TestFileAnchor(t *testing.T) {
 	}
 }
 
-// FuzzAnchor takes nothing for an anchor but what encode writes.
+// FuzzAnchor checks that only the output of encode is accepted as an anchor.
 func FuzzAnchor(f *testing.F) {
 	for _, s := range []anchorState{{}, {id: [16]byte{1, 255}, generation: 1<<64 - 1, bound: true}} {
 		f.Add(s.encode())

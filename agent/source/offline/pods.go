@@ -18,21 +18,21 @@ import (
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
-// Admit keeps a pod, and the objects that it refers to and that were read
-// already, and returns when they are on the disk. It is to be called before
-// the pod's first container starts, and again when the pod has changed; what
-// has not costs no write. A static pod is not kept: its manifest is on the
-// board. Nor is what changes of a pod that Finish was told of. The pod is not
-// changed.
+// Admit stores a pod and the objects that it references and that were already
+// read, and returns when they are on disk. It must be called before the pod's
+// first container starts, and again when the pod has changed; an unchanged pod
+// causes no write. Static pods are not stored, since their manifests are on the
+// node. Changes of a pod after Finish are not stored either. The pod is not
+// modified.
 //
-// After an error the journal is as before. ErrFull says that there is no room:
-// the pod can be run all the same, but will not come back without network.
+// After an error the journal is unchanged. ErrFull means that there is no room:
+// the pod may run nevertheless, but is not restored without network.
 func (s *Store) Admit(ctx context.Context, p *v1.Pod) error {
 	if pod.IsStatic(p) || pod.IsMirror(p) {
 		return nil
 	}
 	if err := s.admit(ctx, p); err != nil {
-		return fmt.Errorf("keep pod %s: %w", pod.RefOf(p), err)
+		return fmt.Errorf("store pod %s: %w", pod.RefOf(p), err)
 	}
 	return nil
 }
@@ -56,14 +56,14 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 		next.started = s.config.Started(p.UID)
 	}
 	if old != nil && old.started != nil {
-		next.started = old.started // it never changes
+		next.started = old.started // the start time never changes
 	}
 	value, err := encode(lasting(p, next.started))
 	if err != nil {
-		return fmt.Errorf("encode it: %w", err)
+		return fmt.Errorf("encode: %w", err)
 	}
 	if size := int64(len(value)) + overhead; size > s.config.MaxBytes {
-		return fmt.Errorf("%w: it takes %d bytes, and all may take %d", ErrFull, size, s.config.MaxBytes)
+		return fmt.Errorf("%w: pod takes %d of at most %d bytes", ErrFull, size, s.config.MaxBytes)
 	}
 	st := &step{uid: p.UID, pod: next}
 	s.revive(st)
@@ -74,8 +74,8 @@ func (s *Store) admit(ctx context.Context, p *v1.Pod) error {
 	return s.commit(st)
 }
 
-// revive takes the end off the disk that a pod had before it was forgotten, if
-// that could not be written down yet.
+// revive removes a terminal status that the pod had before it was forgotten, if
+// that removal has not been written yet.
 func (s *Store) revive(st *step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +84,8 @@ func (s *Store) revive(st *step) {
 	}
 }
 
-// putReads adds what was read before the pod was admitted. Which volumes are
-// needed, the claims tell.
+// putReads adds the objects that were read before the pod was admitted. Claims
+// come first, since they determine the needed volumes.
 func (s *Store) putReads(st *step, reads map[key]*read) error {
 	for _, volumes := range []bool{false, true} {
 		for k, r := range reads {
@@ -106,28 +106,29 @@ func (s *Store) putReads(st *step, reads map[key]*read) error {
 	return nil
 }
 
-// Finish keeps how a pod ended, so that it does not start again after the
-// agent did, and returns when that is on the disk. It is to be called as soon
-// as the end is decided, with the status that says so, and again when that
-// changes. The pod need not be admitted, nor be one of the API server's. It is
-// kept also beyond Config.MaxBytes; ErrFull then is a disk that is full.
+// Finish stores the terminal status of a pod, so that the pod does not start
+// again after a restart of the agent, and returns when it is on disk. It must
+// be called as soon as the status is decided, and again when the status
+// changes. The pod need not be admitted or come from the API server. The status
+// is stored even beyond Config.MaxBytes; ErrFull then means that the disk is
+// full.
 func (s *Store) Finish(ctx context.Context, uid types.UID, status *v1.PodStatus) error {
 	if err := s.finish(ctx, uid, status); err != nil {
-		return fmt.Errorf("keep the end of pod %s: %w", uid, err)
+		return fmt.Errorf("store terminal status of pod %s: %w", uid, err)
 	}
 	return nil
 }
 
 func (s *Store) finish(ctx context.Context, uid types.UID, status *v1.PodStatus) error {
 	if !terminal(status.Phase) {
-		return fmt.Errorf("the phase %q is no end", status.Phase)
+		return fmt.Errorf("phase %q is not terminal", status.Phase)
 	}
 	if err := saneUID(uid); err != nil {
 		return err
 	}
 	value, err := encode(status)
 	if err != nil {
-		return fmt.Errorf("encode it: %w", err)
+		return fmt.Errorf("encode: %w", err)
 	}
 	if err := s.acquire(ctx); err != nil {
 		return err
@@ -144,9 +145,9 @@ func (s *Store) finish(ctx context.Context, uid types.UID, status *v1.PodStatus)
 	return s.commit(st)
 }
 
-// Forget drops what there is of a pod that is gone, also of one whose value
-// cannot be read, and returns when it is off the disk. After an error it is
-// forgotten for this process, and the next write takes it off the disk.
+// Forget removes everything stored for a deleted pod, even if its value cannot
+// be read, and returns when it is off the disk. After an error the pod is
+// forgotten for this process, and the next write removes it from the disk.
 func (s *Store) Forget(ctx context.Context, uid types.UID) error {
 	s.mu.Lock()
 	s.dead[uid] = true
@@ -172,11 +173,10 @@ func (s *Store) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Pods answers the pods that were admitted and not forgotten, those of higher
-// priority and then the older ones first. A pod that ended has the status of
-// its end, and so a phase that says that it is over. What cannot be read is
-// left out, with a warning for each. It blocks on the disk. The pods are the
-// caller's.
+// Pods returns the pods that were admitted and not forgotten, by descending
+// priority and then from the oldest to the newest. A pod that ended has its
+// terminal status and phase. Unreadable pods are omitted with a warning each.
+// Pods blocks on the disk. The caller owns the returned pods.
 func (s *Store) Pods() []*v1.Pod {
 	var pods []*v1.Pod
 	for _, uid := range s.UIDs() {
@@ -184,11 +184,11 @@ func (s *Store) Pods() []*v1.Pod {
 		h := s.pods[uid]
 		s.mu.Unlock()
 		if h == nil || h.outline == nil {
-			continue // Open has warned of it
+			continue // Open logged a warning
 		}
 		p, err := s.pod(uid, h.ended)
 		if err != nil {
-			s.config.Log.Warn("a pod in the journal is not run", "podUID", uid, "error", err)
+			s.config.Log.Warn("cannot restore pod from journal", "podUID", uid, "error", err)
 			continue
 		}
 		if p != nil {
@@ -213,7 +213,7 @@ func priority(p *v1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// pod reads one pod; nil is one that was forgotten meanwhile.
+// pod reads one pod. It returns nil if the pod was forgotten meanwhile.
 func (s *Store) pod(uid types.UID, ended bool) (*v1.Pod, error) {
 	value, ok, err := s.value(podKey(uid))
 	if err != nil || !ok {
@@ -225,14 +225,14 @@ func (s *Store) pod(uid types.UID, ended bool) (*v1.Pod, error) {
 	}
 	status, ok := s.Ended(uid)
 	if !ok {
-		return nil, errors.New("it has ended, and how cannot be read")
+		return nil, errors.New("terminal status is unreadable")
 	}
 	p.Status = *status
 	return p, nil
 }
 
-// Ended answers how a pod ended, if Finish was told of it. It blocks on the
-// disk. The status is the caller's.
+// Ended returns the terminal status of a pod, if Finish stored it. It blocks on
+// the disk. The caller owns the status.
 func (s *Store) Ended(uid types.UID) (*v1.PodStatus, bool) {
 	s.mu.Lock()
 	h := s.pods[uid]
@@ -246,17 +246,17 @@ func (s *Store) Ended(uid types.UID) (*v1.PodStatus, bool) {
 		err = decode(value, status)
 	}
 	if err == nil && !terminal(status.Phase) {
-		err = errors.New("it is no end")
+		err = errors.New("phase is not terminal")
 	}
 	if err != nil {
-		s.config.Log.Warn("the end of a pod cannot be read from the journal", "podUID", uid, "error", err)
+		s.config.Log.Warn("cannot read terminal pod status from journal", "podUID", uid, "error", err)
 		return nil, false
 	}
 	return status, ok
 }
 
-// HasEnded says whether Finish was told of the pod's end, also by an agent
-// before this one. It does not block on the disk.
+// HasEnded reports whether Finish was called for the pod, also in an earlier
+// process. It does not block on the disk.
 func (s *Store) HasEnded(uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,9 +264,9 @@ func (s *Store) HasEnded(uid types.UID) bool {
 	return h != nil && h.ended
 }
 
-// UIDs answers the pods of which the journal has anything, sorted, those that
-// cannot be read included: once the server has said which pods there are,
-// Forget is for all others. It does not block on the disk.
+// UIDs returns the sorted UIDs of all pods that the journal has any value of,
+// also unreadable ones. Once the API server has listed its pods, the caller
+// must call Forget for all others. It does not block on the disk.
 func (s *Store) UIDs() []types.UID {
 	s.mu.Lock()
 	all := s.uids()
@@ -279,8 +279,8 @@ func (s *Store) UIDs() []types.UID {
 	return uids
 }
 
-// value reads a value. What is damaged has to be written again, though it be
-// the same.
+// value reads a value. A damaged value is marked so that it is written again,
+// even if unchanged.
 func (s *Store) value(name string) ([]byte, bool, error) {
 	value, ok, err := s.journal.Read(name)
 	if errors.Is(err, journal.ErrDamaged) {
@@ -294,14 +294,15 @@ func (s *Store) value(name string) ([]byte, bool, error) {
 	return value, ok, err
 }
 
-// decodePod decodes a pod and checks what paths and names are made of.
+// decodePod decodes a pod and checks the fields from which paths and names are
+// derived.
 func decodePod(uid types.UID, value []byte) (*v1.Pod, error) {
 	p := &v1.Pod{}
 	if err := decode(value, p); err != nil {
 		return nil, err
 	}
 	if p.UID != uid {
-		return nil, fmt.Errorf("its UID is %q", p.UID)
+		return nil, fmt.Errorf("unexpected UID %q", p.UID)
 	}
 	if err := sane(p); err != nil {
 		return nil, err
@@ -309,24 +310,24 @@ func decodePod(uid types.UID, value []byte) (*v1.Pod, error) {
 	return p, nil
 }
 
-// sane says what is wrong with a pod that no server of Kubernetes would make.
+// sane rejects a pod that no Kubernetes API server would create.
 func sane(p *v1.Pod) error {
 	if err := saneUID(p.UID); err != nil {
 		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
-		return fmt.Errorf("its name %q: %s", p.Name, problems[0])
+		return fmt.Errorf("name %q: %s", p.Name, problems[0])
 	}
 	if problems := validation.IsDNS1123Label(p.Namespace); len(problems) > 0 {
-		return fmt.Errorf("its namespace %q: %s", p.Namespace, problems[0])
+		return fmt.Errorf("namespace %q: %s", p.Namespace, problems[0])
 	}
 	if len(p.Spec.Containers) == 0 {
-		return errors.New("it has no containers")
+		return errors.New("pod has no containers")
 	}
 	return nil
 }
 
-// maxUID is the longest UID in bytes: it is the name of a folder.
+// maxUID is the maximum length of a UID in bytes: it is a directory name.
 const maxUID = 128
 
 func saneUID(uid types.UID) error {
@@ -334,7 +335,7 @@ func saneUID(uid types.UID) error {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
 	}
 	if uid == "" || len(uid) > maxUID || strings.Trim(string(uid), ".") == "" || strings.ContainsFunc(string(uid), odd) {
-		return fmt.Errorf("its UID %q cannot be the name of a folder", uid)
+		return fmt.Errorf("UID %q is not a valid directory name", uid)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func TestFullDisk(t *testing.T) {
 		disk := fill(s)
 		disk.err = cause
 		err := s.Admit(t.Context(), aPod("c"))
-		if !errors.Is(err, cause) || errors.Is(err, ErrFull) == errors.Is(cause, unix.EROFS) || !strings.Contains(err.Error(), "keep pod ns/pod-c: ") {
+		if !errors.Is(err, cause) || errors.Is(err, ErrFull) == errors.Is(cause, unix.EROFS) || !strings.Contains(err.Error(), "store pod ns/pod-c: ") {
 			t.Errorf("error %v", err)
 		}
 		if err := s.Forget(t.Context(), "a"); !errors.Is(err, cause) {
@@ -236,7 +236,7 @@ func TestForgottenThatComesAgain(t *testing.T) {
 	}
 }
 
-// TestValuesOfOthers puts into the journal what this version cannot use.
+// TestValuesOfOthers puts values into the journal that this version cannot use.
 func TestValuesOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, Config{Dir: dir})
@@ -263,7 +263,7 @@ func TestValuesOfOthers(t *testing.T) {
 	log := &lines{}
 	must(t, s.Close())
 	s = mustOpen(t, Config{Dir: dir, Log: log.logger()})
-	if got := log.count("left as it is"); got != 8 {
+	if got := log.count("cannot use value in pod journal"); got != 8 {
 		t.Errorf("%d warnings: %s", got, log.text.String())
 	}
 	if got := uidsOf(s.Pods()); got != "a" {
@@ -352,8 +352,8 @@ func TestDamagedValues(t *testing.T) {
 	}
 }
 
-// TestReplacesWhatItCannotUse: the server brings a pod whose value is a later
-// version's.
+// TestReplacesWhatItCannotUse checks that a pod from the API server replaces
+// its value of a later version.
 func TestReplacesWhatItCannotUse(t *testing.T) {
 	s := mustOpen(t, Config{Dir: t.TempDir()})
 	must(t, s.journal.Write(journal.Change{Key: "pod/a", Value: []byte{2}}, journal.Change{Key: "object/Secret/ns/other", Value: []byte{1}}))

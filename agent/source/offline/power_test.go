@@ -23,8 +23,8 @@ func crc(data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// world is what was acknowledged: of each pod its image, with "!" once it has
-// ended, and what the last answer was of each pod's ConfigMap.
+// world is the acknowledged state: the image of each pod, with "!" once it has
+// ended, and the last answer for each pod's ConfigMap.
 type world struct {
 	pods, maps map[string]string
 }
@@ -81,9 +81,9 @@ func stands(t *testing.T, what string, data []byte, key func() ([]byte, error), 
 	t.Fatalf("%s: found %v, want %v or %v", what, got, before, after)
 }
 
-// TestPowerCuts does what a node does at random, and cuts the power in each
-// write at some of its bytes: what was acknowledged is there, what was not is
-// there whole or not at all, and what was forgotten does not come back.
+// TestPowerCuts performs random operations of a node, and cuts the power at
+// some bytes of each write. Acknowledged values must be there, others must be
+// there completely or not at all, and forgotten values must not reappear.
 func TestPowerCuts(t *testing.T) {
 	for name, key := range map[string]func() ([]byte, error){"plain": nil, "sealed": keyOf(1)} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func readMap(t *testing.T, s *Store, api *server, uid string) {
 	}
 }
 
-// TestEveryByte cuts and breaks one write of several values at each of its
+// TestEveryByte cuts and corrupts one write of several values at each of its
 // bytes.
 func TestEveryByte(t *testing.T) {
 	dir, api := t.TempDir(), newServer()

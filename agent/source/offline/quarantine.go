@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// journalFile is the file of package journal.
+// journalFile is the file name of package journal.
 const journalFile = "journal"
 
-// maxAside is how many journals may lie aside. A board whose key changes at
-// every start must not fill its card.
+// maxAside bounds the quarantined journals. A node whose key changes at every
+// start must not fill its disk.
 const maxAside = 8
 
-// quarantine renames the folder, down to the disk, and answers its new name.
+// quarantine renames the directory durably and returns its new name.
 func quarantine(dir string) (string, error) {
 	dir = filepath.Clean(dir)
 	for number := 1; number <= maxAside; number++ {
@@ -29,10 +29,10 @@ func quarantine(dir string) (string, error) {
 		}
 		return aside, move(dir, aside)
 	}
-	return "", fmt.Errorf("%d journals lie aside of %q already: remove those that nobody needs", maxAside, dir)
+	return "", fmt.Errorf("%d quarantined journals of %q exist already: remove those no longer needed", maxAside, dir)
 }
 
-// move renames a folder, down to the disk.
+// move renames a directory durably.
 func move(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
@@ -49,8 +49,9 @@ func syncFolder(path string) error {
 	return dir.Sync()
 }
 
-// Asides returns the folders of journals that were put aside, the newest
-// first. They have what they had: one that was not sealed has Secrets in clear.
+// Asides returns the directories of quarantined journals, the newest first.
+// Their content is unchanged: a journal that was not sealed has Secrets in
+// clear text.
 func Asides(dir string) []string {
 	changed := make(map[string]time.Time)
 	var out []string

@@ -15,27 +15,29 @@ import (
 	"github.com/tinylet/tinylet/agent/source/objects"
 )
 
-// Objects answers what pods refer to: an objects.Reader, and runtime classes.
+// Objects reads the objects that pods reference: an objects.Reader that also
+// reads runtime classes.
 type Objects interface {
 	objects.Reader
 	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 }
 
-// serviceLister is what an Objects may answer beside.
+// serviceLister is an optional interface of Objects.
 type serviceLister interface {
 	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
 }
 
-// Reader answers what another one does, and keeps it in the journal while a
-// pod that was admitted refers to it. Where the other fails, the journal
-// answers with what it had last, but for what the other said is not there:
-// that there is none is an answer. Made by Store.Reader.
+// Reader reads through to another reader and stores its answers in the journal
+// while an admitted pod references them. If the other reader fails, Reader
+// returns the last value in the journal. NotFound from the other reader is an
+// answer and is returned. Store.Reader creates it.
 //
-// A read of what the journal has waits for the other no longer than
-// Config.Patience, or 5 s once it has answered, and hardly at all for half a
-// minute after a wait in vain. Until Config.Ask it does not wait at all, and
-// the other is not asked. A token is answered also when it has expired, with the time
-// at which it did.
+// A read of an object that the journal has waits for the other reader only so
+// long: until the API server has first responded, all reads share a timeout of
+// 2 s, and after that each read has 5 s. For 30 s after a timeout, reads hardly
+// wait at all. While the Config does not permit reads from the API server, they
+// neither wait nor read from the other reader. A token is returned even if it
+// has expired, with its expiration time.
 type Reader struct {
 	store *Store
 	next  Objects
@@ -43,9 +45,9 @@ type Reader struct {
 
 var _ Objects = (*Reader)(nil)
 
-// Reader makes a Reader upon another, which has to be that of the API server
-// alone: files of the board need no copy, and that they answer does not tell
-// that the server does.
+// Reader returns a Reader on top of another one, which must read from the API
+// server only: local files need no copy, and a successful read of a file does
+// not mean that the API server is reachable.
 func (s *Store) Reader(next Objects) *Reader { return &Reader{store: s, next: next} }
 
 // ConfigMap implements objects.Reader.
@@ -99,7 +101,7 @@ func (r *Reader) Token(ctx context.Context, p *v1.Pod, audience string, expirati
 	return status.Token, status.ExpirationTimestamp.Time, nil
 }
 
-// bundleData is where a ConfigMap has the anchors.
+// bundleData is the key of the trust anchors in a ConfigMap.
 const bundleData = "pem"
 
 // TrustBundle implements objects.Reader.
@@ -121,8 +123,9 @@ func (r *Reader) TrustBundle(ctx context.Context, source *v1.ClusterTrustBundleP
 	return bundle.Data[bundleData], nil
 }
 
-// Services answers the services of a namespace, if the Reader's other does;
-// from the journal with what environment variables are made of, by name.
+// Services returns the services of a namespace, if the underlying reader
+// supports that. Services from the journal are sorted by name and contain only
+// the fields from which environment variables are derived.
 func (r *Reader) Services(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	next, ok := r.next.(serviceLister)
 	if !ok {

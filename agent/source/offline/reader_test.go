@@ -144,7 +144,7 @@ func TestEverythingComesBack(t *testing.T) {
 			if took := time.Since(start); took != patience+9*glance {
 				t.Errorf("it took %v", took)
 			}
-			if log.count("does not answer") != 1 {
+			if log.count("API server unreachable") != 1 {
 				t.Errorf("log %s", log.text.String())
 			}
 			api.state(false, errLink)
@@ -157,7 +157,7 @@ func TestEverythingComesBack(t *testing.T) {
 			if got, err = everything(t.Context(), s.Reader(api), p); err != nil || got["map"] != "map3" {
 				t.Errorf("with network: %v, %v", got, err)
 			}
-			if log.count("does not answer") != 1 || log.count("answers: objects") != 1 {
+			if log.count("API server unreachable") != 1 || log.count("resumed reading objects") != 1 {
 				t.Errorf("log %s", log.text.String())
 			}
 			// Of a pod that has gone nothing stays for long.
@@ -209,8 +209,8 @@ func TestNotFoundIsAnAnswer(t *testing.T) {
 	})
 }
 
-// TestNobodyAsks sees that what the journal has is not asked for until it may
-// be, and what it has not is.
+// TestNobodyAsks checks that objects in the journal are not read from the API
+// server until that is allowed, and that others are.
 func TestNobodyAsks(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
 		mustAdmit(t, s, aPod("a"))
@@ -235,7 +235,7 @@ func TestNobodyAsks(t *testing.T) {
 	})
 }
 
-// TestPatience: how long reads wait in each state of the link.
+// TestPatience checks how long reads wait in each state of the link.
 func TestPatience(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
 		mustAdmit(t, s, aPod("a"))
@@ -283,8 +283,8 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// TestPatienceFromOpen: who comes late does not wait, unless the server has
-// answered somebody.
+// TestPatienceFromOpen checks that late reads do not wait, unless the API
+// server has responded to any component.
 func TestPatienceFromOpen(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
 		mustAdmit(t, s, aPod("a"))
@@ -315,8 +315,8 @@ func TestPatienceFromOpen(t *testing.T) {
 	})
 }
 
-// TestRollout: what the pod before had and the one after has already read stays
-// though for a while neither is there.
+// TestRollout checks that objects which the old pod used and the new pod has
+// read are kept although for a while neither pod exists.
 func TestRollout(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
 		fillServer(api, "1")
@@ -347,8 +347,8 @@ func TestRollout(t *testing.T) {
 	})
 }
 
-// TestReadWhileItGoes: an object that is being dropped is remembered for who
-// reads it meanwhile.
+// TestReadWhileItGoes checks that an object which is read while it is being
+// dropped is cached again.
 func TestReadWhileItGoes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
 		fillServer(api, "1")
@@ -421,7 +421,7 @@ func TestTokensOfOnePod(t *testing.T) {
 	})
 }
 
-// TestVolumesOfOthers: that a pod has a claim does not make it need every
+// TestVolumesOfOthers checks that a pod with a claim does not need every
 // volume.
 func TestVolumesOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
@@ -473,13 +473,13 @@ func TestObjectsThatCannotBeKept(t *testing.T) {
 				t.Errorf("%v, %v", m, err)
 			}
 		}
-		if log.count("cannot be kept") != 1 || log.count("can be kept again") != 1 {
+		if log.count("cannot store object") != 1 || log.count("resumed storing objects") != 1 {
 			t.Errorf("log %s", log.text.String())
 		}
 	})
 }
 
-// TestSeenIsBounded: pods that are never admitted cost little.
+// TestSeenIsBounded checks that pods which are never admitted cost little.
 func TestSeenIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
 		for i := range 3 * maxSeen {
@@ -503,8 +503,8 @@ func TestSeenIsBounded(t *testing.T) {
 	})
 }
 
-// TestNotKept: what the server took back before the pod was admitted, services
-// that a pod does not ask for, and an object under another's name.
+// TestNotKept covers objects that were deleted before the pod was admitted,
+// services that a pod does not use, and an object under another name.
 func TestNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store, api *server, _ *lines) {
 		fillServer(api, "1")

@@ -14,57 +14,57 @@ import (
 	"github.com/tinylet/tinylet/agent/store/secretfile"
 )
 
-// KeyDescription is the description of the key of type "user" that boards
-// keep for the journal in a kernel keyring.
+// KeyDescription is the description of the key of type "user" with which nodes
+// keep the journal's key in a kernel keyring.
 const KeyDescription = "tinylet:journal"
 
 const (
-	// keySize is that of a key in bytes.
+	// keySize is the size of a key in bytes.
 	keySize = 32
-	// maxKeyText is the most that is read of a key, in bytes.
+	// maxKeyText bounds the bytes that are read of a key.
 	maxKeyText = 1024
 )
 
-// KeyFile answers a source of a key for Config.Key: a file of 32 bytes, or of
-// one line that has them in hexadecimal or in base64. A file that other users
-// may use is refused. The source blocks on the disk.
+// KeyFile returns a key source for Config.Key: a file of 32 bytes, or of one
+// line with them in hexadecimal or base64. A file that other users may use is
+// rejected. The source blocks on the disk.
 func KeyFile(path string) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		text, err := secretfile.Read(path, maxKeyText)
 		if err != nil {
-			return nil, fmt.Errorf("read the key of the journal: %w", err)
+			return nil, fmt.Errorf("read journal key: %w", err)
 		}
 		defer clear(text)
 		key, err := parseSealKey(text)
 		if err != nil {
-			return nil, fmt.Errorf("read the key of the journal from %q: %w", path, err)
+			return nil, fmt.Errorf("read journal key from %q: %w", path, err)
 		}
 		return key, nil
 	}
 }
 
-// Keyring answers a source of a key for Config.Key: the key of type "user"
-// with a description, such as KeyDescription, in the session's, the user
-// session's or the user's kernel keyring (keyrings(7)). Its payload is what a
-// file of KeyFile has. Whatever has a key at boot can put it there.
+// Keyring returns a key source for Config.Key: the key of type "user" with a
+// description, such as KeyDescription, in the kernel keyring of the session,
+// the user session or the user (keyrings(7)). Its payload has the format of a
+// KeyFile. Any program that has a key at boot can put it there.
 func Keyring(description string) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		text, err := readKeyring(description)
 		if err != nil {
-			return nil, fmt.Errorf("read the key %q from the kernel's keyrings: %w", description, err)
+			return nil, fmt.Errorf("read key %q from kernel keyrings: %w", description, err)
 		}
 		defer clear(text)
 		key, err := parseSealKey(text)
 		if err != nil {
-			return nil, fmt.Errorf("read the key %q from the kernel's keyrings: %w", description, err)
+			return nil, fmt.Errorf("read key %q from kernel keyrings: %w", description, err)
 		}
 		return key, nil
 	}
 }
 
 func readKeyring(description string) ([]byte, error) {
-	// A thread's keyring is what makes a key that was found one that the
-	// thread possesses, and so may read.
+	// Linking the key to the thread keyring makes the thread its possessor,
+	// which may read it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var errs []error
@@ -86,7 +86,7 @@ func readKeyring(description string) ([]byte, error) {
 	return nil, errs[0]
 }
 
-// parseSealKey reads a key as it is, in hexadecimal or in base64.
+// parseSealKey parses a key in raw form, hexadecimal or base64.
 func parseSealKey(text []byte) ([]byte, error) {
 	key := bytes.Clone(text)
 	if len(text) != keySize {
@@ -101,12 +101,12 @@ func parseSealKey(text []byte) ([]byte, error) {
 		}
 		if err != nil || n != keySize {
 			clear(key)
-			return nil, fmt.Errorf("%d bytes are no key: it has to be %d bytes, or those in hexadecimal or base64 (head -c32 /dev/urandom makes one)", len(text), keySize)
+			return nil, fmt.Errorf("%d bytes are not a key: need %d bytes, raw or in hexadecimal or base64 (head -c32 /dev/urandom makes one)", len(text), keySize)
 		}
 		key = key[:keySize]
 	}
 	if bytes.Count(key, key[:1]) == keySize {
-		return nil, fmt.Errorf("%d equal bytes are no key, but what storage has that nobody wrote to", keySize)
+		return nil, fmt.Errorf("%d equal bytes are not a key: blank storage reads like this", keySize)
 	}
 	return key, nil
 }

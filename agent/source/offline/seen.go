@@ -2,19 +2,19 @@ package offline
 
 import "time"
 
-// maxSeen is how many objects are remembered that no pod refers to which was
-// admitted.
+// maxSeen bounds the cached objects that no admitted pod references.
 const maxSeen = 256
 
-// read is what the server answered. Its message is shared with who asked.
+// read is an answer of the API server. Its message is shared with the reader.
 type read struct {
 	message message
 	version string
 	at      time.Time
 }
 
-// seen are the newest objects that were read for pods which are not admitted
-// yet. It is bounded in number and, with linger, in time: some pods never are.
+// seen caches the most recent objects that were read for pods which are not
+// admitted yet. It is bounded by number and by age, since some pods are never
+// admitted.
 type seen struct {
 	reads map[key]*read
 }
@@ -26,7 +26,7 @@ func (s *seen) add(k key, r *read) {
 	s.reads[k] = r
 }
 
-// prune makes room for one more.
+// prune makes room for one more object.
 func (s *seen) prune(now time.Time) {
 	var oldest key
 	for k, r := range s.reads {

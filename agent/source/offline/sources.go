@@ -6,9 +6,9 @@ import (
 	"github.com/tinylet/tinylet/agent/store/tpmkey"
 )
 
-// Sources returns where the settings say that the journal's key comes from, and
-// the anchor that goes with it; nil is none. Device is the TPM's. A key in the
-// kernel's keyring has no anchor, since a keyring does not outlive the boot.
+// Sources returns the configured source of the journal's key and the matching
+// anchor; nil means none. device is the TPM device. A key in a kernel keyring
+// has no anchor, since a keyring does not survive a reboot.
 func Sources(tc *config.TinyletConfiguration, device string) (key func() ([]byte, error), anchor journal.Anchor) {
 	switch {
 	case tc.JournalKeyTPMFile != "":

@@ -17,41 +17,44 @@ import (
 	"github.com/tinylet/tinylet/agent/store/journal"
 )
 
-// DefaultMaxBytes is Config.MaxBytes where that is 0.
+// DefaultMaxBytes is the value of Config.MaxBytes if that is 0.
 const DefaultMaxBytes = 32 << 20
 
-// Config is what a Store needs.
+// Config configures a Store. Dir and Log are required.
 type Config struct {
-	// Dir is the folder that the journal has for itself, such as
-	// /var/lib/tinylet/journal. It is made with mode 0700 if it is missing.
+	// Dir is the journal's own directory, such as /var/lib/tinylet/journal. It
+	// is created with mode 0700 if it does not exist.
 	Dir string
-	// Key answers the key that seals the journal, as KeyFile, Keyring and
-	// package tpmkey do. Nil is none: the journal is not sealed then.
+	// Key returns the key that seals the journal, as KeyFile, Keyring and
+	// package tpmkey do. If it is nil, the journal is not sealed.
 	Key func() ([]byte, error)
-	// Anchor lets an older copy of the journal be refused; nil is none. It
-	// needs a key.
+	// Anchor makes Open reject an older copy of the journal; nil means none. It
+	// requires a key.
 	Anchor journal.Anchor
-	// Quarantine has a journal that cannot be read, for its key or for its
-	// version, put aside and a new one begun. A plain journal where there is a
-	// key, and one that is older than its anchor, are always put aside.
+	// Quarantine makes Open quarantine a journal that cannot be read, because
+	// of its key or its version, and start a new one. A plain journal with a
+	// key configured, and one that is older than its anchor, are always
+	// quarantined.
 	Quarantine bool
-	// MaxBytes is how much the journal may hold, at most journal.MaxBatch;
-	// zero is DefaultMaxBytes. The file may have twice as much.
+	// MaxBytes bounds the content of the journal, at most journal.MaxBatch;
+	// zero means DefaultMaxBytes. The file may be twice as large.
 	MaxBytes int64
-	// Met says that the server has answered somebody since the start. It must
-	// not block. Nil leaves it to the reads.
+	// Met reports whether the API server has responded to any component since
+	// the start. It must not block. If it is nil, only reads of this package
+	// count.
 	Met func() bool
-	// Ask says whether a Reader may ask the server for what the journal has.
-	// Until the server has told which pods are the node's, it refuses objects
-	// of pods that were deleted meanwhile. It must not block. Nil always may.
+	// Ask reports whether a Reader may read from the API server what the
+	// journal has. Until the API server has listed the node's pods, it denies
+	// access to objects of pods that were deleted meanwhile. It must not block.
+	// If it is nil, a Reader always may.
 	Ask func() bool
-	// Started answers when a pod was taken on, as its newest status has it, or
-	// nil. It must not block. Nil leaves it to the pods' own status.
+	// Started returns the start time of a pod from its latest status, or nil.
+	// It must not block. If it is nil, the pod's own status is used.
 	Started func(uid types.UID) *metav1.Time
 	Log     *slog.Logger
 }
 
-// disk is a journal.Journal. The second implementation is one that fails in
+// disk is implemented by journal.Journal, and by a fake for fault injection in
 // tests.
 type disk interface {
 	Keys(prefix string) []string
@@ -61,84 +64,85 @@ type disk interface {
 	Close() error
 }
 
-// Store keeps pods and what they use. All methods may be called at once; those
-// that write block on the disk. It has no goroutines, and does nothing where
-// nothing is asked.
+// Store stores pods and the objects that they use. All methods are safe for
+// concurrent use; those that write block on the disk. It has no goroutines, and
+// does nothing unless called.
 type Store struct {
 	config  Config
 	journal disk
-	refused error // why a journal was put aside at Open; nil if none was
+	refused error // why Open quarantined a journal; nil if it did not
 
-	// turn holds one token; who has it may write to the journal.
+	// turn holds the write token. Its holder may write to the journal.
 	turn chan struct{}
 
-	// mu guards these. Who changes stored, pods or dead has the turn as well.
-	// It is not held while the disk is waited for.
+	// mu guards the fields below. Changing stored, pods or dead requires the
+	// write token as well. mu is not held while waiting for the disk.
 	mu      sync.Mutex
-	stored  map[string]stored // all that the journal has, by its keys
-	size    int64             // of all of that, in bytes
+	stored  map[string]stored // all values in the journal, by key
+	size    int64             // total size of stored in bytes
 	unread  map[string]bool   // keys of values that do not decode
 	pods    map[types.UID]*held
 	objects map[key]*entry
-	dead    map[types.UID]bool // forgotten, but still on the disk
+	dead    map[types.UID]bool // forgotten, but still on disk
 	seen    seen
 	link    link
 	failing bool // the last write of an object failed
 }
 
-// stored is one value on the disk.
+// stored describes one value on disk.
 type stored struct {
 	size int64
 	sum  sum
 }
 
-// held is what memory has of a pod.
+// held is the in-memory state of a pod.
 type held struct {
-	outline *v1.Pod // nil if only its end is known
+	outline *v1.Pod // nil if only the terminal status is known
 	started *metav1.Time
 	ended   bool
 }
 
-// entry is what memory has of an object on the disk.
+// entry is the in-memory state of an object on disk.
 type entry struct {
-	volume  string    // that a claim names
-	version string    // that the server had last, of the same content
-	read    time.Time // when the server answered it last
-	gone    bool      // the server said since that there is none
-	tried   time.Time // since when the server does not answer, or was last given time to
+	volume  string    // the volume that a claim names
+	version string    // latest version on the API server with the same content
+	read    time.Time // when the API server last returned it
+	gone    bool      // the API server reported since that it does not exist
+	tried   time.Time // start of the last wait with the full timeout, if it failed
 }
 
-// Open opens the journal in a folder, or begins one, and reads what it has. It
+// Open opens the journal in a directory, or creates one, and loads it. It
 // blocks on the disk.
 //
-// The error wraps journal.ErrKey or journal.ErrVersion where another key or
-// another version of the agent wrote the journal, and says what to do; nothing
-// was changed then. A plain journal where there is a key, and one that is older
-// than its anchor, are put aside, and a new one begins: Refused says so. What is
-// damaged is left out with a warning.
+// If the journal was written with another key or by another version of the
+// agent, the error wraps journal.ErrKey or journal.ErrVersion and names the
+// remedy, and nothing was changed. A plain journal with a key configured, and
+// one that is older than its anchor, are quarantined, and a new one is started;
+// Refused then returns the reason. Damaged values are skipped with a warning.
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" || c.Log == nil {
-		return nil, errors.New("open the journal of pods: Dir and Log are required")
+		return nil, errors.New("open pod journal: Dir and Log are required")
 	}
 	if c.MaxBytes < 0 || c.MaxBytes > journal.MaxBatch {
-		return nil, fmt.Errorf("open the journal of pods: MaxBytes is %d, not 0 to %d", c.MaxBytes, journal.MaxBatch)
+		return nil, fmt.Errorf("open pod journal: MaxBytes is %d, not 0 to %d", c.MaxBytes, journal.MaxBatch)
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = DefaultMaxBytes
 	}
 	j, refused, err := openJournal(&c)
 	if err != nil {
-		return nil, fmt.Errorf("open the journal of pods: %w", err)
+		return nil, fmt.Errorf("open pod journal: %w", err)
 	}
 	s, err := newStore(c, j)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the journal of pods: %w", err), j.Close())
+		return nil, errors.Join(fmt.Errorf("open pod journal: %w", err), j.Close())
 	}
 	s.refused = refused
 	return s, nil
 }
 
-// newStore makes a store of what a journal has. The configuration is complete.
+// newStore returns a store with the content of a journal. The configuration
+// must be complete.
 func newStore(c Config, j disk) (*Store, error) {
 	s := &Store{
 		config: c, journal: j,
@@ -155,12 +159,12 @@ func newStore(c Config, j disk) (*Store, error) {
 	return s, s.load()
 }
 
-// remedyMigrate is for a journal that is refused and was put aside.
+// remedyMigrate is the remedy for a journal that was rejected and quarantined.
 const remedyMigrate = "if you trust it, stop the agent, run `tinylet journal-key --migrate` and start the agent; else remove it"
 
-// openJournal opens the journal as it is. One that is not to be trusted, or
-// that cannot be read where that is wanted, is put aside, and a new one begins;
-// refused is why.
+// openJournal opens the journal. A journal that is untrusted, or unreadable if
+// c.Quarantine is set, is quarantined, and a new one is started; refused is the
+// reason.
 func openJournal(c *Config) (j *journal.Journal, refused, err error) {
 	jc, err := journalConfig(c)
 	if err != nil {
@@ -175,26 +179,27 @@ func openJournal(c *Config) (j *journal.Journal, refused, err error) {
 	case errors.Is(err, journal.ErrKey) && c.Key == nil:
 		remedy = "configure the key that it was sealed with"
 	case errors.Is(err, journal.ErrKey):
-		remedy = "give back the key that it was sealed with"
+		remedy = "restore the key that it was sealed with"
 	case errors.Is(err, journal.ErrVersion):
 		remedy = "run the version of tinylet that wrote it, or a later one"
 	default:
 		return j, nil, err
 	}
 	if !aside {
-		return nil, nil, fmt.Errorf("%w: %s, or move the folder %q away to begin a new one", err, remedy, c.Dir)
+		return nil, nil, fmt.Errorf("%w: %s, or move the directory %q away to start a new one", err, remedy, c.Dir)
 	}
 	folder, moveErr := quarantine(c.Dir)
 	if moveErr != nil {
-		return nil, nil, errors.Join(err, fmt.Errorf("put it aside: %w", moveErr))
+		return nil, nil, errors.Join(err, fmt.Errorf("quarantine it: %w", moveErr))
 	}
-	c.Log.Warn("journal was refused and put aside", "dir", c.Dir, "aside", folder, "remedy", remedy, "error", err)
-	refused = fmt.Errorf("%w: it was put aside as %q: %s", err, folder, remedy)
+	c.Log.Warn("quarantined rejected journal", "dir", c.Dir, "aside", folder, "remedy", remedy, "error", err)
+	refused = fmt.Errorf("%w: quarantined as %q: %s", err, folder, remedy)
 	j, err = journal.Open(jc)
 	return j, refused, err
 }
 
-// journalConfig has the key, which the caller clears.
+// journalConfig returns the configuration with the key, which the caller
+// clears.
 func journalConfig(c *Config) (journal.Config, error) {
 	jc := journal.Config{Dir: c.Dir, Log: c.Log}
 	if c.Key == nil {
@@ -208,8 +213,8 @@ func journalConfig(c *Config) (journal.Config, error) {
 	return jc, nil
 }
 
-// Refused returns why a journal was put aside at Open, and the remedy; nil if
-// none was.
+// Refused returns why Open quarantined a journal, and the remedy. It returns
+// nil if Open did not.
 func (s *Store) Refused() error { return s.refused }
 
 // Secrets returns namespace/name of the Secrets in the journal, sorted.
@@ -226,19 +231,19 @@ func (s *Store) Secrets() []string {
 	return out
 }
 
-// Close ends the store. It waits for a write that is under way.
+// Close closes the store. It waits for a write in progress.
 func (s *Store) Close() error {
 	<-s.turn
 	defer s.release()
 	return s.journal.Close()
 }
 
-// Newest answers the wall time at which the newest value was written, as the
-// clock had it then, or the zero time: on a board without a clock of its own
-// it cannot be earlier.
+// Newest returns the wall time, by the clock at that time, at which the newest
+// value was written, or the zero time. On a node without a real-time clock it
+// is a lower bound of the current time.
 func (s *Store) Newest() time.Time { return s.journal.Newest() }
 
-// acquire takes the turn.
+// acquire takes the write token.
 func (s *Store) acquire(ctx context.Context) error {
 	select {
 	case <-s.turn:

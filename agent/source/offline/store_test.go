@@ -58,7 +58,7 @@ func TestConfigs(t *testing.T) {
 	}
 }
 
-// TestSealing also keeps what a plain journal had, if somebody migrates it.
+// TestSealing also checks that a plain journal's content survives a migration.
 func TestSealing(t *testing.T) {
 	c := Config{Dir: t.TempDir()}
 	mustAdmit(t, mustOpen(t, c), aPod("secret-name"))
@@ -109,7 +109,7 @@ func TestQuarantine(t *testing.T) {
 		saying  string
 		trouble bool
 	}{
-		{"another key", nil, keyOf(2), journal.ErrKey, "give back the key", false},
+		{"another key", nil, keyOf(2), journal.ErrKey, "restore the key", false},
 		{"no key", nil, nil, journal.ErrKey, "configure the key", false},
 		{"later version", later, keyOf(1), journal.ErrVersion, "run the version", false},
 		{"a key that is missing", nil, func() ([]byte, error) { return nil, os.ErrNotExist }, os.ErrNotExist, "", true},
@@ -146,7 +146,7 @@ func TestQuarantine(t *testing.T) {
 			if !bytes.Equal(before, content(t, c.Dir+".aside-1")) {
 				t.Error("what was put aside is another")
 			}
-			if log.count("put aside") != 1 {
+			if log.count("quarantined rejected journal") != 1 {
 				t.Errorf("log %s", log.text.String())
 			}
 		})

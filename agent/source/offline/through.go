@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// through asks the server by next, keeps what it answers, and answers from the
-// journal where it does not.
+// through reads an object from the API server with next and stores the answer.
+// If the API server does not respond, it reads the object from the journal.
 func through[T any, P interface {
 	*T
 	message
@@ -37,13 +37,13 @@ func through[T any, P interface {
 	}
 	kept := P(new(T))
 	if lost := s.recall(k, kept); lost != nil {
-		return nil, fmt.Errorf("%w, and not from the journal: %w", err, lost)
+		return nil, fmt.Errorf("%w; read from journal: %w", err, lost)
 	}
 	s.missed(err)
 	return kept, nil
 }
 
-// knows says whether the journal can answer.
+// knows reports whether the journal has the object.
 func (s *Store) knows(k key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +51,8 @@ func (s *Store) knows(k key) bool {
 	return e != nil && !e.gone
 }
 
-// limit answers for how long the server may be asked, and whether the journal
-// can answer.
+// limit returns a context with the timeout for the API server, and whether the
+// journal has the object.
 func (s *Store) limit(ctx context.Context, k key) (context.Context, context.CancelFunc, bool) {
 	s.mu.Lock()
 	e := s.objects[k]
@@ -82,14 +82,14 @@ func (s *Store) recall(k key, into message) error {
 		return fmt.Errorf("decode %s: %w", k, err)
 	}
 	if o, is := into.(metav1.Object); is && k.kind != kindBundle && (o.GetNamespace() != k.namespace || o.GetName() != k.name) {
-		return fmt.Errorf("decode %s: it is %s/%s", k, o.GetNamespace(), o.GetName())
+		return fmt.Errorf("decode %s: unexpected object %s/%s", k, o.GetNamespace(), o.GetName())
 	}
 	return nil
 }
 
-// gone notes that the server has no such object. What the journal has of it
-// is no answer any more while this process lasts; it stays for as long as a
-// pod refers to it, which needs it for a start without network.
+// gone records that the API server does not have an object. For the rest of the
+// process lifetime the journal's copy is not returned any more. It stays in the
+// journal while a pod references it, since a start without network needs it.
 func (s *Store) gone(k key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +99,8 @@ func (s *Store) gone(k key) {
 	}
 }
 
-// note keeps what the server answered: on the disk if a pod that was admitted
-// refers to it, else in memory.
+// note stores an answer of the API server: on disk if an admitted pod
+// references it, else in memory.
 func (s *Store) note(ctx context.Context, k key, m message) {
 	if !k.valid() {
 		return
@@ -124,10 +124,10 @@ func (s *Store) note(ctx context.Context, k key, m message) {
 	s.tell(k, s.keepRead(ctx, k, r))
 }
 
-// keepRead writes an object down to the disk.
+// keepRead writes an object to disk.
 func (s *Store) keepRead(ctx context.Context, k key, r *read) error {
 	if err := s.acquire(ctx); err != nil {
-		return nil // who asked has gone; it is kept the next time
+		return nil // the caller gave up; the next read stores it
 	}
 	defer s.release()
 	st := &step{}
@@ -137,7 +137,7 @@ func (s *Store) keepRead(ctx context.Context, k key, r *read) error {
 	return s.commit(st)
 }
 
-// tell logs once that objects cannot be kept, and once that they can.
+// tell logs once that objects cannot be stored, and once that they can again.
 func (s *Store) tell(k key, err error) {
 	s.mu.Lock()
 	changed := s.failing != (err != nil)
@@ -146,13 +146,14 @@ func (s *Store) tell(k key, err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		s.config.Log.Warn("objects that pods need for a start without network cannot be kept", "object", k.String(), "error", err)
+		s.config.Log.Warn("cannot store object for start without network", "object", k.String(), "error", err)
 	default:
-		s.config.Log.Info("objects that pods need for a start without network can be kept again")
+		s.config.Log.Info("resumed storing objects for start without network")
 	}
 }
 
-// versionOf answers what is another for each content of an object, or "".
+// versionOf returns an identifier that differs for each content of an object,
+// or "".
 func versionOf(m message) string {
 	o, ok := m.(metav1.Object)
 	if !ok || o.GetResourceVersion() == "" {

@@ -17,18 +17,17 @@ import (
 // format is the version of the values, their first byte.
 const format = 1
 
-// errFormat says that a value is of a version that is not known.
-var errFormat = errors.New("the value has a format that is not known")
+// errFormat means that a value has an unknown version.
+var errFormat = errors.New("unknown value format")
 
-// message is what every type of k8s.io/api has.
+// message is implemented by every type of k8s.io/api.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
 	Unmarshal([]byte) error
 }
 
-// newMessage answers an empty value of a kind, or nil for one that is not
-// known.
+// newMessage returns an empty value of a kind, or nil for an unknown kind.
 func newMessage(kind string) message {
 	switch kind {
 	case objects.KindConfigMap, kindBundle:
@@ -49,7 +48,7 @@ func newMessage(kind string) message {
 	return nil
 }
 
-// encode makes a value, the same of the same message.
+// encode returns the value of a message. It is deterministic.
 func encode(m message) ([]byte, error) {
 	value := make([]byte, 1+m.Size())
 	value[0] = format
@@ -58,12 +57,12 @@ func encode(m message) ([]byte, error) {
 		return nil, err
 	}
 	if n != len(value)-1 {
-		return nil, fmt.Errorf("the encoding has %d bytes, not %d", n, len(value)-1)
+		return nil, fmt.Errorf("encoded %d bytes instead of %d", n, len(value)-1)
 	}
 	return value, nil
 }
 
-// decode reads a value into an empty message.
+// decode decodes a value into an empty message.
 func decode(value []byte, into message) error {
 	if len(value) == 0 || value[0] != format {
 		return errFormat
@@ -71,7 +70,8 @@ func decode(value []byte, into message) error {
 	return into.Unmarshal(value[1:])
 }
 
-// lasting is what is kept of a pod. It shares the pod's parts.
+// lasting returns the part of a pod that is stored. It shares memory with the
+// pod.
 func lasting(p *v1.Pod, started *metav1.Time) *v1.Pod {
 	kept := &v1.Pod{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
 	kept.ManagedFields, kept.ResourceVersion = nil, ""
@@ -91,8 +91,8 @@ func lasting(p *v1.Pod, started *metav1.Time) *v1.Pod {
 
 func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
-// outline is the part of a pod that tells what it refers to: it stays in
-// memory, where the whole pod need not.
+// outline returns the part of a pod that determines its references. It stays in
+// memory in place of the whole pod.
 func outline(p *v1.Pod) *v1.Pod {
 	o := &v1.Pod{}
 	o.Namespace, o.Name, o.UID = p.Namespace, p.Name, p.UID
@@ -121,7 +121,7 @@ func outline(p *v1.Pod) *v1.Pod {
 	return o
 }
 
-// essential is what is kept of an object: what a pod can see of it.
+// essential returns the part of an object that is stored: what a pod can use.
 func essential(m message) message {
 	switch o := m.(type) {
 	case *v1.ConfigMap:
@@ -142,7 +142,7 @@ func name(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 }
 
-// plain is the metadata without what changes when nothing does.
+// plain returns the metadata without fields that change on every write.
 func plain(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := *m
 	kept.ManagedFields, kept.ResourceVersion = nil, ""

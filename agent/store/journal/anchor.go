@@ -9,50 +9,51 @@ import (
 	"strings"
 )
 
-// ErrPlain reports that a journal is not sealed although a key was given:
-// whoever can write to the disk can have put it there. Nothing on the disk was
+// ErrPlain means that a journal is not sealed although a key was given: anybody
+// who can write to the disk may have put it there. Nothing on the disk was
 // changed.
 var ErrPlain = errors.New("the journal is not sealed, and a key is configured")
 
-// ErrStale reports that a sealed journal is older than its anchor, or that its
+// ErrStale means that a sealed journal is older than its anchor, or that its
 // anchor is gone. Nothing on the disk was changed.
 var ErrStale = errors.New("the journal is an older copy")
 
-// Anchor keeps the generation of a journal where whoever can write to the
-// journal's disk cannot set it back. Its methods block on the device.
+// Anchor stores the generation of a journal outside of the journal's disk, so
+// that write access to the disk is not enough to set the generation back. Its
+// methods block on the device.
 type Anchor interface {
 	// Read returns the anchor's random id and generation. Bound reports
 	// whether Advance was ever called. The error wraps fs.ErrNotExist if there
 	// is no anchor.
 	Read() (id [16]byte, generation uint64, bound bool, err error)
-	// Begin makes an anchor with a new id; it is not bound yet. The error wraps
-	// fs.ErrNotExist if none is wanted here.
+	// Begin creates an anchor with a new id. It is not bound yet. The error
+	// wraps fs.ErrNotExist if no anchor is to be created automatically.
 	Begin() (id [16]byte, generation uint64, err error)
-	// Advance binds the anchor and raises its generation to the one given.
+	// Advance binds the anchor and raises its generation to the given one.
 	Advance(generation uint64) error
 }
 
-// marked is the prefix of the names that hold a file's generation. No key of a
-// caller may have it.
+// marked is the prefix of the names that hold a file's generation. Write
+// rejects keys with this prefix.
 const marked = "\x00generation/"
 
-// mark is the generation that a sealed file was written in. Its record has it
-// in the name, which is sealed with the file's id and the sequence.
+// mark is the generation in which a sealed file was written. It is stored in
+// the name of a record, which is sealed with the file's id and the sequence.
 type mark struct {
 	id         [16]byte
-	generation uint64 // 0 is none
-	// last is the id of the file whose first rewrite in its generation this
-	// record ends. A file that nothing follows it in has only ever had this
-	// content in its generation. It is 0 in other records.
+	generation uint64 // 0 means none
+	// last is the id of the file if this record ends the file's first rewrite
+	// in its generation, else 0. A file with no records after this one has
+	// never had another content in its generation.
 	last uint64
 }
 
-// name is the mark as the name of a record.
+// name encodes the mark as the name of a record.
 func (m *mark) name() string {
 	return fmt.Sprintf("%s%x/%d/%x", marked, m.id, m.generation, m.last)
 }
 
-// parseMark reads what name has written, and nothing else.
+// parseMark decodes a name that mark.name encoded. It rejects any other form.
 func parseMark(name string) (m mark, ok bool) {
 	parts := strings.Split(strings.TrimPrefix(name, marked), "/")
 	if len(parts) != 3 {
@@ -72,28 +73,27 @@ func parseMark(name string) (m mark, ok bool) {
 	return m, m.generation > 0 && m.name() == name
 }
 
-// freshness is what a journal knows of its anchor.
+// freshness is the state of a journal's anchor.
 type freshness struct {
 	anchor Anchor // nil without one
-	mark   mark   // that the next file gets
-	// anchored is the generation that the anchor has for sure; a rewrite
+	mark   mark   // of the next file
+	// anchored is the generation that the anchor is known to have. A rewrite
 	// raises it after the file is on the disk.
 	anchored uint64
 	bound    bool
-	// opening reports that the next rewrite is the first of its generation.
+	// opening is set if the next rewrite is the first of its generation.
 	opening bool
-	// intact reports that the file can stay as it is in this generation.
+	// intact is set if the file can stay as it is in this generation.
 	intact bool
 }
 
-// resume compares what a file holds with the anchor. It fails with ErrStale if
-// the file is older. A file that holds nothing, and one that is to be trusted
-// once, is not judged.
+// resume compares the generation of a file with the anchor. It returns ErrStale
+// if the file is older. It accepts an empty file, and with trust any file.
 //
-// The order of all updates is: the anchor begins, the file is written in the
-// next generation, the anchor is raised to that. A power cut between two of
-// these leaves a file that is not older than the anchor, or one without a
-// generation beside an anchor that is not bound.
+// The updates are ordered: the anchor is created, the file is written in the
+// next generation, the anchor is raised to that generation. A power cut between
+// two of them leaves a file that is not older than the anchor, or a file without
+// a generation and an anchor that is not bound.
 func (j *Journal) resume(r *replayed, trust bool) error {
 	have := r.mark
 	if r.key == 0 {
@@ -110,13 +110,13 @@ func (j *Journal) resume(r *replayed, trust bool) error {
 		}
 		if id, at, err = f.anchor.Begin(); err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
-				j.log.Warn("journal has no anchor", "error", err, "remedy", "see to what the error names; until then an older copy of the journal is taken for the journal")
+				j.log.Warn("cannot create journal anchor", "error", err, "remedy", "fix the error; until then an older copy of the journal is accepted")
 			}
 			f.anchor = nil
 			return nil
 		}
 	} else if err != nil {
-		return fmt.Errorf("read the anchor of the journal: %w", err)
+		return fmt.Errorf("read journal anchor: %w", err)
 	}
 	same := have.generation > 0 && have.id == id
 	switch {
@@ -126,7 +126,7 @@ func (j *Journal) resume(r *replayed, trust bool) error {
 	case have.generation > 0 && !same:
 		return fmt.Errorf("%w: it belongs to another anchor", ErrStale)
 	case same && have.generation < at:
-		return fmt.Errorf("%w: its generation is %d, and its anchor has %d", ErrStale, have.generation, at)
+		return fmt.Errorf("%w: it has generation %d, its anchor has %d", ErrStale, have.generation, at)
 	}
 	f.anchored, f.bound = at, bound
 	f.mark = mark{id: id, generation: at}
@@ -141,7 +141,8 @@ func (j *Journal) resume(r *replayed, trust bool) error {
 	return nil
 }
 
-// unanchored judges a file whose anchor is not there.
+// unanchored accepts or rejects a file whose anchor does not exist: it returns
+// ErrStale, wrapping err, if the file has a generation and is not trusted.
 func (j *Journal) unanchored(have *mark, trust bool, err error) error {
 	if have.generation > 0 && !trust {
 		return fmt.Errorf("%w: its anchor is gone: %w", ErrStale, err)
@@ -149,9 +150,9 @@ func (j *Journal) unanchored(have *mark, trust bool, err error) error {
 	return nil
 }
 
-// raise brings the anchor to the generation of the file, which is on the disk.
-// What cannot be raised is tried again with the next rewrite: until then an
-// older copy is not found out, and no journal is refused.
+// raise advances the anchor to the generation of the file, which is on the disk.
+// If that fails, the next rewrite tries again. Until then an older copy is not
+// detected, and no journal is rejected.
 func (j *Journal) raise() {
 	f := &j.fresh
 	f.opening = false
@@ -159,15 +160,14 @@ func (j *Journal) raise() {
 		return
 	}
 	if err := f.anchor.Advance(f.mark.generation); err != nil {
-		j.log.Warn("anchor of journal could not be raised", "error", err, "generation", f.mark.generation)
+		j.log.Warn("cannot advance journal anchor", "error", err, "generation", f.mark.generation)
 		return
 	}
 	f.anchored, f.bound = f.mark.generation, true
 }
 
-// copyMark writes the file's generation, if it has one. It stands at the
-// beginning of a file and at its end, so that damage to one sector does not
-// take it.
+// copyMark writes the file's generation, if it has one. A file has it at its
+// beginning and at its end, so that damage to one sector does not destroy it.
 func (j *Journal) copyMark(a *appender, next *content, end bool) error {
 	f := &j.fresh
 	if f.anchor == nil || next.seal == nil {

@@ -67,8 +67,8 @@ func mustAnchored(t *testing.T, m *model, seal *sealer, a *testAnchor) *Journal 
 
 func fileOf(m *model) []byte { return slices.Clone(m.names[fileName].now) }
 
-// TestRefused has a file in the journal's place that is not the journal. It is
-// left as it is, and a migration takes it if it can be read.
+// TestRefused puts a file that must be rejected in place of the journal. The file
+// must stay unchanged, and a migration must accept it if it is readable.
 func TestRefused(t *testing.T) {
 	seal := testSeal(t, 1)
 	write := func(m *model, seal *sealer, a *testAnchor, changes ...Change) []byte {
@@ -163,15 +163,15 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// broken is data with one byte changed.
+// broken returns data with one byte changed.
 func broken(data []byte, at int) []byte {
 	data = slices.Clone(data)
 	data[at] ^= 1
 	return data
 }
 
-// TestGenerations has the generation rise with each open of a file that was
-// written to, and with no other: a board that only restarts wears neither its
+// TestGenerations checks that the generation rises with each open of a file that
+// was written to, and with no other: a board that only restarts wears neither its
 // card nor its TPM.
 func TestGenerations(t *testing.T) {
 	seal := testSeal(t, 1)
@@ -219,8 +219,8 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// TestFormerReleaseReads has a journal with generations read and written
-// without an anchor's code: its names are such that all else stays.
+// TestFormerReleaseReads reads and writes a journal with generations without using
+// the anchor, as an earlier release does: everything else must stay.
 func TestFormerReleaseReads(t *testing.T) {
 	seal := testSeal(t, 1)
 	m, a := newModel(), &testAnchor{}
@@ -237,7 +237,7 @@ func TestFormerReleaseReads(t *testing.T) {
 	}
 }
 
-// bytesOf answers the plain heads of a sealed file.
+// bytesOf returns the plain heads of a sealed file.
 func bytesOf(t *testing.T, data []byte, seal *sealer) (heads [][]byte) {
 	t.Helper()
 	for at := 0; at < len(data); {
@@ -257,9 +257,9 @@ func bytesOf(t *testing.T, data []byte, seal *sealer) (heads [][]byte) {
 	return heads
 }
 
-// TestPowerCutsOfAnchor cuts the power at each operation of disk and anchor: no
-// journal is refused that is one, and of what was written nothing is lost. The
-// copies from before the last whole generation are refused.
+// TestPowerCutsOfAnchor cuts the power at each operation of disk and anchor. No
+// valid journal may be rejected, and nothing that was written may be lost. Copies
+// from before the last complete generation must be rejected.
 func TestPowerCutsOfAnchor(t *testing.T) {
 	seal := testSeal(t, 1)
 	former := newModel()
@@ -290,8 +290,8 @@ func TestPowerCutsOfAnchor(t *testing.T) {
 	}
 }
 
-// tell opens and writes three times until the power is cut at an operation, and
-// answers whether it came to its end and what may be on the disk.
+// tell opens and writes three times, until the power is cut at an operation. It
+// returns whether it completed, and what may be on the disk.
 func tell(m *model, seal *sealer, a *testAnchor, cut int) (done bool, allowed []string) {
 	count := 0
 	fault := func(int, string) fault {
@@ -315,7 +315,8 @@ func tell(m *model, seal *sealer, a *testAnchor, cut int) (done bool, allowed []
 	return true, allowed
 }
 
-// TestAnchorThatCannotBeRaised refuses nothing: the next open raises it.
+// TestAnchorThatCannotBeRaised checks that nothing is rejected while Advance fails,
+// and that the next open raises the anchor.
 func TestAnchorThatCannotBeRaised(t *testing.T) {
 	seal := testSeal(t, 1)
 	m, a := newModel(), &testAnchor{}
@@ -342,7 +343,7 @@ func TestAnchorThatCannotBeRaised(t *testing.T) {
 	}
 }
 
-// FuzzMark has only what a mark's name has written be taken for one.
+// FuzzMark checks that parseMark accepts only names that mark.name returns.
 func FuzzMark(f *testing.F) {
 	f.Add((&mark{id: [16]byte{1, 2, 3}, generation: 1}).name())
 	f.Add((&mark{id: [16]byte{255}, generation: 1<<64 - 1, last: 1<<64 - 1}).name())

@@ -6,49 +6,50 @@ import (
 	"slices"
 )
 
-// chunk is how many bytes are written at once, and about what a large batch
-// takes of memory beside its largest value.
+// chunk is the size of one write in bytes. A large batch takes about as much
+// memory in addition to its largest value.
 const chunk = 256 << 10
 
-// entry is what is known of a key.
+// entry is the index entry of a key.
 type entry struct {
 	sum     sum
-	at      int64 // where the stored value is
+	at      int64 // offset of the stored value
 	seq     uint64
 	size    uint32 // of the value
 	damaged bool   // its value could not be read
 }
 
-// head is the head of the record that put the entry there.
+// head returns the head of the put record that made the entry.
 func (e *entry) head(name string) head {
 	return head{kind: kindPut, size: e.size, sum: e.sum, name: name}
 }
 
-// stored is what the entry takes in a batch of its own.
+// stored returns the size of the entry, in bytes, in a batch of its own.
 func (e *entry) stored(name string, seal *sealer) int64 {
 	h := e.head(name)
 	return headerSize + h.stored(seal)
 }
 
-// appender writes batches, gathered in chunks. It is begin, as many records as
-// the header says, finish, and so on; flush writes what is left.
+// appender writes batches, buffered in chunks. For each batch the caller calls
+// begin, record as often as the header has records, and finish. flush writes the
+// rest of the buffer.
 type appender struct {
 	f    file
 	seal *sealer
 
 	buf []byte
-	off int64 // where buf belongs in the file
+	off int64 // of buf in the file
 
 	head   header
-	at     int64 // where the open batch begins
+	at     int64 // offset of the open batch
 	number uint32
 	raw    [headerSize]byte
-	// scratch and plain are for what is sealed and what vouches for it.
+	// plain is a buffer for the data to seal, scratch for the additional data.
 	scratch, plain []byte
 }
 
-// begin begins a batch. All of its header must be known but the payload's sum,
-// which is 0.
+// begin begins a batch. The header must be complete except for the payload's
+// sum, which is 0.
 func (a *appender) begin(h header) error {
 	size := headerSize + int(h.length)
 	if len(a.buf) > 0 && len(a.buf)+size > chunk {
@@ -59,12 +60,12 @@ func (a *appender) begin(h header) error {
 	a.buf = slices.Grow(a.buf, min(size, chunk))
 	a.head, a.at, a.number = h, a.end(), 0
 	a.head.put(a.raw[:])
-	// Zeros: a header that is not yet complete is none.
+	// Zeros are not a valid header: the batch is incomplete.
 	a.buf = append(a.buf, make([]byte, headerSize)...)
 	return nil
 }
 
-// record adds a record to the batch and answers where its stored value is.
+// record adds a record to the batch and returns the offset of its stored value.
 func (a *appender) record(h head, value []byte) (at int64, err error) {
 	size := int(h.stored(a.seal))
 	if a.end() > a.at+headerSize && len(a.buf)+size > chunk {
@@ -94,8 +95,8 @@ func (a *appender) record(h head, value []byte) (at int64, err error) {
 	return at, nil
 }
 
-// finish completes the batch. Its header is written last if some of it was
-// written already: until then a power cut leaves no batch.
+// finish completes the batch. If a part of the batch is in the file already, the
+// header is written last: a power cut before that leaves no batch.
 func (a *appender) finish() error {
 	a.head.put(a.raw[:])
 	if a.at >= a.off {
@@ -109,10 +110,10 @@ func (a *appender) finish() error {
 	return err
 }
 
-// end is where the next byte goes.
+// end returns the file offset of the next byte.
 func (a *appender) end() int64 { return a.off + int64(len(a.buf)) }
 
-// flush writes what was gathered.
+// flush writes the buffer.
 func (a *appender) flush() error {
 	if len(a.buf) == 0 {
 		return nil

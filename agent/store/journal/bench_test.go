@@ -22,8 +22,8 @@ func benchOpen(b *testing.B, c Config) *Journal {
 	return j
 }
 
-// fill writes as much as a board with twenty pods has: their specs, and what
-// they use.
+// fill writes the values of a board with twenty pods: their specs and the objects
+// that they refer to.
 func fill(b *testing.B, j *Journal) {
 	b.Helper()
 	for pod := range 20 {
@@ -35,8 +35,8 @@ func fill(b *testing.B, j *Journal) {
 	}
 }
 
-// BenchmarkWrite is a change of 2 kB, with the rewrites that such changes
-// bring, and the disk's time.
+// BenchmarkWrite measures a change of 2 kB, including the rewrites that such
+// changes cause and the time of the disk.
 func BenchmarkWrite(b *testing.B) {
 	benchForms(b, func(b *testing.B, c Config) {
 		j := benchOpen(b, c)
@@ -51,7 +51,7 @@ func BenchmarkWrite(b *testing.B) {
 	})
 }
 
-// BenchmarkWriteUnchanged is what is told to be written and is there.
+// BenchmarkWriteUnchanged measures a Write of values that are stored already.
 func BenchmarkWriteUnchanged(b *testing.B) {
 	j := benchOpen(b, Config{Dir: b.TempDir(), Log: quiet()})
 	change := put("a", large(2000, 1))
@@ -77,7 +77,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// BenchmarkOpen is what a start waits for: 200 records, 400 kB.
+// BenchmarkOpen measures the Open at a start: 200 records, 400 kB.
 func BenchmarkOpen(b *testing.B) {
 	benchForms(b, func(b *testing.B, c Config) {
 		j := benchOpen(b, c)
@@ -98,7 +98,7 @@ func BenchmarkOpen(b *testing.B) {
 	})
 }
 
-// BenchmarkRewrite is the tidying up of those, without the disk.
+// BenchmarkRewrite measures a rewrite of those records, without the disk.
 func BenchmarkRewrite(b *testing.B) {
 	forms := map[string]*sealer{"plain": nil, "sealed": testSeal(b, 1)}
 	for name, seal := range forms {
@@ -117,7 +117,7 @@ func BenchmarkRewrite(b *testing.B) {
 	}
 }
 
-// TestAllocations keeps the cost of what is done often.
+// TestAllocations bounds the allocations of frequent operations.
 func TestAllocations(t *testing.T) {
 	j, err := Open(Config{Dir: t.TempDir(), Log: quiet()})
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// story is a sequence of batches that begins with nothing, and what a journal
-// holds before and after each.
+// story is a sequence of batches, from an empty journal on, and the state of the
+// journal before and after each.
 type story struct {
 	batches [][]Change
 	states  []state
@@ -21,8 +21,8 @@ func newStory(batches ...[]Change) story {
 	return s
 }
 
-// stories meet all that a Write can do: one record and several, deletions,
-// values of many sectors, files that are rewritten, a batch in pieces.
+// stories cover all that a Write can do: one record and several, deletions, values
+// of many sectors, files that are rewritten, a batch in pieces.
 func stories() map[string]story {
 	return map[string]story{
 		"small and large": newStory(
@@ -55,15 +55,15 @@ func tellings(t *testing.T, test func(t *testing.T, s story, seal *sealer)) {
 	}
 }
 
-// twoTellings is tellings for tests that take long: what becomes of a file does
-// not depend on what is in it.
+// twoTellings is tellings for slow tests, whose result does not depend on the
+// content of the file.
 func twoTellings(t *testing.T, test func(t *testing.T, s story, seal *sealer)) {
 	t.Run("sealed", func(t *testing.T) { test(t, stories()["small and large"], testSeal(t, 1)) })
 	t.Run("plain", func(t *testing.T) { test(t, stories()["in pieces"], nil) })
 }
 
-// tell writes the story and answers how many batches were acknowledged before
-// the first that was not.
+// tell writes the story and returns how many batches were acknowledged before the
+// first one that was not.
 func (s story) tell(m *model, seal *sealer) int {
 	j, err := openModel(m, "/journal", seal, quiet())
 	if err != nil {
@@ -77,9 +77,9 @@ func (s story) tell(m *model, seal *sealer) int {
 	return len(s.batches)
 }
 
-// stands fails unless a journal that is opened on the disk holds the state
-// after acked batches, or one more, and can be written to so that a power cut
-// leaves it.
+// stands fails unless a journal that is opened on the disk holds the state after
+// acked batches, or one more, and can be written to so that the write survives a
+// power cut.
 func (s story) stands(t *testing.T, what string, m *model, seal *sealer, acked int) {
 	t.Helper()
 	all := s.states
@@ -96,8 +96,8 @@ func (s story) stands(t *testing.T, what string, m *model, seal *sealer, acked i
 	expect(t, mustOpen(t, m.after(outages(0)[0]), seal), got.with(put("after", what)))
 }
 
-// TestPowerCut cuts the power after each operation of the story, in all the
-// ways in which the disk may have got what was not synced.
+// TestPowerCut cuts the power after each operation of the story, for all possible
+// outcomes of writes that were not synced.
 func TestPowerCut(t *testing.T) {
 	tellings(t, func(t *testing.T, s story, seal *sealer) {
 		whole := newModel()

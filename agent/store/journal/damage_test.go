@@ -43,7 +43,7 @@ func newSample(t testing.TB, seal *sealer) sample {
 	return s
 }
 
-// without is the state without a batch; -1 is with all.
+// without returns the state without one batch. -1 means with all batches.
 func (s sample) without(lost int) state {
 	got := state{}
 	for i, batch := range s.batches {
@@ -54,7 +54,7 @@ func (s sample) without(lost int) state {
 	return got
 }
 
-// at answers the batch that has the byte at an offset.
+// at returns the batch that contains the byte at an offset.
 func (s sample) at(offset int) int {
 	i, found := slices.BinarySearch(s.starts, offset)
 	if !found {
@@ -63,8 +63,8 @@ func (s sample) at(offset int) int {
 	return i
 }
 
-// survives opens damaged data and fails unless they hold the state, with as
-// many warnings, and a Write puts all in order.
+// survives opens damaged data. It fails unless they hold the state, there are as
+// many warnings, and a Write repairs the file.
 func survives(t *testing.T, what string, data []byte, seal *sealer, want state, warnings int) {
 	t.Helper()
 	m := modelWith(data)
@@ -91,8 +91,8 @@ func survives(t *testing.T, what string, data []byte, seal *sealer, want state, 
 	}
 }
 
-// TestTornTail ends the file at each byte of the last batch, and has the rest
-// be nothing, zeros and noise.
+// TestTornTail truncates the file at each byte of the last batch. The rest is
+// missing, zeros or noise.
 func TestTornTail(t *testing.T) {
 	forms(t, func(t *testing.T, seal *sealer) {
 		s := newSample(t, seal)
@@ -142,7 +142,7 @@ func TestTornTailIsNamedAndCutOff(t *testing.T) {
 	}
 }
 
-// TestBitFlips flips each bit of a journal: one batch is lost and no other.
+// TestBitFlips flips each bit of a journal: exactly one batch may be lost.
 func TestBitFlips(t *testing.T) {
 	forms(t, func(t *testing.T, seal *sealer) {
 		s := newSample(t, seal)
@@ -232,7 +232,7 @@ func TestGarbage(t *testing.T) {
 	})
 }
 
-// mend makes the sums of a batch right again.
+// mend corrects the checksums of a batch.
 func mend(data []byte, start int) {
 	length := int(binary.LittleEndian.Uint32(data[start+48:]))
 	if start+headerSize+length <= len(data) {
@@ -241,8 +241,8 @@ func mend(data []byte, start int) {
 	binary.LittleEndian.PutUint32(data[start+56:], crc32.Checksum(data[start:][:56], castagnoli))
 }
 
-// TestForgedFields changes fields and makes the sums right again, as damage
-// before the sums were made would, or somebody.
+// TestForgedFields changes fields and corrects the checksums, as damage in memory
+// or an attacker would.
 func TestForgedFields(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -277,7 +277,7 @@ func TestForgedFields(t *testing.T) {
 	}
 }
 
-// TestSequence takes no batch for a new one that is not.
+// TestSequence checks that an old batch is not accepted as a new one.
 func TestSequence(t *testing.T) {
 	s := newSample(t, nil)
 	for _, row := range []struct {
@@ -310,7 +310,8 @@ func TestSequence(t *testing.T) {
 	})
 }
 
-// TestVersion refuses what a later version wrote, and leaves it alone.
+// TestVersion checks that a journal of a later version is rejected and left
+// unchanged.
 func TestVersion(t *testing.T) {
 	s := newSample(t, nil)
 	for _, start := range s.starts {
@@ -326,8 +327,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestValueThatIsAJournal has a value hold a batch. With the header before it
-// damaged, the search for the next one goes through the value.
+// TestValueThatIsAJournal stores a batch as a value. With the header before it
+// damaged, the search for the next header passes through the value.
 func TestValueThatIsAJournal(t *testing.T) {
 	bait := newSample(t, nil)
 	for _, start := range bait.starts {
@@ -348,8 +349,8 @@ func TestValueThatIsAJournal(t *testing.T) {
 	survives(t, "bait", data, nil, state{"a": "1", "b": "2"}, 2)
 }
 
-// TestLengthsAreBelievedWithinTheFile has no number on the disk decide how
-// much memory is taken.
+// TestLengthsAreBelievedWithinTheFile checks that no number on the disk determines
+// how much memory is allocated.
 func TestLengthsAreBelievedWithinTheFile(t *testing.T) {
 	s := newSample(t, nil)
 	for _, at := range []int{12, 48, headerSize + lengthSize + 1} {
@@ -367,7 +368,7 @@ func TestLengthsAreBelievedWithinTheFile(t *testing.T) {
 	}
 }
 
-// TestDamageWhileOpen damages a value after it was found to be whole.
+// TestDamageWhileOpen damages a value after Open has read the journal.
 func TestDamageWhileOpen(t *testing.T) {
 	forms(t, func(t *testing.T, seal *sealer) {
 		for name, damage := range map[string]func(m *model, j *Journal){
@@ -395,7 +396,7 @@ func TestDamageWhileOpen(t *testing.T) {
 	})
 }
 
-// TestRewriteLeavesDamageBehind tidies up though a value is damaged.
+// TestRewriteLeavesDamageBehind rewrites the file although a value is damaged.
 func TestRewriteLeavesDamageBehind(t *testing.T) {
 	forms(t, func(t *testing.T, seal *sealer) {
 		m := newModel()

@@ -11,46 +11,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is one folder. The second implementation is a model that loses power,
-// space and patience in tests.
+// disk is one directory. Tests have a second implementation, which simulates
+// power cuts, full disks and failing operations.
 type disk interface {
-	// open opens a file of the folder; flag is as in os.OpenFile, and what is
-	// made has mode 0600.
+	// open opens a file of the directory. flag is as in os.OpenFile. A file
+	// that it creates has mode 0600.
 	open(name string, flag int) (file, error)
-	// rename replaces a file by another, atomically; after an error either
-	// may bear the name.
+	// rename replaces a file by another, atomically. After an error either
+	// file may have the name.
 	rename(from, to string) error
-	// remove fails with fs.ErrNotExist where there is no such file.
+	// remove fails with fs.ErrNotExist if there is no such file.
 	remove(name string) error
-	// sync returns when the folder's names are on the disk. After an error it
-	// must not be called again in the hope that it does better.
+	// sync returns when the directory's entries are on the disk. After an error
+	// it must not be called again: success of a later call proves nothing.
 	sync() error
-	// close ends all; files that are open stay so.
+	// close closes the directory. Open files stay open.
 	close() error
 }
 
-// file is an open file of a disk. After an error of Sync or Datasync, what the
-// disk has of the file is not known, and a later call does not tell.
+// file is an open file of a disk. After an error of Sync or Datasync, the
+// content of the file on the disk is unknown, and a later call does not change
+// that.
 type file interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
 	Truncate(size int64) error
-	// Sync returns when all of the file is on the disk.
+	// Sync returns when the whole file is on the disk.
 	Sync() error
-	// Datasync is Sync but for what is not needed to read the file back.
+	// Datasync is Sync without the metadata that reading the file does not
+	// need.
 	Datasync() error
-	// Size is the file's length in bytes.
+	// Size returns the file's length in bytes.
 	Size() (int64, error)
 }
 
-// folder is the disk that is one.
+// folder implements disk with a directory of the file system.
 type folder struct {
 	root *os.Root
 	dir  *os.File
 }
 
-// openFolder opens the folder, which it makes if it is missing, and locks it.
+// openFolder opens the directory, which it creates if it is missing, and locks
+// it.
 func openFolder(path string) (*folder, error) {
 	if err := makeFolder(path); err != nil {
 		return nil, err
@@ -71,8 +74,8 @@ func openFolder(path string) (*folder, error) {
 	return nil, err
 }
 
-// Remove removes the journal in a folder, and the folder if nothing else is in
-// it. The error wraps ErrLocked if it is open.
+// Remove removes the journal in a directory, and the directory if nothing else is
+// in it. The error wraps ErrLocked if the journal is open.
 func Remove(dir string) error {
 	f, err := openFolder(dir)
 	if err != nil {
@@ -92,8 +95,8 @@ func Remove(dir string) error {
 	return nil
 }
 
-// makeFolder makes the folder and those above it, down to the disk. Those that
-// exist are left as they are.
+// makeFolder creates the directory and its missing parents, and syncs each to the
+// disk. It does not change directories that exist.
 func makeFolder(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -115,8 +118,8 @@ func makeFolder(path string) error {
 	return dir.Sync()
 }
 
-// lock keeps a second agent out: two that append would destroy each other's
-// batches.
+// lock locks the directory against a second agent: two agents that append would
+// destroy each other's batches. It returns ErrLocked if the lock is held.
 func lock(dir *os.File) error {
 	err := flock(dir, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -160,8 +163,8 @@ func (f *folder) remove(name string) error { return f.root.Remove(name) }
 func (f *folder) sync() error { return f.dir.Sync() }
 
 func (f *folder) close() error {
-	// A child that was just forked may still hold the descriptor, and with it
-	// the lock.
+	// Unlock explicitly: a child process that was just forked may still hold
+	// the descriptor, and with it the lock.
 	err := flock(f.dir, unix.LOCK_UN)
 	if err != nil {
 		err = fmt.Errorf("unlock: %w", err)
@@ -169,10 +172,10 @@ func (f *folder) close() error {
 	return errors.Join(err, f.dir.Close(), f.root.Close())
 }
 
-// osFile is the file that is one.
+// osFile implements file with a file of the file system.
 type osFile struct{ *os.File }
 
-// Datasync is fdatasync(2).
+// Datasync calls fdatasync(2).
 func (f osFile) Datasync() error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
@@ -185,7 +188,7 @@ func (f osFile) Datasync() error {
 	}
 }
 
-// Size is what stat(2) says.
+// Size returns the size that fstat(2) reports.
 func (f osFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -85,7 +85,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestStoryOnADisk tells the stories on a real file system.
+// TestStoryOnADisk runs the stories on a real file system.
 func TestStoryOnADisk(t *testing.T) {
 	tellings(t, func(t *testing.T, s story, seal *sealer) {
 		c := Config{Dir: t.TempDir(), Log: quiet()}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faults are what a disk may answer to an operation.
+// faults are the errors that a disk may return.
 func faults(op string) map[string]fault {
 	switch op {
 	case "sync", "datasync", "syncdir":
@@ -29,9 +29,9 @@ func faults(op string) map[string]fault {
 	}
 }
 
-// TestFaults has each operation of the story fail, once or until the Write has
-// answered. The map is then as before, on the disk as in memory, and the same
-// Write works once the fault is gone.
+// TestFaults makes each operation of the story fail, once or until the Write
+// returns. The map must then be as before, on the disk and in memory, and the same
+// Write must succeed once the fault is gone.
 func TestFaults(t *testing.T) {
 	twoTellings(t, func(t *testing.T, s story, seal *sealer) {
 		whole := newModel()
@@ -98,8 +98,8 @@ func (s story) suffer(t *testing.T, what string, at int, f fault, lasting bool, 
 	}
 }
 
-// mayHold fails unless, if power went now, a journal would hold one of the
-// states.
+// mayHold fails unless a power cut at this point would leave a journal with one of
+// the states.
 func mayHold(t *testing.T, what string, m *model, seal *sealer, allowed ...state) {
 	t.Helper()
 	for _, o := range outages(1) {
@@ -138,7 +138,7 @@ func TestFullDisk(t *testing.T) {
 	for i := range byte(4) {
 		write(put("a", large(5000, 3+i)))
 	}
-	if got := lines(warned, "could not be tidied up"); len(got) != 1 || !strings.Contains(got[0], "no space left") {
+	if got := lines(warned, "cannot compact journal"); len(got) != 1 || !strings.Contains(got[0], "no space left") {
 		t.Errorf("warnings %q", got)
 	}
 	size := j.cur.size
@@ -165,8 +165,8 @@ func TestFullDisk(t *testing.T) {
 	expect(t, mustOpen(t, m.restarted(), nil), want)
 }
 
-// TestTidyingIsTriedAgainLater does not have each Write on a disk that is
-// nearly full copy the file in vain.
+// TestTidyingIsTriedAgainLater checks that on a disk that is nearly full not every
+// Write copies the file in vain.
 func TestTidyingIsTriedAgainLater(t *testing.T) {
 	m := newModel()
 	j := mustOpen(t, m, nil)
@@ -194,8 +194,8 @@ func TestTidyingIsTriedAgainLater(t *testing.T) {
 	}
 }
 
-// TestFailedSyncIsNotTrusted shows the disk that makes the second fsync a
-// success and has nothing.
+// TestFailedSyncIsNotTrusted has a disk whose second fsync succeeds although the
+// data are lost.
 func TestFailedSyncIsNotTrusted(t *testing.T) {
 	forms(t, func(t *testing.T, seal *sealer) {
 		m := newModel()
@@ -244,7 +244,8 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 	})
 }
 
-// TestTailThatCannotBeCutOff writes no more to a file that has part of a batch.
+// TestTailThatCannotBeCutOff checks that a file with part of a batch is not written
+// to any more.
 func TestTailThatCannotBeCutOff(t *testing.T) {
 	m := newModel()
 	j := mustOpen(t, m, nil)
@@ -260,8 +261,8 @@ func TestTailThatCannotBeCutOff(t *testing.T) {
 	expect(t, mustOpen(t, m.after(outages(0)[0]), nil), state{"a": "2"})
 }
 
-// TestUnsureAtOpen has the sync at Open fail: what a process that died had not
-// synced may not be called stored because it can be read.
+// TestUnsureAtOpen makes the sync in Open fail: data that a dead process had not
+// synced must not count as stored because they can be read.
 func TestUnsureAtOpen(t *testing.T) {
 	for _, op := range []string{"sync", "syncdir"} {
 		t.Run(op, func(t *testing.T) {
@@ -284,7 +285,7 @@ func TestUnsureAtOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := lines(warned, "will be rewritten before"); len(got) != 1 {
+			if got := lines(warned, "rewrite journal before"); len(got) != 1 {
 				t.Errorf("warnings %q", got)
 			}
 			expect(t, j, state{"a": "2"})
@@ -303,7 +304,7 @@ func TestUnsureAtOpen(t *testing.T) {
 	}
 }
 
-// TestReadOnlyDisk reads from a card that the kernel no longer writes to.
+// TestReadOnlyDisk reads from a card that the kernel has remounted read-only.
 func TestReadOnlyDisk(t *testing.T) {
 	forms(t, func(t *testing.T, seal *sealer) {
 		m := newModel()
@@ -316,7 +317,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := lines(warned, "can only be read"); len(got) != 1 {
+		if got := lines(warned, "read-only disk"); len(got) != 1 {
 			t.Errorf("warnings %q", got)
 		}
 		expect(t, j, state{"a": "1"})
@@ -336,7 +337,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	})
 }
 
-// TestUnreadableDisk loses nothing if a disk cannot be read for a while.
+// TestUnreadableDisk checks that nothing is lost if a disk cannot be read for a
+// while.
 func TestUnreadableDisk(t *testing.T) {
 	m := newModel()
 	j := mustOpen(t, m, nil)

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// FuzzOpen opens arbitrary bytes. With mended, the sums of all that looks like
-// a batch are made right, so that what is behind them is met as well.
+// FuzzOpen opens arbitrary bytes. With mended, the checksums of everything that has
+// the form of a batch are corrected, so that the code behind them is reached as
+// well.
 func FuzzOpen(f *testing.F) {
 	for _, seal := range []*sealer{nil, testSeal(f, 1)} {
 		s := newSample(f, seal)
@@ -67,8 +68,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzWrite compares a journal with a map. Each three bytes are a step: what
-// is done, with which key, and how large the value is.
+// FuzzWrite compares a journal with a map. Three bytes are a step: the operation,
+// the key, and the size of the value.
 func FuzzWrite(f *testing.F) {
 	f.Add([]byte("0a10b20a30c4"), false)
 	f.Add([]byte{0, 1, 255, 0, 1, 254, 1, 2, 253, 0, 1, 252, 3, 0, 0, 2, 1, 0, 4, 0, 0}, true)

@@ -11,8 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// TestGolden reads journals as earlier versions of this package wrote them:
-// what is on the boards has to stay readable.
+// TestGolden reads journals that earlier versions of this package wrote: existing
+// journals must stay readable.
 func TestGolden(t *testing.T) {
 	want := state{"a": "1", "empty": "", "large": large(700, 1)}
 	forms(t, func(t *testing.T, seal *sealer) {

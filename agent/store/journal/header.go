@@ -13,11 +13,12 @@ import (
 
 const (
 	headerSize = 60
-	// headerSealed are the bytes of a header that a sealed record vouches
-	// for: all but the two sums.
+	// headerSealed is the number of bytes of a header that sealed records
+	// authenticate: all but the two sums.
 	headerSealed = 52
 	version      = 1
-	// endOfSequence leaves room to count on from any number that is valid.
+	// endOfSequence is the exclusive bound of a valid sequence number. It leaves
+	// room to count on from any valid number.
 	endOfSequence = 1 << 63
 )
 
@@ -26,14 +27,14 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// identity is what all batches of one file have in common.
+// identity holds the header fields that all batches of one file have in common.
 type identity struct {
 	version uint32
 	file    uint64
 	key     uint64 // 0 in a plain file
 }
 
-// header frames one batch; doc.go has its form.
+// header is the header of one batch. doc.go describes its format.
 type header struct {
 	identity
 	records uint32
@@ -57,8 +58,8 @@ func (h *header) put(b []byte) {
 	binary.LittleEndian.PutUint32(b[56:], crc32.Checksum(b[:56], castagnoli))
 }
 
-// parseHeader reads a header from the first headerSize bytes of b. It is not
-// ok if they are none; of another version it may be.
+// parseHeader decodes a header from the first headerSize bytes of b. ok is false
+// if they are not a header. The header may have another version.
 func parseHeader(b []byte) (h header, ok bool) {
 	if string(b[:len(magic)]) != string(magic) ||
 		binary.LittleEndian.Uint32(b[56:]) != crc32.Checksum(b[:56], castagnoli) {
@@ -78,8 +79,8 @@ func parseHeader(b []byte) (h header, ok bool) {
 	}, true
 }
 
-// Sealed reports whether the journal in a folder is sealed, as the header at its
-// beginning has it. It changes nothing and needs no key. The error wraps
+// Sealed reports whether the journal in a directory is sealed, by the header at
+// its beginning. It changes nothing and needs no key. The error wraps
 // fs.ErrNotExist if there is no journal.
 func Sealed(dir string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -93,7 +94,7 @@ func Sealed(dir string) (bool, error) {
 	}
 	h, ok := parseHeader(raw[:])
 	if !ok || h.version != version {
-		return false, errors.New("the journal does not begin with a header that is known")
+		return false, errors.New("the journal does not begin with a known header")
 	}
 	return h.key != 0, nil
 }

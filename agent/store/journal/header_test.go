@@ -34,7 +34,7 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// FuzzHeader has a header that was read be written as it was.
+// FuzzHeader checks that a parsed header is encoded to the same bytes.
 func FuzzHeader(f *testing.F) {
 	for _, h := range []header{{identity: identity{version: version, file: 1, key: 2}, records: 1, seq: 1, time: -1, length: 7, sum: 9}, {}} {
 		var raw [headerSize]byte

@@ -8,8 +8,8 @@ import (
 	"github.com/tinylet/tinylet/agent/health"
 )
 
-// TestLockThatIsHeld is one for ever: the next who wants it gives up. Who
-// writes, and may wait for the disk, does not count.
+// TestLockThatIsHeld checks that Unlocked fails if the lock is held forever. A
+// Write that waits for the disk does not count.
 func TestLockThatIsHeld(t *testing.T) {
 	j, err := Open(Config{Dir: t.TempDir(), Log: quiet()})
 	if err != nil {

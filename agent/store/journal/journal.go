@@ -18,8 +18,8 @@ import (
 const (
 	// MaxKey is the longest key in bytes.
 	MaxKey = 1024
-	// MaxBatch is how many bytes the changes of one Write may take on the
-	// disk: their keys and values, and for each some 80 bytes.
+	// MaxBatch is the largest size, in bytes on the disk, of the changes of one
+	// Write: their keys and values, and some 80 bytes for each.
 	MaxBatch = 64 << 20
 
 	fileName = "journal"
@@ -27,69 +27,70 @@ const (
 )
 
 var (
-	// ErrKey says that a journal is sealed with another key than the one
-	// given, or that none was given. Nothing on the disk was changed.
+	// ErrKey means that a journal is sealed with another key than the given
+	// one, or that no key was given. Nothing on the disk was changed.
 	ErrKey = errors.New("the journal is sealed with another key")
-	// ErrVersion says that a journal was written by a later version, as after
-	// an update that was taken back. Nothing on the disk was changed.
-	ErrVersion = errors.New("the journal has a format that is not known")
-	// ErrLocked says that another Journal has the folder open.
+	// ErrVersion means that a later version wrote the journal, as after an
+	// update that was rolled back. Nothing on the disk was changed.
+	ErrVersion = errors.New("unknown journal format")
+	// ErrLocked means that another Journal has the directory open.
 	ErrLocked = errors.New("the journal is in use")
-	// ErrDamaged says that a value on the disk is not what was written.
+	// ErrDamaged means that a value on the disk is not the one that was written.
 	ErrDamaged = errors.New("the value is damaged")
 )
 
-// Config is what a journal needs.
+// Config configures a journal. Dir and Log are required.
 type Config struct {
-	// Dir is the folder that the journal has for itself. It is made with mode
-	// 0700 if it is missing.
+	// Dir is a directory for the journal alone. Open creates it with mode 0700
+	// if it is missing.
 	Dir string
-	// Key seals what is written: 32 bytes. Without one the file is plain. With
-	// one a plain file is refused, unless it holds nothing. It may be cleared
-	// after Open.
+	// Key is the key of 32 bytes that seals the file. If it is nil, the file is
+	// plain. With a key, Open rejects a plain file unless it is empty. The
+	// caller may clear Key after Open.
 	Key []byte
-	// Anchor lets an older copy of a sealed file be refused. Nil is none. It
-	// needs a Key.
+	// Anchor detects older copies of a sealed file. It needs a Key. If it is
+	// nil, older copies are accepted.
 	Anchor Anchor
-	// Migrate trusts the file once: a plain one is sealed with the key, and one
-	// that Anchor would refuse is taken.
+	// Migrate trusts the file once: a plain file is sealed with the key, and a
+	// file that Anchor would reject is accepted.
 	Migrate bool
-	// Log is told of damage and of what failed and is tried again.
+	// Log receives warnings about damage and about failures that are retried.
 	Log *slog.Logger
 }
 
-// Journal is a map of keys to values on the disk. All methods may be called
-// concurrently; a Read waits for no Write but the moment in which its changes
+// Journal is a map of keys to values on the disk. All methods are safe for
+// concurrent use. A Read waits for a Write only while the changes of the Write
 // take effect.
 type Journal struct {
 	path string
 	log  *slog.Logger
 	disk disk
-	seal *sealer // of what is written; what is read has the file's own
+	seal *sealer // for writing; the content has the sealer for reading
 
 	// trust is Config.Migrate.
 	trust bool
-	// writing is held by who writes; it guards these.
+	// writing is held during a Write and guards these.
 	writing sync.Mutex
 	seq     uint64 // the last one that was used, also for a batch that failed
 	suspect bool   // nothing may be appended before a rewrite
-	unsure  bool   // what was read may not be on the disk before a rewrite
-	untidy  bool   // there is damage that a rewrite would leave behind
-	retry   int64  // the file's size at which tidying up is tried again
-	told    bool   // that it failed
+	unsure  bool   // entries may not be on the disk before a rewrite
+	untidy  bool   // there is damage that a rewrite would remove
+	retry   int64  // the file size at which a failed rewrite is tried again
+	told    bool   // the failed rewrite was logged
 	fresh   freshness
 
-	// mu guards these. Who changes them holds writing as well, so who holds
-	// writing may read them; but damaged of an entry is set under mu alone.
+	// mu guards these. They are changed with writing held as well, so with
+	// writing held they may be read without mu. Only entry.damaged is set with
+	// mu alone.
 	mu      sync.RWMutex
 	entries map[string]*entry
 	newest  int64
 	cur     *content
-	live    int64 // what a rewrite would keep of cur, in bytes
+	live    int64 // the part of cur that a rewrite would keep, in bytes
 	closed  bool
 }
 
-// content is the file that is read from and appended to.
+// content is the file that is read and appended to.
 type content struct {
 	file file
 	id   uint64
@@ -97,13 +98,14 @@ type content struct {
 	size int64
 }
 
-// Open opens the journal in a folder, or begins one, and reads which keys it
-// has. What a power cut or a worn disk has damaged is left out, with a warning
-// for each place. It blocks on the disk.
+// Open opens the journal in a directory, or creates one, and reads its keys. It
+// leaves out what a power cut or a worn disk has damaged, and logs a warning for
+// each damaged part. It blocks on the disk.
 //
-// It fails with ErrKey, ErrPlain, ErrStale, ErrVersion or ErrLocked, or if the folder, the file or
-// Config is not usable; nothing is lost then. On a disk that cannot be written
-// it opens a journal that can be read, with a warning; Write then fails.
+// It fails with ErrKey, ErrPlain, ErrStale, ErrVersion or ErrLocked, or if the
+// directory, the file or Config is not usable. Nothing is lost then. On a
+// read-only disk it opens the journal for reading and logs a warning. Write then
+// fails.
 func Open(c Config) (*Journal, error) {
 	if c.Dir == "" || c.Log == nil {
 		return nil, errors.New("open journal: Dir and Log are required")
@@ -119,7 +121,7 @@ func Open(c Config) (*Journal, error) {
 	return openOn(d, filepath.Join(c.Dir, fileName), seal, &c)
 }
 
-// openOn opens the journal on a disk, which it closes if it cannot.
+// openOn opens the journal on a disk. It closes the disk on an error.
 func openOn(d disk, path string, seal *sealer, c *Config) (*Journal, error) {
 	j := &Journal{path: path, log: c.Log.With("journal", path), disk: d, seal: seal, trust: c.Migrate, entries: make(map[string]*entry)}
 	if seal != nil {
@@ -134,16 +136,17 @@ func openOn(d disk, path string, seal *sealer, c *Config) (*Journal, error) {
 	return j, nil
 }
 
-// load reads the file and makes it fit to be appended to. It changes nothing
-// before all is read and the key is known to be right.
+// load reads the file and prepares it for appending. It changes nothing before
+// it has read the whole file and verified the key.
 func (j *Journal) load() error {
 	f, err := j.disk.open(fileName, os.O_RDWR)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return j.begin()
 	case errors.Is(err, unix.EROFS):
-		// As a kernel leaves a card with errors: pods can still be started.
-		j.log.Warn("journal is on a disk that can only be read")
+		// The kernel remounts a card with errors read-only. Pods can still be
+		// started.
+		j.log.Warn("journal is on a read-only disk")
 		j.suspect = true
 		f, err = j.disk.open(fileName, os.O_RDONLY)
 	}
@@ -157,14 +160,14 @@ func (j *Journal) load() error {
 	}
 	r, err := replay(f, size, j.seal, j.log, j.trust)
 	if errors.Is(err, ErrPlain) && size == openingSize(nil) {
-		return j.begin() // it holds nothing
+		return j.begin() // it is empty
 	}
 	if err != nil {
 		return err
 	}
 	if !r.known {
-		// Not one batch: there is nothing to go on from.
-		j.log.Warn("journal holds no whole batch and begins anew", "bytes", size)
+		// There is no intact batch to continue from.
+		j.log.Warn("discard journal without an intact batch", "bytes", size)
 		return j.begin()
 	}
 	if err := j.resume(&r, j.trust); err != nil {
@@ -182,8 +185,8 @@ func (j *Journal) load() error {
 	if j.suspect {
 		return nil
 	}
-	// A file that has nothing yet may be one whose name could not be synced
-	// when it was made, and a second sync would not tell. It is cheap to make.
+	// The sync of the directory may have failed when an empty file was created,
+	// and a second sync would not report that. Rewriting it is cheap.
 	if j.seal != j.cur.seal || j.cur.size == openingSize(j.cur.seal) || j.outdated(&r) {
 		if err := j.rewrite(); err != nil {
 			j.doubt(err)
@@ -194,7 +197,7 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// begin makes a file that holds nothing.
+// begin creates an empty file.
 func (j *Journal) begin() error {
 	if err := j.resume(&replayed{}, true); err != nil {
 		return err
@@ -202,8 +205,8 @@ func (j *Journal) begin() error {
 	return j.rewrite()
 }
 
-// outdated reports whether the file has to be written in another generation,
-// or in none.
+// outdated reports whether the file must be rewritten in another generation, or
+// without one.
 func (j *Journal) outdated(r *replayed) bool {
 	if j.fresh.anchor == nil {
 		return r.mark.generation > 0
@@ -211,8 +214,9 @@ func (j *Journal) outdated(r *replayed) bool {
 	return !j.fresh.intact
 }
 
-// settle makes what was read safe from a power cut: the process before may
-// have died between writing it and syncing it. It cuts off a torn tail.
+// settle syncs what was read to the disk: the previous process may have died
+// between write and sync. It cuts off a torn tail. After an error the next Write
+// rewrites the file.
 func (j *Journal) settle(size int64) {
 	var err error
 	if size > j.cur.size {
@@ -232,14 +236,14 @@ func (j *Journal) settle(size int64) {
 	}
 }
 
-// doubt has the next Write rewrite the file before all else, so that what can
-// be read can be read all the same.
+// doubt makes the next Write rewrite the file first. The journal stays readable
+// until then.
 func (j *Journal) doubt(err error) {
-	j.log.Warn("journal will be rewritten before it is written to", "error", err)
+	j.log.Warn("rewrite journal before next write", "error", err)
 	j.suspect, j.unsure = true, true
 }
 
-// remove removes what a rewrite left that was interrupted.
+// remove removes the new file of an interrupted rewrite.
 func (j *Journal) remove() error {
 	if err := j.disk.remove(newName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -247,8 +251,8 @@ func (j *Journal) remove() error {
 	return nil
 }
 
-// Keys answers the keys that begin with prefix, sorted. It does not block on
-// the disk, and answers also after Close.
+// Keys returns the keys that begin with prefix, sorted. It does not block on the
+// disk, and works after Close.
 func (j *Journal) Keys(prefix string) []string {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -262,10 +266,9 @@ func (j *Journal) Keys(prefix string) []string {
 	return keys
 }
 
-// Newest answers the wall time at which the newest batch was written, as the
-// clock had it then, or the zero time if none ever was. It outlives the
-// deletion of all keys. It does not block on the disk, and answers also after
-// Close.
+// Newest returns the wall time at which the newest batch was written, by the
+// clock at that time, or the zero time if none ever was. It survives the deletion
+// of all keys. It does not block on the disk, and works after Close.
 func (j *Journal) Newest() time.Time {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -275,9 +278,9 @@ func (j *Journal) Newest() time.Time {
 	return time.Unix(0, j.newest)
 }
 
-// Close ends the journal and lets others open it. All that was acknowledged is
-// on the disk before. It waits for a Write that is under way. Closing again
-// does nothing.
+// Close closes the journal and releases its lock. Acknowledged changes are on
+// the disk already. It waits for a Write in progress. A second Close does
+// nothing.
 func (j *Journal) Close() error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -293,7 +296,8 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-// liveSize is what a rewrite of the entries takes, but for the opening.
+// liveSize returns the size, in bytes, of a rewrite of the entries without the
+// opening batch.
 func liveSize(entries map[string]*entry, seal *sealer) int64 {
 	var size int64
 	for name, e := range entries {

@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// state is what a journal holds.
+// state is the content of a journal.
 type state map[string]string
 
-// with is the state after changes.
+// with returns the state after changes.
 func (s state) with(changes ...Change) state {
 	next := maps.Clone(s)
 	for _, c := range changes {
@@ -37,7 +37,7 @@ func (s state) with(changes ...Change) state {
 func put(key, value string) Change { return Change{Key: key, Value: []byte(value)} }
 func del(key string) Change        { return Change{Key: key} }
 
-// large is a value of n bytes that no other seed has.
+// large returns a value of n bytes that is unique for its seed.
 func large(n int, seed byte) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -46,16 +46,16 @@ func large(n int, seed byte) string {
 	return string(b)
 }
 
-// quiet is a log for tests that do not look at it.
+// quiet returns a log that discards everything.
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// logged is a log and what was written to it.
+// logged returns a log and its output.
 func logged() (*slog.Logger, *bytes.Buffer) {
 	var b bytes.Buffer
 	return slog.New(slog.NewTextHandler(&b, nil)), &b
 }
 
-// lines answers the warnings with a text.
+// lines returns the warnings that contain a text.
 func lines(b *bytes.Buffer, text string) []string {
 	var all []string
 	for line := range strings.Lines(b.String()) {
@@ -66,10 +66,10 @@ func lines(b *bytes.Buffer, text string) []string {
 	return all
 }
 
-// testKey is a key; number tells several apart.
+// testKey returns a key. number distinguishes several.
 func testKey(number byte) []byte { return bytes.Repeat([]byte{number}, keySize) }
 
-// testSeal is the sealer of testKey, or none for 0.
+// testSeal returns the sealer of testKey, nil for 0.
 func testSeal(t testing.TB, number byte) *sealer {
 	t.Helper()
 	if number == 0 {
@@ -104,7 +104,7 @@ func mustWrite(t testing.TB, j *Journal, changes ...Change) {
 	}
 }
 
-// holds answers all that a journal holds.
+// holds returns the content of a journal.
 func holds(t testing.TB, j *Journal) state {
 	t.Helper()
 	s := make(state)
@@ -125,7 +125,7 @@ func expect(t testing.TB, j *Journal, want state) {
 	}
 }
 
-// short makes a state fit to be read.
+// short returns a state in a readable form.
 func short(s state) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(s)) {
@@ -233,11 +233,11 @@ func TestWriteRefuses(t *testing.T) {
 		changes []Change
 		err     string
 	}{
-		{"no key", []Change{put("", "1")}, "a key has 0 bytes, not 1 to 1024"},
-		{"a long key", []Change{del(strings.Repeat("k", MaxKey+1))}, "a key has 1025 bytes"},
+		{"no key", []Change{put("", "1")}, "key has 0 bytes, not 1 to 1024"},
+		{"a long key", []Change{del(strings.Repeat("k", MaxKey+1))}, "key has 1025 bytes"},
 		{"a large value", []Change{{"a", make([]byte, MaxBatch+1)}}, `value of "a" has 67108865 bytes`},
-		{"a large batch", []Change{{"a", half}, {"b", half}}, "the changes take more than 67108864 bytes"},
-		{"one bad of two", []Change{put("a", "1"), put("", "2")}, "a key has 0 bytes"},
+		{"a large batch", []Change{{"a", half}, {"b", half}}, "changes have more than 67108864 bytes"},
+		{"one bad of two", []Change{put("a", "1"), put("", "2")}, "key has 0 bytes"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			m := newModel()
@@ -370,8 +370,8 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"no folder", Config{Log: quiet()}, "Dir and Log are required"},
 		{"no log", Config{Dir: t.TempDir()}, "Dir and Log are required"},
-		{"a short key", Config{Dir: t.TempDir(), Log: quiet(), Key: make([]byte, 16)}, "the key has 16 bytes, not 32"},
-		{"an empty key", Config{Dir: t.TempDir(), Log: quiet(), Key: []byte{}}, "the key has 0 bytes, not 32"},
+		{"a short key", Config{Dir: t.TempDir(), Log: quiet(), Key: make([]byte, 16)}, "key has 16 bytes, not 32"},
+		{"an empty key", Config{Dir: t.TempDir(), Log: quiet(), Key: []byte{}}, "key has 0 bytes, not 32"},
 		{"a file", Config{Dir: file, Log: quiet()}, "not a directory"},
 		{"a folder in its place", Config{Dir: folder, Log: quiet()}, "is a directory"},
 	} {
@@ -387,8 +387,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestConcurrent writes, reads and tidies up at once; the race detector
-// looks on.
+// TestConcurrent writes, reads and rewrites concurrently, for the race detector.
 func TestConcurrent(t *testing.T) {
 	j, err := Open(Config{Dir: filepath.Join(t.TempDir(), "j"), Key: testKey(1), Log: quiet()})
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sector is what a disk writes whole or not at all.
+// sector is the unit that a disk writes atomically.
 const sector = 512
 
 var errPower = errors.New("no power")
 
-// fault is what becomes of an operation that would change something.
+// fault is the outcome of an operation that changes something.
 type fault struct {
 	err error
 	// half has half of a write done before the error.
@@ -31,7 +31,7 @@ type fault struct {
 }
 
 // model is a disk that loses what was not synced when its power is cut. It is
-// harder than the kernel: what a failed sync left is never tried again.
+// harsher than the kernel: what a failed sync left is never tried again.
 type model struct {
 	names   map[string]*inode // as a process sees them
 	durable map[string]*inode // as the disk has them for sure
@@ -72,7 +72,8 @@ type inode struct {
 	unknown   versions // before a sync that failed
 }
 
-// versions are what the disk may have got, by sector, and the sizes.
+// versions are the possible contents of the disk, by sector, and the possible
+// sizes.
 type versions struct {
 	sectors map[int][][]byte
 	sizes   []int
@@ -82,7 +83,7 @@ func newModel() *model {
 	return &model{names: make(map[string]*inode), durable: make(map[string]*inode)}
 }
 
-// modelWith is a disk that has a journal for sure.
+// modelWith returns a disk on which a journal is synced.
 func modelWith(data []byte) *model {
 	m := newModel()
 	node := &inode{now: slices.Clone(data), disk: slices.Clone(data)}
@@ -90,7 +91,7 @@ func modelWith(data []byte) *model {
 	return m
 }
 
-// do runs an operation as the fault wants it.
+// do runs an operation with the outcome of the fault.
 func (m *model) do(op string, effect func(), half func()) error {
 	if m.off {
 		return errPower
@@ -301,15 +302,15 @@ func (n *inode) write(b []byte, off int64) {
 	}
 }
 
-// sector answers a copy of a sector as a process sees it.
+// sector returns a copy of a sector as a process sees it.
 func (n *inode) sector(number int) []byte {
 	b := make([]byte, sector)
 	copy(b, n.now[min(number*sector, len(n.now)):])
 	return b
 }
 
-// image builds a content of a size: of each sector, what the disk has for sure
-// or one of those that it may have got.
+// image builds a content of a size: for each sector, the synced version or one of
+// those that may have been written.
 func (n *inode) image(size int, rng *rand.Rand) []byte {
 	out := make([]byte, size)
 	copy(out, n.disk)
@@ -327,7 +328,7 @@ func (n *inode) image(size int, rng *rand.Rand) []byte {
 	return out
 }
 
-// outage is how much of what was not synced a power cut spares.
+// outage is how much of what was not synced survives a power cut.
 type outage struct {
 	name string
 	rng  *rand.Rand // nil for all or nothing
@@ -342,7 +343,7 @@ func outages(random int) []outage {
 	return list
 }
 
-// after is the disk after a power cut.
+// after returns the disk after a power cut.
 func (m *model) after(o outage) *model {
 	names := maps.Clone(m.durable)
 	switch {
@@ -370,7 +371,7 @@ func (m *model) after(o outage) *model {
 	return next
 }
 
-// restarted is the disk as the next process finds it if power stays.
+// restarted returns the disk as the next process finds it without a power cut.
 func (m *model) restarted() *model {
 	next := *m
 	next.fault, next.off, next.ops = nil, false, nil

@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// Read answers a key's value, and whether there is one. The value is the
-// caller's. It blocks on the disk.
+// Read returns the value of a key, and whether there is one. The caller owns the
+// value. It blocks on the disk.
 //
-// The error is ErrDamaged if what the disk has is not what was written; the
-// next Write of the key then writes, also the same value. After Close it is
-// fs.ErrClosed.
+// The error wraps ErrDamaged if the value on the disk is not the one that was
+// written. The next Write of the key then writes the value even if it is the
+// same. After Close the error wraps fs.ErrClosed.
 func (j *Journal) Read(key string) ([]byte, bool, error) {
 	value, e, err := j.read(key)
 	if errors.Is(err, ErrDamaged) {
@@ -41,14 +41,13 @@ func (j *Journal) read(key string) ([]byte, *entry, error) {
 	return value, e, err
 }
 
-// value reads a value from the disk. It may use b's memory, which then is the
-// value's.
+// value reads a value from the disk. The result may use the memory of b.
 func (c *content) value(b []byte, name string, e *entry) ([]byte, error) {
 	size := int(e.size) + c.seal.overhead()
 	b = slices.Grow(b[:0], size)[:size]
 	if n, err := c.file.ReadAt(b, e.at); n < size {
 		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%w: the file ends in it", ErrDamaged)
+			return nil, fmt.Errorf("%w: the file ends within it", ErrDamaged)
 		}
 		return nil, err
 	}

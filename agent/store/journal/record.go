@@ -12,16 +12,16 @@ const (
 )
 
 const (
-	// headSize is that of a head without its name.
+	// headSize is the size of a head without its name.
 	headSize = 1 + 4 + sumSize
-	// sumSize are as many bytes of SHA-256 as make a collision, also one
-	// that somebody looks for, no concern.
+	// sumSize is the number of bytes of SHA-256 that are stored. They are
+	// enough to make collisions infeasible, deliberate ones included.
 	sumSize = 16
-	// lengthSize is that of the number before a stored head.
+	// lengthSize is the size of the length before a stored head.
 	lengthSize = 2
 )
 
-// sum tells values apart.
+// sum is the truncated hash of a value.
 type sum [sumSize]byte
 
 func sumOf(value []byte) sum {
@@ -29,7 +29,7 @@ func sumOf(value []byte) sum {
 	return sum(all[:sumSize])
 }
 
-// head is what a record says but for its value.
+// head is a record without its value.
 type head struct {
 	kind byte
 	size uint32 // of the value
@@ -37,7 +37,7 @@ type head struct {
 	name string
 }
 
-// append appends the head in its plain form.
+// append appends the plain form of the head to b.
 func (h *head) append(b []byte) []byte {
 	b = append(b, h.kind)
 	b = binary.LittleEndian.AppendUint32(b, h.size)
@@ -45,7 +45,7 @@ func (h *head) append(b []byte) []byte {
 	return append(b, h.name...)
 }
 
-// parseHead reads a head in its plain form. It is not ok if the head is none
+// parseHead decodes the plain form of a head. ok is false if it is not a head
 // that this package writes.
 func parseHead(b []byte) (h head, ok bool) {
 	if len(b) < headSize || len(b) > headSize+MaxKey {
@@ -64,7 +64,7 @@ func parseHead(b []byte) (h head, ok bool) {
 	}
 }
 
-// stored is the size of the record on the disk.
+// stored returns the size of the record on the disk in bytes.
 func (h *head) stored(seal *sealer) int64 {
 	size := int64(lengthSize + headSize + len(h.name) + seal.overhead())
 	if h.kind == kindPut {
@@ -73,7 +73,7 @@ func (h *head) stored(seal *sealer) int64 {
 	return size
 }
 
-// openingSize is the size of a file that holds nothing.
+// openingSize returns the size of an empty file, which has an opening batch only.
 func openingSize(seal *sealer) int64 {
 	return headerSize + (&head{kind: kindOpening}).stored(seal)
 }

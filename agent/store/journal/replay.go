@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// replayed is what a file was found to hold.
+// replayed is the result of a replay.
 type replayed struct {
 	identity
-	known   bool // whether there is an identity, and so any header
+	known   bool // the identity is known: the file has a header
 	entries map[string]*entry
 	seq     uint64
 	newest  int64
-	end     int64 // what follows is a torn tail
-	damaged bool  // something before it was lost
+	end     int64 // offset of a torn tail, or the file's size
+	damaged bool  // a part before end was lost
 	mark    mark  // of the newest batch that has one
 }
 
@@ -26,21 +26,21 @@ type replayer struct {
 	replayed
 	w       window
 	seal    *sealer
-	trust   bool // a plain file, too
+	trust   bool // accept a plain file although there is a key
 	log     *slog.Logger
 	pending []found
 	scratch []byte
 }
 
-// found is a record of a batch that is not yet known to be whole.
+// found is a record of a batch that is not yet known to be intact.
 type found struct {
 	head
-	at int64 // where the stored value is
+	at int64 // offset of the stored value
 }
 
-// replay reads what a file holds. It fails if it cannot be read at all, or
-// with ErrKey, ErrVersion or, unless it is trusted, ErrPlain. It takes constant
-// memory beside the names.
+// replay reads a file. It fails if the file cannot be read, or with ErrKey,
+// ErrVersion or, without trust, ErrPlain. It needs constant memory in addition to
+// the names.
 func replay(f io.ReaderAt, size int64, seal *sealer, log *slog.Logger, trust bool) (replayed, error) {
 	r := replayer{w: window{f: f, size: size, buf: make([]byte, min(windowSize, size))}, seal: seal, log: log, trust: trust}
 	r.entries = make(map[string]*entry)
@@ -51,9 +51,9 @@ func replay(f io.ReaderAt, size int64, seal *sealer, log *slog.Logger, trust boo
 	return r.replayed, err
 }
 
-// run reads batch after batch.
+// run reads all batches.
 func (r *replayer) run() error {
-	bad := int64(-1) // where damage begins that has not ended
+	bad := int64(-1) // offset of the current damaged part, or -1
 	off := int64(0)
 	for off >= 0 && off < r.w.size {
 		next, whole, err := r.step(off)
@@ -65,21 +65,21 @@ func (r *replayer) run() error {
 			bad = off
 		case whole && bad >= 0:
 			r.damaged = true
-			r.log.Warn("damaged part of journal is lost", "offset", bad, "bytes", off-bad)
+			r.log.Warn("skip damaged part of journal", "offset", bad, "bytes", off-bad)
 			bad = -1
 		}
 		off = next
 	}
 	r.end = r.w.size
 	if bad >= 0 && r.known {
-		r.log.Warn("torn tail of journal dropped", "offset", bad, "bytes", r.w.size-bad)
+		r.log.Warn("drop torn tail of journal", "offset", bad, "bytes", r.w.size-bad)
 		r.end = bad
 	}
 	return nil
 }
 
-// identify learns the file's identity at the two places where a header is sure
-// to be a header.
+// identify reads the file's identity from the first or second header, whose
+// offsets are known.
 func (r *replayer) identify() error {
 	places := []int64{0, openingSize(r.seal)}
 	if r.seal != nil {
@@ -100,7 +100,8 @@ func (r *replayer) identify() error {
 	return nil
 }
 
-// adopt takes an identity for the file's.
+// adopt checks an identity and sets it as the file's. It fails with ErrVersion,
+// ErrKey or ErrPlain.
 func (r *replayer) adopt(id identity) error {
 	if id.version != version {
 		return fmt.Errorf("%w: version %d", ErrVersion, id.version)
@@ -115,8 +116,8 @@ func (r *replayer) adopt(id identity) error {
 	return nil
 }
 
-// step reads what stands at off and answers whether it is a whole batch, and
-// where to go on; below 0 if there is no batch from there on.
+// step reads at off. whole reports whether there is an intact batch. next is the
+// offset to continue at, below 0 if no further batch can follow.
 func (r *replayer) step(off int64) (next int64, whole bool, err error) {
 	h, ok, err := r.header(off)
 	if err != nil {
@@ -126,7 +127,7 @@ func (r *replayer) step(off int64) (next int64, whole bool, err error) {
 		next, err = r.resync(off + 1)
 		return next, false, err
 	}
-	r.seq = h.seq // whole or not: no number is used twice
+	r.seq = h.seq // intact or not: no number is used twice
 	end := off + headerSize + int64(h.length)
 	if end > r.w.size {
 		return -1, false, nil
@@ -141,7 +142,8 @@ func (r *replayer) step(off int64) (next int64, whole bool, err error) {
 	return end, whole, nil
 }
 
-// header answers the header at off, if there is one that can be next.
+// header returns the header at off. ok is false if there is no header that can
+// follow the batches read so far.
 func (r *replayer) header(off int64) (h header, ok bool, err error) {
 	if off+headerSize > r.w.size {
 		return header{}, false, nil
@@ -162,7 +164,7 @@ func (r *replayer) header(off int64) (h header, ok bool, err error) {
 	return h, h.identity == r.identity, nil
 }
 
-// resync answers the offset of the first header at or after off, or -1.
+// resync returns the offset of the first header at or after off, or -1.
 func (r *replayer) resync(off int64) (int64, error) {
 	for {
 		at, err := r.w.find(magic, off)
@@ -176,7 +178,7 @@ func (r *replayer) resync(off int64) (int64, error) {
 	}
 }
 
-// batch says whether the batch is whole, and notes what is in it.
+// batch reports whether the batch is intact, and stores its records in r.pending.
 func (r *replayer) batch(h header, off, end int64) (bool, error) {
 	sum := uint32(0)
 	for at := off + headerSize; at < end; {
@@ -205,8 +207,9 @@ func (r *replayer) batch(h header, off, end int64) (bool, error) {
 	return at == end, nil
 }
 
-// record reads the record at an offset and answers where the next one is, which
-// may be beyond the batch's end; below 0 if it is none.
+// record reads the record at an offset and returns the offset of the next one,
+// which may be beyond the batch's end. The offset is below 0 if there is no valid
+// record.
 func (r *replayer) record(raw []byte, number uint32, at, end int64) (found, int64, error) {
 	if at+lengthSize > end {
 		return found{}, -1, nil
@@ -225,7 +228,7 @@ func (r *replayer) record(raw []byte, number uint32, at, end int64) (found, int6
 		return found{}, 0, err
 	}
 	at += size
-	// The copy keeps the window as the file is.
+	// Decryption in place would change the window.
 	r.scratch = append(r.scratch[:0], b...)
 	plain, ok := r.sealed().open(r.scratch, headData(nil, raw, number))
 	if !ok {
@@ -242,7 +245,7 @@ func (r *replayer) record(raw []byte, number uint32, at, end int64) (found, int6
 	return found{h, at}, next, nil
 }
 
-// sealed is the sealer of the file, which is none if the file is plain.
+// sealed returns the sealer of the file, nil if the file is plain.
 func (r *replayer) sealed() *sealer {
 	if r.key == 0 {
 		return nil
@@ -250,10 +253,10 @@ func (r *replayer) sealed() *sealer {
 	return r.seal
 }
 
-// apply lets the batch that was just read take effect.
+// apply applies the pending records of the batch that was just read.
 func (r *replayer) apply(h header) {
 	r.newest = h.time
-	r.mark.last = 0 // something follows it
+	r.mark.last = 0 // a record follows it
 	for i := range r.pending {
 		p := &r.pending[i]
 		if strings.HasPrefix(p.name, marked) {

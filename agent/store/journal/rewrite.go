@@ -11,17 +11,17 @@ import (
 	"slices"
 )
 
-// rewrite puts a new file that holds what is alive in the place of the old
-// one. A power cut leaves the one or the other. After an error the map is as
-// before; whether the file can be written to, suspect says.
+// rewrite replaces the file by a new one that holds only live records. A power
+// cut leaves one of the two. After an error the map is as before, and j.suspect is
+// set if the file must not be appended to.
 func (j *Journal) rewrite() error {
 	next, entries, err := j.copyLive()
 	if err != nil {
 		return fmt.Errorf("rewrite journal: %w", err)
 	}
 	if err := j.disk.rename(newName, fileName); err != nil {
-		// Perhaps it was renamed all the same: what would be appended to the
-		// old file could belong to no name.
+		// The file may have been renamed all the same. Data appended to the old
+		// file could then belong to no name.
 		j.suspect = true
 		return fmt.Errorf("rewrite journal: %w", errors.Join(err, next.file.Close(), j.remove()))
 	}
@@ -31,11 +31,11 @@ func (j *Journal) rewrite() error {
 	j.live = next.size - openingSize(next.seal)
 	j.mu.Unlock()
 	if old != nil {
-		_ = old.file.Close() // what it had is in the new one
+		_ = old.file.Close() // its content is in the new one
 	}
 	if err := j.disk.sync(); err != nil {
-		// After a power cut the name may be the old file's again. That one
-		// lacks nothing yet, but would lack what is appended here.
+		// After a power cut the name may refer to the old file again. That file
+		// is still complete, but would lack what is appended to the new one.
 		j.suspect = true
 		return fmt.Errorf("rewrite journal: %w", err)
 	}
@@ -44,8 +44,8 @@ func (j *Journal) rewrite() error {
 	return nil
 }
 
-// copyLive writes a new file down to the disk and answers it and what is in
-// it. After an error there is none.
+// copyLive writes and syncs a new file. It returns the file and its entries.
+// After an error there is no new file.
 func (j *Journal) copyLive() (*content, map[string]*entry, error) {
 	if err := j.remove(); err != nil {
 		return nil, nil, err
@@ -65,8 +65,8 @@ func (j *Journal) copyLive() (*content, map[string]*entry, error) {
 	return next, entries, nil
 }
 
-// copyTo writes what is alive to a file that has nothing yet, each record in a
-// batch of its own: damage then costs only the record that it hits.
+// copyTo writes the live records to an empty file, each in a batch of its own, so
+// that damage destroys only the record that it hits.
 func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 	a := appender{f: next.file, seal: next.seal}
 	if _, err := j.copyRecord(&a, next, head{kind: kindOpening}, nil); err != nil {
@@ -81,8 +81,8 @@ func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 		e := j.entries[name]
 		read, err := j.cur.value(value, name, e)
 		if errors.Is(err, ErrDamaged) {
-			// To keep it would keep the file from being rewritten for ever.
-			j.log.Warn("damaged value in journal is lost", "offset", e.at, "bytes", e.size, "error", err)
+			// Otherwise the file could never be rewritten.
+			j.log.Warn("drop damaged value from journal", "offset", e.at, "bytes", e.size, "error", err)
 			continue
 		}
 		if err != nil {
@@ -105,8 +105,8 @@ func (j *Journal) copyTo(next *content) (map[string]*entry, error) {
 	return entries, nil
 }
 
-// copyRecord writes a batch of one record. Its time is that of the newest
-// batch: to copy is not to change.
+// copyRecord writes a batch of one record. The batch has the time of the newest
+// batch, since copying changes nothing.
 func (j *Journal) copyRecord(a *appender, next *content, h head, value []byte) (at int64, err error) {
 	j.seq++
 	err = a.begin(header{
@@ -126,20 +126,20 @@ func (j *Journal) copyRecord(a *appender, next *content, h head, value []byte) (
 	return at, a.finish()
 }
 
-// inFileOrder answers the keys in the order in which their values stand in the
-// file, as flash and page cache like to be read.
+// inFileOrder returns the keys in the order of their values in the file:
+// sequential reads are cheaper for flash and page cache.
 func (j *Journal) inFileOrder() []string {
 	return slices.SortedFunc(maps.Keys(j.entries), func(a, b string) int {
 		return cmp.Compare(j.entries[a].at, j.entries[b].at)
 	})
 }
 
-// identity is what the file's headers bear.
+// identity returns the identity of the file's headers.
 func (c *content) identity() identity {
 	return identity{version: version, file: c.id, key: c.seal.keyID()}
 }
 
-// newID answers an id that nobody can guess.
+// newID returns a random id that cannot be guessed.
 func newID() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails

@@ -16,23 +16,23 @@ const (
 	tagSize   = 16
 )
 
-// sealer encrypts and authenticates what is stored. Nil is a plain file's: it
-// changes nothing. It may be used concurrently.
+// sealer encrypts and authenticates stored data. A nil sealer, for a plain file,
+// changes nothing. It is safe for concurrent use.
 //
 // Nonces are random, so one key is good for 2^32 records (NIST SP 800-38D,
-// 8.3), which is more than any flash stands.
+// 8.3), which is more than any flash endures.
 type sealer struct {
 	aead cipher.AEAD
 	id   uint64
 }
 
-// newSealer answers nil for no key.
+// newSealer returns nil if key is nil.
 func newSealer(key []byte) (*sealer, error) {
 	if key == nil {
 		return nil, nil
 	}
 	if len(key) != keySize {
-		return nil, fmt.Errorf("the key has %d bytes, not %d", len(key), keySize)
+		return nil, fmt.Errorf("key has %d bytes, not %d", len(key), keySize)
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -48,7 +48,7 @@ func newSealer(key []byte) (*sealer, error) {
 	return &sealer{aead: aead, id: max(id, 1)}, nil
 }
 
-// keyID is 0 in a plain file.
+// keyID returns the id of the key, 0 for a plain file.
 func (s *sealer) keyID() uint64 {
 	if s == nil {
 		return 0
@@ -56,7 +56,7 @@ func (s *sealer) keyID() uint64 {
 	return s.id
 }
 
-// overhead is by how many bytes sealed data are longer.
+// overhead returns how many bytes sealing adds.
 func (s *sealer) overhead() int {
 	if s == nil {
 		return 0
@@ -64,7 +64,7 @@ func (s *sealer) overhead() int {
 	return nonceSize + tagSize
 }
 
-// seal appends the data in stored form to b, which they do not overlap.
+// seal appends the stored form of data to b. data and b must not overlap.
 func (s *sealer) seal(b, data, additional []byte) []byte {
 	if s == nil {
 		return append(b, data...)
@@ -75,9 +75,9 @@ func (s *sealer) seal(b, data, additional []byte) []byte {
 	return s.aead.Seal(b, nonce[:], data, additional)
 }
 
-// open answers the data of their stored form, in whose memory they may stand.
-// They are not ok if they are not what was sealed with the same additional
-// data; a plain file cannot tell.
+// open returns the data of a stored form. It may use the memory of stored. ok is
+// false if stored was not sealed with the same key and additional data. In a
+// plain file ok is always true.
 func (s *sealer) open(stored, additional []byte) (data []byte, ok bool) {
 	if s == nil {
 		return stored, true
@@ -90,14 +90,14 @@ func (s *sealer) open(stored, additional []byte) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// headData is the additional data of a head: what its batch's header says, and
-// its place in the batch.
+// headData appends the additional data of a head to b: the authenticated part of
+// the batch header, and the record's number in the batch.
 func headData(b, header []byte, number uint32) []byte {
 	return binary.LittleEndian.AppendUint32(append(b, header[:headerSealed]...), number)
 }
 
-// valueData is the additional data of a value. Its place in the batch need not
-// be in it: the head has the value's hash.
+// valueData appends the additional data of a value to b. It does not contain the
+// record's number, because the head has the value's hash.
 func valueData(b []byte, file, seq uint64, name string) []byte {
 	b = append(b, 'v')
 	b = binary.LittleEndian.AppendUint64(b, file)

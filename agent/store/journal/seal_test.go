@@ -48,7 +48,7 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
-// secrets are what no byte of a sealed file may show.
+// secrets are the texts that a sealed file must not contain.
 var secrets = []Change{put("secret/default/password", "correct horse"), put("token/a", "battery staple"), del("config/gone-by-now")}
 
 func showsSecrets(data []byte) bool {
@@ -72,7 +72,7 @@ func TestSealedFileShowsNothing(t *testing.T) {
 	}
 }
 
-// TestSealingIsRandom has equal values not look equal.
+// TestSealingIsRandom checks that equal values are sealed to different bytes.
 func TestSealingIsRandom(t *testing.T) {
 	m := newModel()
 	j := mustOpen(t, m, testSeal(t, 1))
@@ -113,7 +113,8 @@ func TestMigration(t *testing.T) {
 	expect(t, mustOpen(t, m.restarted(), seal), want.with(put("a", "1")))
 }
 
-// TestMigrationOnAFullDisk starts pods all the same, and writes nothing plain.
+// TestMigrationOnAFullDisk checks that pods start all the same, and that nothing is
+// written in plain.
 func TestMigrationOnAFullDisk(t *testing.T) {
 	m := newModel()
 	mustWrite(t, mustOpen(t, m, nil), put("a", "1"))
@@ -124,7 +125,7 @@ func TestMigrationOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := lines(warned, "will be rewritten before"); len(got) != 1 {
+	if got := lines(warned, "rewrite journal before"); len(got) != 1 {
 		t.Errorf("warnings %q", got)
 	}
 	expect(t, j, state{"a": "1"})
@@ -140,8 +141,8 @@ func TestMigrationOnAFullDisk(t *testing.T) {
 	expect(t, mustOpen(t, m.restarted(), testSeal(t, 1)), state{"a": "1", "secret/default/password": "correct horse"})
 }
 
-// TestPlainBatchInASealedFile is not believed: who has no key could have
-// written it.
+// TestPlainBatchInASealedFile checks that a plain batch is rejected: it can be
+// written without the key.
 func TestPlainBatchInASealedFile(t *testing.T) {
 	seal := testSeal(t, 1)
 	s := newSample(t, seal)
@@ -153,8 +154,8 @@ func TestPlainBatchInASealedFile(t *testing.T) {
 	survives(t, "forged", slices.Concat(s.data, batch), seal, s.without(-1), 1)
 }
 
-// TestSealedBatchElsewhere is not believed either: with right sums, in another
-// place, or with another value.
+// TestSealedBatchElsewhere checks that a sealed batch with correct checksums is
+// rejected in another place, or with another value.
 func TestSealedBatchElsewhere(t *testing.T) {
 	seal := testSeal(t, 1)
 	s := newSample(t, seal)

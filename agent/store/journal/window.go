@@ -6,7 +6,8 @@ import (
 	"io"
 )
 
-// windowSize is as much of a file as is in memory while it is read.
+// windowSize is the size, in bytes, of the part of a file that is in memory while
+// it is read.
 const windowSize = 64 << 10
 
 // window is the part of a file that was read last. Slices of it are valid
@@ -15,11 +16,12 @@ type window struct {
 	f    io.ReaderAt
 	size int64 // of the file
 	buf  []byte
-	off  int64 // where data stands in the file
+	off  int64 // of data in the file
 	data []byte
 }
 
-// at answers n bytes, at most windowSize, that lie within the file.
+// at returns n bytes at off. n is at most windowSize, and the bytes must lie
+// within the file.
 func (w *window) at(off int64, n int) ([]byte, error) {
 	if off < w.off || off+int64(n) > w.off+int64(len(w.data)) {
 		if err := w.fill(off); err != nil {
@@ -29,7 +31,8 @@ func (w *window) at(off int64, n int) ([]byte, error) {
 	return w.data[off-w.off:][:n], nil
 }
 
-// find answers where a pattern begins at or after off, or -1.
+// find returns the offset of the first occurrence of a pattern at or after off, or
+// -1.
 func (w *window) find(pattern []byte, off int64) (int64, error) {
 	for off+int64(len(pattern)) <= w.size {
 		if _, err := w.at(off, len(pattern)); err != nil {
@@ -45,7 +48,7 @@ func (w *window) find(pattern []byte, off int64) (int64, error) {
 	return -1, nil
 }
 
-// fill reads the window anew, from off on.
+// fill reads the window at off.
 func (w *window) fill(off int64) error {
 	data := w.buf[:min(int64(len(w.buf)), w.size-off)]
 	w.off, w.data = off, nil

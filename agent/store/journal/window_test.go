@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestFind looks for a pattern at the places where one window ends and the
-// next begins.
+// TestFind searches for a pattern at the boundary of two windows.
 func TestFind(t *testing.T) {
 	const size = 2*windowSize + 100
 	places := []int{0, 1, size - len(magic), size - len(magic) + 1, -1}
@@ -35,7 +34,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestWindowOfAFileThatShrank is an error and no panic.
+// TestWindowOfAFileThatShrank checks for an error instead of a panic.
 func TestWindowOfAFileThatShrank(t *testing.T) {
 	w := window{f: bytes.NewReader(make([]byte, 10)), size: 20, buf: make([]byte, 20)}
 	if _, err := w.at(5, 10); err == nil {

@@ -8,33 +8,34 @@ import (
 	"time"
 )
 
-// spare is how many dead bytes a file may hold before it is rewritten,
-// however little is alive.
+// spare is the number of dead bytes that a file may always hold before it is
+// rewritten.
 const spare = 64 << 10
 
 // Change is one change of the map.
 type Change struct {
 	// Key has 1 to MaxKey bytes.
 	Key string
-	// Value is the new one, which may be empty; nil deletes the key.
+	// Value is the new value, which may be empty. Nil deletes the key.
 	Value []byte
 }
 
-// record is a change that changes something.
+// record is a change that differs from the stored state.
 type record struct {
 	head
 	value []byte
 }
 
-// Write makes the changes, all or none of them also across a power cut, and
-// returns when they are on the disk. Of several changes of one key the last
-// counts. What changes nothing is not written; if nothing is left, there is no
-// access to the disk. Values are not kept. It blocks on the disk.
+// Write makes the changes, all or none of them even across a power cut, and
+// returns when they are on the disk. If several changes have one key, the last
+// one counts. Changes that equal the stored state are not written. If none is
+// left, Write does not access the disk. It does not retain the values. It blocks
+// on the disk.
 //
-// After an error the map is as before, and a later Write works once its cause
-// has gone: the error wraps what the system said (ENOSPC, EDQUOT, EIO, EROFS).
-// Only if power fails right after an error may all of the batch be there
-// later. After Close the error is fs.ErrClosed.
+// After an error the map is as before, and a later Write succeeds once the cause
+// is gone. The error wraps the system's error (ENOSPC, EDQUOT, EIO, EROFS). Only
+// if power fails right after an error may the whole batch be there later. After
+// Close the error wraps fs.ErrClosed.
 func (j *Journal) Write(changes ...Change) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -55,7 +56,7 @@ func (j *Journal) Write(changes ...Change) error {
 	return nil
 }
 
-// changed answers what differs from what is stored.
+// changed returns the changes that differ from the stored state.
 func (j *Journal) changed(changes []Change) ([]record, error) {
 	var last map[string]int // by key
 	if len(changes) > 1 {
@@ -69,10 +70,10 @@ func (j *Journal) changed(changes []Change) ([]record, error) {
 	for i := range changes {
 		c := &changes[i]
 		if len(c.Key) == 0 || len(c.Key) > MaxKey {
-			return nil, fmt.Errorf("a key has %d bytes, not 1 to %d", len(c.Key), MaxKey)
+			return nil, fmt.Errorf("key has %d bytes, not 1 to %d", len(c.Key), MaxKey)
 		}
 		if strings.HasPrefix(c.Key, marked) {
-			return nil, fmt.Errorf("the key %q is the journal's own", c.Key)
+			return nil, fmt.Errorf("key %q is reserved", c.Key)
 		}
 		if len(c.Value) > MaxBatch {
 			return nil, fmt.Errorf("value of %q has %d bytes, more than %d", c.Key, len(c.Value), MaxBatch)
@@ -88,14 +89,14 @@ func (j *Journal) changed(changes []Change) ([]record, error) {
 			continue
 		}
 		if size += h.stored(j.seal); size > MaxBatch {
-			return nil, fmt.Errorf("the changes take more than %d bytes", MaxBatch)
+			return nil, fmt.Errorf("changes have more than %d bytes", MaxBatch)
 		}
 		batch = append(batch, record{h, c.Value})
 	}
 	return batch, nil
 }
 
-// has says whether a record would change nothing.
+// has reports whether the record equals the stored state.
 func (j *Journal) has(h *head) bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -106,7 +107,8 @@ func (j *Journal) has(h *head) bool {
 	return e != nil && !e.damaged && e.size == h.size && e.sum == h.sum
 }
 
-// write writes the batch down to the disk and lets it take effect.
+// write writes the batch to the disk and applies it. It rewrites the file first
+// if the file is suspect, and once more if the append makes it suspect.
 func (j *Journal) write(batch []record) error {
 	if j.suspect {
 		if err := j.rewrite(); err != nil {
@@ -118,18 +120,18 @@ func (j *Journal) write(batch []record) error {
 	}
 	err := j.append(batch)
 	if err != nil && j.suspect {
-		// The file is lost for writing, but perhaps the disk is not.
+		// The file cannot be written to any more. A new file may work.
 		if again := j.rewrite(); again != nil {
 			return errors.Join(err, again)
 		}
-		j.log.Warn("journal was rewritten after an error", "error", err)
+		j.log.Warn("rewrote journal after error", "error", err)
 		err = j.append(batch)
 	}
 	return err
 }
 
-// append appends the batch to the file. After an error the file is as before,
-// or suspect.
+// append appends the batch to the file and applies it. After an error the file is
+// as before, or j.suspect is set.
 func (j *Journal) append(batch []record) error {
 	c := j.cur
 	j.seq++
@@ -148,8 +150,8 @@ func (j *Journal) append(batch []record) error {
 	}
 	if err := c.file.Datasync(); err != nil {
 		j.suspect = true
-		// For the case that the process ends without a power cut: the next
-		// one is not to find what this one does not have.
+		// If the process ends without a power cut, the next one must not find
+		// a batch that this one reported as failed.
 		return errors.Join(err, c.file.Truncate(c.size))
 	}
 
@@ -171,7 +173,8 @@ func (j *Journal) append(batch []record) error {
 	return nil
 }
 
-// batch writes one batch and nothing else, and notes where the values are.
+// batch writes one batch and flushes it. It stores the offsets of the values in
+// placed.
 func (a *appender) batch(h header, batch []record, placed []int64) error {
 	if err := a.begin(h); err != nil {
 		return err
@@ -189,8 +192,9 @@ func (a *appender) batch(h header, batch []record, placed []int64) error {
 	return a.flush()
 }
 
-// tidy rewrites the file if too much of it is dead. What it does is no part of
-// the Write that was just made durable, so its failure is none either.
+// tidy rewrites the file if too much of it is dead. A failure is logged once and
+// retried when the file has grown. It does not fail the Write, whose changes are
+// durable already.
 func (j *Journal) tidy() {
 	dead := j.cur.size - openingSize(j.cur.seal) - j.live
 	if (dead <= max(j.live, spare) && !j.untidy) || j.cur.size < j.retry {
@@ -198,7 +202,7 @@ func (j *Journal) tidy() {
 	}
 	if err := j.rewrite(); err != nil {
 		if !j.told {
-			j.log.Warn("journal could not be tidied up", "bytes", j.cur.size, "dead", dead, "error", err)
+			j.log.Warn("cannot compact journal", "bytes", j.cur.size, "dead", dead, "error", err)
 		}
 		j.told = true
 		j.retry = j.cur.size + spare

@@ -1,6 +1,6 @@
-// Package secretfile reads files that hold secrets, and has the one rule of who
-// may reach them: the owner alone. A file that its group or other users may
-// read or write is refused, as by ssh.
+// Package secretfile reads files that hold secrets, and defines their required
+// mode: only the owner may use them. A file that its group or other users may
+// read or write is rejected, as by ssh.
 package secretfile
 
 import (
@@ -13,16 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrExposed reports that users other than the owner may use a file.
+// ErrExposed means that users other than the owner may use a file.
 var ErrExposed = errors.New("users other than its owner may use the file")
 
-// Exposed reports whether a mode lets users other than the owner use a file.
+// Exposed reports whether a mode permits users other than the owner to use a
+// file.
 func Exposed(mode fs.FileMode) bool { return mode.Perm()&0o077 != 0 }
 
-// ExposedIn is Exposed for a file in a folder: users who may not search the
-// folder do not reach the file.
+// ExposedIn is Exposed for a file in a directory: users who may not search the
+// directory cannot access the file.
 func ExposedIn(folder, file fs.FileMode) bool {
-	reach := folder.Perm() & 0o011 // search, of the group and of others
+	reach := folder.Perm() & 0o011 // search permission of the group and of others
 	return file.Perm()&(reach*7)&0o077 != 0
 }
 
@@ -32,11 +33,12 @@ func Check(mode fs.FileMode) error {
 	if !Exposed(mode) {
 		return nil
 	}
-	return fmt.Errorf("%w (mode %04o): chmod 600 it, or mount a file system without modes with umask=077", ErrExposed, mode.Perm())
+	return fmt.Errorf("%w (mode %04o): run chmod 600, or mount a file system without modes with umask=077", ErrExposed, mode.Perm())
 }
 
 // Read returns the content of a regular file of at most max bytes that only its
-// owner may use. It does not wait for a pipe's writer. It blocks on the disk.
+// owner may use. Errors name the path. It does not block on a FIFO without a
+// writer. It blocks on the disk.
 func Read(path string, max int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -48,7 +50,7 @@ func Read(path string, max int) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is not a regular file")}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
 	if err := Check(info.Mode()); err != nil {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
@@ -59,7 +61,7 @@ func Read(path string, max int) ([]byte, error) {
 	}
 	if len(text) > max {
 		clear(text)
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it has more than %d bytes", max)}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("more than %d bytes", max)}
 	}
 	return text, nil
 }

@@ -27,28 +27,28 @@ const (
 	idSize      = 16
 )
 
-// Steps of the conversation, as errors name them.
+// Steps, as errors name them.
 const (
-	stepDefine    = "define a counter"
-	stepCounter   = "read the counter"
-	stepIncrement = "increment the counter"
+	stepDefine    = "define counter"
+	stepCounter   = "read counter"
+	stepIncrement = "increment counter"
 )
 
 // Counter is an anchor of the journal's generation (journal.Anchor): a counter
-// in the TPM that nobody can set back. If it is deleted and made again, the TPM
-// begins it above each value that a counter had before. Each method blocks on
+// in the TPM that cannot be set back. If it is deleted and created again, the TPM
+// starts it above each value that a counter had before. Each method blocks on
 // the TPM, for seconds.
 //
-// Answers are authenticated by sessions that are salted with the storage root
-// key that the sealed key was made with, so that nobody on the bus can stand in
-// for the TPM.
+// Responses are authenticated by sessions that are salted with the storage root
+// key under which the key was sealed, so that no device on the bus can
+// impersonate the TPM.
 type Counter struct {
 	key    string // the file of the sealed key
 	device string
 }
 
-// NewCounter returns the counter for the journal of a sealed key. It asks
-// nothing.
+// NewCounter returns the counter for the journal of a sealed key. It does not
+// access the TPM.
 func NewCounter(key, device string) *Counter { return &Counter{key: key, device: device} }
 
 // Read returns the counter's id and value, and whether Advance was ever called.
@@ -80,10 +80,10 @@ func (c *Counter) Read() (id [16]byte, generation uint64, bound bool, err error)
 	return id, generation, bound, err
 }
 
-// Begin makes the counter with a new id. It is not bound yet. Of a journal whose
-// anchor was lost, what marked it as bound goes.
+// Begin creates the counter with a new id. It is not bound yet. Begin removes the
+// bound mark of a previous counter.
 func (c *Counter) Begin() (id [16]byte, generation uint64, err error) {
-	_, _ = rand.Read(id[:]) // it never fails (crypto/rand)
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 	err = c.with(func(t transport.TPM, r *root) error {
 		if err := undefine(t, boundIndex); err != nil {
 			return err
@@ -136,7 +136,7 @@ func (c *Counter) Advance(generation uint64) error {
 	})
 }
 
-// with calls do with the TPM that has sealed the key.
+// with calls do with the TPM that sealed the key.
 func (c *Counter) with(do func(transport.TPM, *root) error) error {
 	s, err := ReadFile(c.key)
 	if err == nil {
@@ -153,19 +153,19 @@ func (c *Counter) with(do func(transport.TPM, *root) error) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("ask the TPM %s for the journal's counter: %w", c.device, err)
+		return fmt.Errorf("access journal counter in TPM %s: %w", c.device, err)
 	}
 	return nil
 }
 
-// nvIndex is an index as the TPM describes it.
+// nvIndex is the public area of an NV index, and its name.
 type nvIndex struct {
 	public tpm2.TPMSNVPublic
 	name   tpm2.TPM2BName
 }
 
-// readIndex reads what an index is. The error wraps fs.ErrNotExist if there is
-// none.
+// readIndex reads the public area of an index. The error wraps fs.ErrNotExist if
+// there is no such index.
 func readIndex(t transport.TPM, handle tpm2.TPMHandle) (*nvIndex, error) {
 	answer, err := tpm2.NVReadPublic{NVIndex: handle}.Execute(t)
 	if errors.Is(err, tpm2.TPMRCHandle) {
@@ -178,7 +178,7 @@ func readIndex(t transport.TPM, handle tpm2.TPMHandle) (*nvIndex, error) {
 	if err != nil {
 		return nil, &stepError{stepCounter, err}
 	}
-	// The name is computed, not believed: sessions authenticate it.
+	// Compute the name instead of using the TPM's: sessions authenticate it.
 	name, err := tpm2.NVName(public)
 	if err != nil {
 		return nil, &stepError{stepCounter, err}
@@ -186,20 +186,21 @@ func readIndex(t transport.TPM, handle tpm2.TPMHandle) (*nvIndex, error) {
 	return &nvIndex{public: *public, name: *name}, nil
 }
 
-// counterID is the id in an index that tinylet has made.
+// counterID returns the id in a counter index. It fails if tinylet did not create
+// the index.
 func (x *nvIndex) counterID() (id [16]byte, err error) {
 	policy := x.public.AuthPolicy.Buffer
 	want := attributes(tpm2.TPMNTCounter)
 	want.Written = x.public.Attributes.Written
 	if x.public.NVIndex != counterIndex || x.public.Attributes != want || len(policy) != nameSize-2 || !bytes.Equal(policy[idSize:], make([]byte, nameSize-2-idSize)) {
-		return id, &stepError{stepCounter, fmt.Errorf("index %#x is not one that tinylet makes: tpm2_nvundefine it if nobody needs it", uint32(counterIndex))}
+		return id, &stepError{stepCounter, fmt.Errorf("index %#x is not tinylet's: delete it with tpm2_nvundefine if it is unused", uint32(counterIndex))}
 	}
 	copy(id[:], policy)
 	return id, nil
 }
 
-// auth uses the index, whose password is empty, with a session that
-// authenticates the TPM's answer.
+// auth returns an authorization for the index, whose password is empty, by a
+// session that authenticates the TPM's response.
 func (x *nvIndex) auth(r *root) tpm2.AuthHandle {
 	return tpm2.AuthHandle{Handle: x.public.NVIndex, Name: x.name, Auth: tpm2.HMAC(tpm2.TPMAlgSHA256, nonceSize, tpm2.Salted(r.handle, r.public))}
 }
@@ -210,7 +211,7 @@ func (x *nvIndex) read(t transport.TPM, r *root) (uint64, error) {
 		return 0, &stepError{stepCounter, err}
 	}
 	if len(answer.Data.Buffer) != counterSize {
-		return 0, &stepError{stepCounter, fmt.Errorf("it has %d bytes", len(answer.Data.Buffer))}
+		return 0, &stepError{stepCounter, fmt.Errorf("value has %d bytes", len(answer.Data.Buffer))}
 	}
 	return binary.BigEndian.Uint64(answer.Data.Buffer), nil
 }
@@ -222,8 +223,8 @@ func (x *nvIndex) increment(t transport.TPM, r *root) error {
 	return nil
 }
 
-// start increments a counter for the first time: only then it has a value. The
-// index has another name from then on.
+// start increments a new counter, which has no value before that, and reads the
+// index again: its name changes with the first write.
 func (x *nvIndex) start(t transport.TPM, r *root) (*nvIndex, error) {
 	if err := x.increment(t, r); err != nil {
 		return nil, err
@@ -231,8 +232,8 @@ func (x *nvIndex) start(t transport.TPM, r *root) (*nvIndex, error) {
 	return readIndex(t, x.public.NVIndex)
 }
 
-// attributes are those of an index that tinylet makes. No dictionary attack is
-// possible where there is no password.
+// attributes returns the attributes of an index that tinylet creates. It has no
+// password, so it needs no protection from dictionary attacks.
 func attributes(kind tpm2.TPMNT) tpm2.TPMANV {
 	return tpm2.TPMANV{AuthWrite: true, AuthRead: true, NoDA: true, NT: kind}
 }

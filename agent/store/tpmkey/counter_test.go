@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// counterOf is the counter for a key that the emulator has sealed.
+// counterOf returns the counter for a key that the emulator has sealed.
 func counterOf(t *testing.T, e *emulator) *Counter {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal.tpm")
@@ -68,8 +68,8 @@ func TestCounter(t *testing.T) {
 	check(first, false)
 }
 
-// TestCounterCutInBegin cuts the power between making the counter and giving it
-// a value.
+// TestCounterCutInBegin cuts the power between the creation of the counter and its
+// first increment.
 func TestCounterCutInBegin(t *testing.T) {
 	e := newEmulator(t)
 	c := counterOf(t, e)
@@ -109,8 +109,8 @@ func TestCounterRefuses(t *testing.T) {
 	}
 }
 
-// TestCounterIsAuthenticated has somebody on the bus change the value that the
-// TPM answers.
+// TestCounterIsAuthenticated changes the counter's value in the response, as an
+// attacker on the bus would.
 func TestCounterIsAuthenticated(t *testing.T) {
 	e := newEmulator(t)
 	c := counterOf(t, e)
@@ -138,7 +138,7 @@ func TestCounterIsAuthenticated(t *testing.T) {
 	})
 }
 
-// liar changes the answers to NV_Read.
+// liar changes the responses to NV_Read.
 type liar struct{ transport.TPM }
 
 func (l *liar) Send(command []byte) ([]byte, error) {

@@ -11,30 +11,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is where the kernel shares a TPM 2.0 between those who use it.
+// Device is the kernel's resource manager of a TPM 2.0, through which several
+// programs can use it.
 const Device = "/dev/tpmrm0"
 
 const (
-	// patience is how long a TPM is waited for in all: some need two seconds
-	// for a key of an elliptic curve. The start of the agent waits for it.
+	// patience is the timeout of one use of a TPM, all commands together. Some
+	// TPMs need two seconds for an elliptic-curve key. The start of the agent
+	// waits for it.
 	patience = 20 * time.Second
-	// maxResponse is more than a TPM answers.
+	// maxResponse is larger than any response of a TPM.
 	maxResponse = 4096
-	// responseHeader is tag, length and code.
+	// responseHeader is the size of tag, length and code.
 	responseHeader = 10
 )
 
-// errSilent says that the TPM has not answered in time.
-var errSilent = errors.New("the TPM does not answer: cut the power of the board for some seconds; if that does not help, it is broken")
+// errSilent means that the TPM did not respond before the timeout.
+var errSilent = errors.New("the TPM does not respond: power off the board for some seconds; if that does not help, the TPM is broken")
 
-// device speaks to a TPM. It implements go-tpm's transport.TPM.
+// device is a connection to a TPM. It implements go-tpm's transport.TPM.
 type device struct {
 	fd       int
 	deadline time.Time
 	silent   bool
 }
 
-// openDevice opens a TPM's device, or the socket of an emulator.
+// openDevice opens a TPM's device, or the socket of an emulator. All commands
+// together must complete within patience.
 func openDevice(path string, patience time.Duration) (*device, error) {
 	var info unix.Stat_t
 	if err := unix.Stat(path, &info); err != nil {
@@ -44,7 +47,7 @@ func openDevice(path string, patience time.Duration) (*device, error) {
 	var err error
 	switch info.Mode & unix.S_IFMT {
 	case unix.S_IFCHR:
-		// Else write returns only when the TPM has answered.
+		// Without O_NONBLOCK, write blocks until the TPM has responded.
 		fd, err = unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	case unix.S_IFSOCK:
 		op = "connect"
@@ -54,7 +57,7 @@ func openDevice(path string, patience time.Duration) (*device, error) {
 			}
 		}
 	default:
-		err = errors.New("it is not a TPM's device")
+		err = errors.New("not a TPM device")
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: op, Path: path, Err: err}
@@ -62,13 +65,13 @@ func openDevice(path string, patience time.Duration) (*device, error) {
 	return &device{fd: fd, deadline: time.Now().Add(patience)}, nil
 }
 
-// Send implements transport.TPM: it gives the TPM a command and answers its
-// response.
+// Send implements transport.TPM: it sends a command and returns the response.
+// After a timeout it always fails.
 func (d *device) Send(command []byte) ([]byte, error) {
 	if d.silent {
-		return nil, errSilent // what comes now answers an earlier command
+		return nil, errSilent // a response would belong to an earlier command
 	}
-	// A command has less than a socket's buffer, and a device takes it whole.
+	// A command is smaller than a socket's buffer, and a device accepts it whole.
 	if n, err := unix.Write(d.fd, command); err != nil {
 		return nil, os.NewSyscallError("write", err)
 	} else if n != len(command) {
@@ -86,7 +89,7 @@ func (d *device) Send(command []byte) ([]byte, error) {
 		case err != nil:
 			return nil, os.NewSyscallError("read", err)
 		case n == 0:
-			return nil, fmt.Errorf("read from the TPM: %w", io.ErrUnexpectedEOF)
+			return nil, fmt.Errorf("read TPM response: %w", io.ErrUnexpectedEOF)
 		}
 		have += n
 		if have >= responseHeader {
@@ -94,14 +97,14 @@ func (d *device) Send(command []byte) ([]byte, error) {
 		}
 		switch {
 		case size < responseHeader || size > maxResponse || have > size:
-			return nil, fmt.Errorf("the TPM answers %d bytes and says that they are %d", have, size)
+			return nil, fmt.Errorf("TPM response has %d bytes, its header has length %d", have, size)
 		case have == size:
 			return response[:size], nil
 		}
 	}
 }
 
-// wait blocks until there is something to read.
+// wait blocks until the device is readable. It returns errSilent at the deadline.
 func (d *device) wait() error {
 	for {
 		left := time.Until(d.deadline)
@@ -119,8 +122,9 @@ func (d *device) wait() error {
 	}
 }
 
-// Close ends what Open began. A device that does not answer stays open until
-// the process ends: to close it, the kernel waits for the command, for minutes.
+// Close closes the device. A device that does not respond stays open until the
+// process ends: close would block in the kernel, for minutes, until the command
+// completes.
 func (d *device) Close() error {
 	if d.silent {
 		return nil

@@ -11,43 +11,43 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// ErrPCRs says that the board has booted something else than when the key was
-// sealed.
-var ErrPCRs = errors.New("the board has booted something else than when the key was sealed: boot what it was, or seal the key anew from a copy of it, or make a new key")
+// ErrPCRs means that PCRs have other values than when the key was sealed: the
+// board has booted other software.
+var ErrPCRs = errors.New("the board has booted other software than when the key was sealed: boot the former software, or seal a copy of the key again, or create a new key")
 
-// errOtherTPM says that the storage root key is another one.
-var errOtherTPM = errors.New("the key was sealed by another TPM, or this one was cleared since: only a copy of the key, or a new one, helps")
+// errOtherTPM means that the TPM has another storage root key.
+var errOtherTPM = errors.New("the key was sealed by another TPM, or this one was cleared since: seal a copy of the key, or create a new key")
 
-// sysfs is where the kernel tells of TPMs.
+// sysfs is the kernel's directory of TPMs.
 const sysfs = "/sys/class/tpm"
 
-// first2 is the least code of an error that a TPM 2.0 answers; a TPM 1.2 has
-// lesser ones, for commands that it does not know.
+// first2 is the lowest error code of a TPM 2.0. A TPM 1.2 has lower codes for
+// unknown commands.
 const first2 = tpm2.TPMRC(0x80)
 
-// Steps of the conversation, as errors name them.
+// Steps, as errors name them.
 const (
-	stepRoot    = "make the storage root key"
+	stepRoot    = "create storage root key"
 	stepPCRs    = "read PCRs"
-	stepSeal    = "seal"
-	stepLoad    = "load the sealed key"
-	stepSession = "begin a session"
-	stepUnseal  = "unseal"
+	stepSeal    = "seal key"
+	stepLoad    = "load sealed key"
+	stepSession = "start session"
+	stepUnseal  = "unseal key"
 )
 
-// stepError is an error and what was attempted.
+// stepError is the error of a step.
 type stepError struct {
 	step string
 	err  error
 }
 
-// Error is the step and its error.
+// Error returns the step and its error.
 func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
 
-// Unwrap gives the step's error to errors.Is.
+// Unwrap returns the error of the step.
 func (e *stepError) Unwrap() error { return e.err }
 
-// explain adds to what a TPM refuses what to do about it.
+// explain appends a remedy to the errors of a TPM that have one.
 func explain(err error) error {
 	var step *stepError
 	if !errors.As(err, &step) {
@@ -57,35 +57,35 @@ func explain(err error) error {
 	var code tpm2.TPMRC
 	switch {
 	case errors.As(err, &code) && code < first2:
-		return fmt.Errorf("%s: this is a TPM 1.2, and a TPM 2.0 is needed: use a key file or the kernel's keyring", step.step)
+		return fmt.Errorf("%s: this is a TPM 1.2, but a TPM 2.0 is required: use a key file or the kernel keyring", step.step)
 	case errors.Is(err, tpm2.TPMRCLockout):
-		remedy = "it is locked after wrong passwords: wait, or tpm2_dictionarylockout --clear-lockout"
+		remedy = "the TPM is locked after wrong passwords: wait, or run tpm2_dictionarylockout --clear-lockout"
 	case errors.Is(err, tpm2.TPMRCInitialize):
-		remedy = "the firmware has not started it: enable it there, or tpm2_startup --clear"
+		remedy = "the firmware has not started the TPM: enable it in the firmware, or run tpm2_startup --clear"
 	case errors.Is(err, tpm2.TPMRCFailure):
-		remedy = "its self-test failed: cut the power of the board for some seconds; if that does not help, it is broken"
+		remedy = "the TPM's self-test failed: power off the board for some seconds; if that does not help, the TPM is broken"
 	case (step.step == stepRoot || step.step == stepDefine) && (errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail)):
-		remedy = "the owner hierarchy has a password, which tinylet does not know: tpm2_changeauth --object-context=owner takes it away"
+		remedy = "the owner hierarchy has a password: remove it with tpm2_changeauth --object-context=owner"
 	case step.step == stepDefine && errors.Is(err, tpm2.TPMRCNVSpace):
-		remedy = "its storage has no room for a counter: tpm2_nvundefine an index that nobody needs"
+		remedy = "the TPM's storage has no room for a counter: delete an unused index with tpm2_nvundefine"
 	case errors.Is(err, tpm2.TPMRCHierarchy):
-		remedy = "the owner hierarchy is turned off: turn it on in the firmware"
+		remedy = "the owner hierarchy is disabled: enable it in the firmware"
 	case step.step == stepRoot && (errors.Is(err, tpm2.TPMRCCurve) || errors.Is(err, tpm2.TPMRCAsymmetric) || errors.Is(err, tpm2.TPMRCValue)):
-		remedy = "it has no elliptic curve P-256: use a key file or the kernel's keyring"
+		remedy = "the TPM does not support the elliptic curve P-256: use a key file or the kernel keyring"
 	case step.step == stepLoad && (errors.Is(err, tpm2.TPMRCIntegrity) || errors.Is(err, tpm2.TPMRCSize) || errors.Is(err, tpm2.TPMRCInsufficient)):
-		remedy = "the file's private part is not what this TPM has made: restore the file, or make a new key"
+		remedy = "the private part of the file is not from this TPM: restore the file, or create a new key"
 	default:
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, remedy)
 }
 
-// explainOpen says why there is no TPM to speak to. Sysfs is where the kernel
-// tells of TPMs.
+// explainOpen appends to the error of opening a TPM its reason and a remedy.
+// sysfs is the kernel's directory of TPMs.
 func explainOpen(err error, sysfs string) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: run it as root", err)
+		return fmt.Errorf("%w: run as root", err)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -95,8 +95,8 @@ func explainOpen(err error, sysfs string) error {
 	}
 	for _, file := range majors {
 		if major, readErr := os.ReadFile(file); readErr == nil && strings.TrimSpace(string(major)) == "1" {
-			return fmt.Errorf("%w: this board's TPM is a TPM 1.2, and a TPM 2.0 is needed: use a key file or the kernel's keyring", err)
+			return fmt.Errorf("%w: this board has a TPM 1.2, but a TPM 2.0 is required: use a key file or the kernel keyring", err)
 		}
 	}
-	return fmt.Errorf("%w: the kernel knows no TPM 2.0 on this board: enable it in the firmware or the device tree, and load its driver (such as tpm_tis_spi) before tinylet starts", err)
+	return fmt.Errorf("%w: the kernel has found no TPM 2.0: enable it in the firmware or the device tree, and load its driver (such as tpm_tis_spi) before tinylet starts", err)
 }

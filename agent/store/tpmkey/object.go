@@ -8,24 +8,24 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// public is the template of the object that holds a key. Unique is empty.
+// public returns the template of the object that holds a key. Unique is empty.
 func public(pcrs []pcr) tpm2.TPMTPublic {
 	return tpm2.TPMTPublic{
 		Type:    tpm2.TPMAlgKeyedHash,
 		NameAlg: tpm2.TPMAlgSHA256,
 		ObjectAttributes: tpm2.TPMAObject{
 			FixedTPM: true, FixedParent: true,
-			// With PCRs their policy is the only way to the key.
+			// With PCRs, only their policy authorizes the use of the key.
 			UserWithAuth: len(pcrs) == 0,
-			// There is no password that somebody could guess.
+			// There is no password to guess.
 			NoDA: true,
 		},
 		AuthPolicy: tpm2.TPM2BDigest{Buffer: policy(pcrs)},
 	}
 }
 
-// policy is the digest of TPM2_PolicyPCR for these values, or empty. It is
-// computed here, so that the values in the file are those that count.
+// policy returns the digest of TPM2_PolicyPCR for these values, nil without PCRs.
+// It is computed here, so that it always matches the values in the file.
 func policy(pcrs []pcr) []byte {
 	if len(pcrs) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func policy(pcrs []pcr) []byte {
 	return digest.Sum(nil)
 }
 
-// selection names PCRs of the SHA-256 bank.
+// selection returns a selection of PCRs of the SHA-256 bank.
 func selection(pcrs []pcr) tpm2.TPMLPCRSelection {
 	indexes := make([]uint, 0, len(pcrs))
 	for _, p := range pcrs {
@@ -54,8 +54,8 @@ func selection(pcrs []pcr) tpm2.TPMLPCRSelection {
 	}}}
 }
 
-// checkPublic holds the public part against the template: what is loaded is
-// an object that cannot leave its TPM, with the policy of the PCRs in the file.
+// checkPublic compares the public part with the template: the object must not be
+// movable to another TPM, and must have the policy of the PCRs in the file.
 func (s *Sealed) checkPublic() error {
 	want := public(s.pcrs)
 	if len(s.public) >= sha256.Size {
@@ -63,12 +63,12 @@ func (s *Sealed) checkPublic() error {
 	}
 	want.Parameters = noScheme()
 	if len(s.public) < sha256.Size || !bytes.Equal(tpm2.Marshal(want), s.public) {
-		return errors.New("its public part is not one that tinylet makes")
+		return errors.New("the public part is not tinylet's")
 	}
 	return nil
 }
 
-// noScheme is of an object that only holds data.
+// noScheme returns the parameters of an object that only holds data.
 func noScheme() tpm2.TPMUPublicParms {
 	return tpm2.NewTPMUPublicParms(tpm2.TPMAlgKeyedHash, &tpm2.TPMSKeyedHashParms{})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// readPCRs reads PCRs of the SHA-256 bank. A TPM answers as many at a time as
-// it likes, from the lowest on.
+// readPCRs reads PCRs of the SHA-256 bank. indexes must be ascending. A TPM
+// returns any number of them at a time, the lowest first.
 func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
 	var wanted, out []pcr
 	for _, index := range indexes {
@@ -26,14 +26,14 @@ func readPCRs(t transport.TPM, indexes []int) ([]pcr, error) {
 		}
 		values := read.PCRValues.Digests
 		if len(values) == 0 {
-			return nil, fmt.Errorf("the TPM has no PCR %d in a SHA-256 bank: turn the bank on in the firmware (tpm2_pcrallocate), or seal without PCRs", wanted[0].index)
+			return nil, fmt.Errorf("the TPM has no PCR %d in a SHA-256 bank: enable the bank in the firmware (tpm2_pcrallocate), or seal without PCRs", wanted[0].index)
 		}
 		if len(values) > len(wanted) || count(read.PCRSelectionOut) != len(values) {
-			return nil, errors.New("the TPM answers PCRs that it was not asked for")
+			return nil, errors.New("the TPM returned PCRs that were not requested")
 		}
 		for i, value := range values {
 			if len(value.Buffer) != sha256.Size || !selects(read.PCRSelectionOut, wanted[i].index) {
-				return nil, errors.New("the TPM answers PCRs that it was not asked for")
+				return nil, errors.New("the TPM returned PCRs that were not requested")
 			}
 			out = append(out, pcr{wanted[i].index, [sha256.Size]byte(value.Buffer)})
 		}
@@ -60,7 +60,8 @@ func selects(list tpm2.TPMLPCRSelection, index int) bool {
 	return false
 }
 
-// changed says which PCRs are not what they were.
+// changed returns an error that wraps ErrPCRs and names the PCRs whose values
+// differ from those at sealing.
 func (s *Sealed) changed(t transport.TPM) error {
 	indexes := make([]int, 0, len(s.pcrs))
 	for _, p := range s.pcrs {
@@ -77,7 +78,7 @@ func (s *Sealed) changed(t transport.TPM) error {
 		}
 	}
 	if len(names) == 0 {
-		return errors.New("the TPM refuses the key's policy although no PCR differs: it changed meanwhile, or the file is not this TPM's")
+		return errors.New("the TPM rejects the key's policy although no PCR differs: a PCR changed meanwhile, or the file is from another TPM")
 	}
 	return fmt.Errorf("%w: PCR %s", ErrPCRs, strings.Join(names, ", "))
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeySize is that of a key in bytes.
+// KeySize is the size of a key in bytes.
 const KeySize = 32
 
 // MaxPCR is the last PCR that every TPM has.
@@ -24,8 +24,8 @@ const MaxPCR = 23
 const (
 	magic    = "tinylet-tpm-key "
 	version1 = "1"
-	// maxSealed is far more than a file has, and maxPrivate than a TPM answers
-	// for 32 bytes.
+	// maxSealed bounds a file, and maxPrivate the private part, in bytes. Both
+	// are far above what a TPM returns for 32 bytes.
 	maxSealed  = 16 << 10
 	maxPrivate = 1 << 10
 	nameSize   = 2 + sha256.Size
@@ -39,13 +39,13 @@ type Sealed struct {
 	pcrs    []pcr // ascending
 }
 
-// pcr is what a PCR had when the key was sealed.
+// pcr is the value of a PCR when the key was sealed.
 type pcr struct {
 	index int
 	value [sha256.Size]byte
 }
 
-// Encode gives what a file has.
+// Encode returns the content of the file.
 func (s *Sealed) Encode() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s%s\nparent %x\npublic %x\nprivate %x\n", magic, version1, s.parent, s.public, s.private)
@@ -56,22 +56,22 @@ func (s *Sealed) Encode() []byte {
 	return b.Bytes()
 }
 
-// Parse reads what Encode has written, and nothing else.
+// Parse decodes what Encode returned. It rejects any other form.
 func Parse(text []byte) (*Sealed, error) {
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	version, ours := bytes.CutPrefix(first, []byte(magic))
 	switch {
 	case !ours:
-		return nil, errors.New("it is no key that a TPM has sealed for tinylet: `tinylet journal-key --tpm` makes one")
+		return nil, errors.New("not a sealed key of tinylet: create one with `tinylet journal-key --tpm`")
 	case string(version) != version1:
-		return nil, fmt.Errorf("its format is version %.20q, and this tinylet knows version %s: run a later one", version, version1)
+		return nil, fmt.Errorf("format version %.20q is unknown, this tinylet supports version %s: run a later release", version, version1)
 	}
 	at := bytes.LastIndex(text, []byte("\nsha256 ")) + 1
 	if at == 0 || text[len(text)-1] != '\n' {
-		return nil, errors.New("it is torn: it ends before its checksum")
+		return nil, errors.New("torn file: it ends before its checksum")
 	}
 	if want := fmt.Sprintf("sha256 %x\n", sha256.Sum256(text[:at])); string(text[at:]) != want {
-		return nil, errors.New("it is damaged: its checksum is another one")
+		return nil, errors.New("damaged file: checksum mismatch")
 	}
 	s, err := parseLines(strings.Split(strings.TrimSuffix(string(text[:at]), "\n"), "\n")[1:])
 	if err != nil {
@@ -81,7 +81,7 @@ func Parse(text []byte) (*Sealed, error) {
 		return nil, err
 	}
 	if !bytes.Equal(s.Encode(), text) {
-		return nil, errors.New("it is not written as tinylet writes it")
+		return nil, errors.New("the encoding is not canonical")
 	}
 	return s, nil
 }
@@ -93,32 +93,32 @@ func parseLines(lines []string) (*Sealed, error) {
 		to   *[]byte
 	}{{"parent ", &s.parent}, {"public ", &s.public}, {"private ", &s.private}}
 	if len(lines) < len(fields) || len(lines) > len(fields)+MaxPCR+1 {
-		return nil, fmt.Errorf("it has %d lines between the first and the last", len(lines))
+		return nil, fmt.Errorf("%d lines between the first and the last", len(lines))
 	}
 	for i, f := range fields {
 		value, ok := strings.CutPrefix(lines[i], f.name)
 		data, err := hex.DecodeString(value)
 		if !ok || err != nil {
-			return nil, fmt.Errorf("line %d is no %q", i+2, f.name+"…")
+			return nil, fmt.Errorf("line %d is not %q", i+2, f.name+"…")
 		}
 		*f.to = data
 	}
 	for _, line := range lines[len(fields):] {
 		words := strings.Split(line, " ")
 		if len(words) != 3 || words[0] != "pcr" {
-			return nil, fmt.Errorf("line %.20q is no PCR", line)
+			return nil, fmt.Errorf("line %.20q is not a PCR", line)
 		}
 		index, err := strconv.Atoi(words[1])
 		value, valueErr := hex.DecodeString(words[2])
 		if err != nil || valueErr != nil || len(value) != sha256.Size {
-			return nil, fmt.Errorf("line %.20q is no PCR", line)
+			return nil, fmt.Errorf("line %.20q is not a PCR", line)
 		}
 		s.pcrs = append(s.pcrs, pcr{index, [sha256.Size]byte(value)})
 	}
 	return s, nil
 }
 
-// check refuses what a TPM is not to be asked.
+// check rejects parts that must not be sent to a TPM.
 func (s *Sealed) check() error {
 	last := -1
 	for _, p := range s.pcrs {
@@ -128,18 +128,18 @@ func (s *Sealed) check() error {
 		last = p.index
 	}
 	if len(s.parent) != nameSize {
-		return fmt.Errorf("the name of its storage root key has %d bytes, not %d", len(s.parent), nameSize)
+		return fmt.Errorf("the name of the storage root key has %d bytes, not %d", len(s.parent), nameSize)
 	}
 	if len(s.private) == 0 || len(s.private) > maxPrivate {
-		return fmt.Errorf("its private part has %d bytes, not 1 to %d", len(s.private), maxPrivate)
+		return fmt.Errorf("the private part has %d bytes, not 1 to %d", len(s.private), maxPrivate)
 	}
 	return s.checkPublic()
 }
 
-// ReadFile reads a file with what Encode gave. It blocks on the
+// ReadFile reads a file that Encode wrote. Errors name the path. It blocks on the
 // disk.
 func ReadFile(path string) (*Sealed, error) {
-	// A fifo must not hold the start up.
+	// O_NONBLOCK: a FIFO must not block the start.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func ReadFile(path string) (*Sealed, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is not a regular file")}
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func ReadFile(path string) (*Sealed, error) {
 		return nil, err
 	}
 	if len(text) > maxSealed {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it has more than %d bytes", maxSealed)}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("more than %d bytes", maxSealed)}
 	}
 	s, err := Parse(text)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// made is a file that looks like one, but for the TPM.
+// made returns a Sealed that is valid except for the TPM.
 func made(pcrs ...int) *Sealed {
 	s := &Sealed{parent: bytes.Repeat([]byte{11}, nameSize), private: bytes.Repeat([]byte{12}, 100)}
 	for _, index := range pcrs {
@@ -80,12 +80,12 @@ func TestParseRefuses(t *testing.T) {
 		})
 	}
 	for name, row := range map[string]struct{ from, to, want string }{
-		"later version":   {"-key 1\n", "-key 2\n", "later one"},
-		"something else":  {"tinylet-tpm-key", "-----BEGIN TSS2", "no key"},
-		"capitals":        {"0b0b", "0B0B", "as tinylet writes"},
-		"a PCR with zero": {"pcr 7 ", "pcr 07 ", "as tinylet writes"},
-		"a PCR of words":  {"pcr 7 ", "pcr seven ", "no PCR"},
-		"a short PCR":     {"pcr 7 ", "pcr 7 00", "no PCR"},
+		"later version":   {"-key 1\n", "-key 2\n", "a later release"},
+		"something else":  {"tinylet-tpm-key", "-----BEGIN TSS2", "not a sealed key"},
+		"capitals":        {"0b0b", "0B0B", "not canonical"},
+		"a PCR with zero": {"pcr 7 ", "pcr 07 ", "not canonical"},
+		"a PCR of words":  {"pcr 7 ", "pcr seven ", "not a PCR"},
+		"a short PCR":     {"pcr 7 ", "pcr 7 00", "not a PCR"},
 		"no hexadecimal":  {"private 0c", "private 0g", "line 4"},
 		"lines swapped":   {"parent ", "public ", "line 2"},
 	} {
@@ -103,7 +103,7 @@ func withSum(text string) []byte {
 	return fmt.Appendf(nil, "%ssha256 %x\n", text, sha256.Sum256([]byte(text)))
 }
 
-// FuzzParse also gives the parser what has a right checksum.
+// FuzzParse also corrects the checksum of its input.
 func FuzzParse(f *testing.F) {
 	for _, s := range []*Sealed{made(), made(7), made(0, 23)} {
 		text := s.Encode()

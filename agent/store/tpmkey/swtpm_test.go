@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// emulator is a TPM of the program swtpm. Its state outlives its process.
+// emulator is a swtpm process. Its state outlives the process.
 type emulator struct {
 	t      *testing.T
 	dir    string
@@ -23,7 +23,7 @@ type emulator struct {
 	socket string
 }
 
-// newEmulator starts a TPM 2.0 with seeds of its own.
+// newEmulator starts a TPM 2.0 with its own seeds.
 func newEmulator(t *testing.T, args ...string) *emulator {
 	t.Helper()
 	if _, err := exec.LookPath("swtpm"); err != nil {
@@ -68,7 +68,7 @@ func (e *emulator) start() {
 	}
 }
 
-// stop cuts the power.
+// stop kills the TPM, as a power cut.
 func (e *emulator) stop() {
 	if e.cmd != nil {
 		_ = e.cmd.Process.Kill()
@@ -78,7 +78,7 @@ func (e *emulator) stop() {
 	}
 }
 
-// do speaks to the TPM as somebody else on the board does.
+// do sends commands to the TPM as another program on the board does.
 func (e *emulator) do(do func(transport.TPM) error) {
 	e.t.Helper()
 	if err := withTPM(e.socket, patience, do); err != nil {
@@ -86,7 +86,7 @@ func (e *emulator) do(do func(transport.TPM) error) {
 	}
 }
 
-// extend measures something into a PCR.
+// extend extends a PCR.
 func (e *emulator) extend(index int) {
 	e.t.Helper()
 	e.do(func(t transport.TPM) error {
@@ -99,7 +99,7 @@ func (e *emulator) extend(index int) {
 	})
 }
 
-// loaded is how many objects and sessions the TPM holds.
+// loaded returns how many objects and sessions the TPM holds.
 func (e *emulator) loaded() (n int) {
 	e.t.Helper()
 	e.do(func(t transport.TPM) error {

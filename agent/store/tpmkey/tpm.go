@@ -11,33 +11,35 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// Source answers a source of a key for restore.Config.Key: a file that was
-// sealed by this board's TPM. The source blocks on the TPM, for seconds.
+// Source returns a source of a key for offline.Config.Key: it reads a file that
+// this board's TPM sealed, and unseals the key. The source blocks on the TPM, for
+// seconds.
 func Source(path, device string) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		s, err := ReadFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("read the sealed key of the journal: %w", err)
+			return nil, fmt.Errorf("read sealed key of journal: %w", err)
 		}
 		key, err := s.Unseal(device)
 		if err != nil {
-			return nil, fmt.Errorf("unseal the key of the journal in %q: %w", path, err)
+			return nil, fmt.Errorf("unseal key of journal in %q: %w", path, err)
 		}
 		return key, nil
 	}
 }
 
-// Seal seals a key with the TPM at device, bound to what the PCRs have now. It
-// has unsealed it once when it returns.
+// Seal seals a key of KeySize bytes with the TPM at device, bound to the current
+// values of the PCRs, and unseals it once as a check. pcrs may be empty and need
+// not be sorted. It blocks on the TPM, for seconds.
 func Seal(device string, key []byte, pcrs []int) (*Sealed, error) {
 	if len(key) != KeySize {
-		return nil, fmt.Errorf("seal a key with the TPM: it has %d bytes, not %d", len(key), KeySize)
+		return nil, fmt.Errorf("seal key with TPM: key has %d bytes, not %d", len(key), KeySize)
 	}
 	pcrs = slices.Clone(pcrs)
 	slices.Sort(pcrs)
 	for _, index := range pcrs {
 		if index < 0 || index > MaxPCR {
-			return nil, fmt.Errorf("seal a key with the TPM: there is no PCR %d, only 0 to %d", index, MaxPCR)
+			return nil, fmt.Errorf("seal key with TPM: PCR %d is not one of 0 to %d", index, MaxPCR)
 		}
 	}
 	var s *Sealed
@@ -46,7 +48,7 @@ func Seal(device string, key []byte, pcrs []int) (*Sealed, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("seal a key with the TPM %s: %w", device, err)
+		return nil, fmt.Errorf("seal key with TPM %s: %w", device, err)
 	}
 	again, err := s.Unseal(device)
 	if err != nil {
@@ -54,12 +56,13 @@ func Seal(device string, key []byte, pcrs []int) (*Sealed, error) {
 	}
 	defer clear(again)
 	if !bytes.Equal(again, key) {
-		return nil, fmt.Errorf("seal a key with the TPM %s: it unseals another one", device)
+		return nil, fmt.Errorf("seal key with TPM %s: the unsealed key differs", device)
 	}
 	return s, nil
 }
 
-// Unseal answers the key.
+// Unseal returns the key. It blocks on the TPM, for seconds. The error wraps
+// ErrPCRs if PCRs have changed.
 func (s *Sealed) Unseal(device string) ([]byte, error) {
 	var key []byte
 	err := withTPM(device, patience, func(t transport.TPM) (err error) {
@@ -67,12 +70,13 @@ func (s *Sealed) Unseal(device string) ([]byte, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask the TPM %s: %w", device, err)
+		return nil, fmt.Errorf("unseal with TPM %s: %w", device, err)
 	}
 	return key, nil
 }
 
-// withTPM opens a TPM for do and says of errors what to do about them.
+// withTPM opens a TPM, calls do with it, and closes it. It appends remedies to
+// errors.
 func withTPM(path string, patience time.Duration, do func(transport.TPM) error) (err error) {
 	d, err := openDevice(path, patience)
 	if err != nil {
@@ -80,9 +84,9 @@ func withTPM(path string, patience time.Duration, do func(transport.TPM) error) 
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			// The library takes some answers apart without a look at their
-			// length, and what a broken TPM says must not end the agent.
-			err = fmt.Errorf("the TPM's answer makes no sense: %v", p)
+			// The library decodes some responses without checking their length.
+			// A broken TPM must not crash the agent.
+			err = fmt.Errorf("decode TPM response: %v", p)
 		}
 		if closeErr := d.Close(); err == nil {
 			err = closeErr
@@ -91,7 +95,7 @@ func withTPM(path string, patience time.Duration, do func(transport.TPM) error) 
 	return explain(do(d))
 }
 
-// nonceSize is that of sessions, the least that the TCG takes for them.
+// nonceSize is the size of session nonces, the minimum that the TCG allows.
 const nonceSize = 16
 
 // root is the storage root key while it is loaded.
@@ -101,7 +105,7 @@ type root struct {
 	public tpm2.TPMTPublic
 }
 
-// loadRoot has the TPM make its storage root key. Who calls it flushes it.
+// loadRoot makes the TPM create its storage root key. The caller must flush it.
 func loadRoot(t transport.TPM) (*root, error) {
 	made, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}.Execute(t)
 	if err != nil {
@@ -112,8 +116,8 @@ func loadRoot(t transport.TPM) (*root, error) {
 		flush(t, made.ObjectHandle)
 		return nil, &stepError{stepRoot, err}
 	}
-	// The name is computed, not believed: it stands for the key that sessions
-	// are salted with.
+	// Compute the name instead of using the TPM's: it identifies the key that
+	// sessions are salted with.
 	name, err := tpm2.ObjectName(public)
 	if err != nil {
 		flush(t, made.ObjectHandle)
@@ -122,14 +126,15 @@ func loadRoot(t transport.TPM) (*root, error) {
 	return &root{handle: made.ObjectHandle, name: *name, public: *public}, nil
 }
 
-// auth uses the storage root key with a session that encrypts what goes in.
+// auth returns an authorization for the storage root key by a session that
+// encrypts the command's parameters.
 func (r *root) auth() tpm2.AuthHandle {
 	return tpm2.AuthHandle{Handle: r.handle, Name: r.name, Auth: tpm2.HMAC(tpm2.TPMAlgSHA256, nonceSize,
 		tpm2.AESEncryption(128, tpm2.EncryptIn), tpm2.Salted(r.handle, r.public))}
 }
 
 func flush(t transport.TPM, handle tpm2.TPMHandle) {
-	// The kernel flushes what is left when the device is closed.
+	// After an error the kernel flushes the object when the device is closed.
 	_, _ = tpm2.FlushContext{FlushHandle: handle}.Execute(t)
 }
 
@@ -153,7 +158,7 @@ func seal(t transport.TPM, key []byte, indexes []int) (*Sealed, error) {
 	}
 	s := &Sealed{parent: r.name.Buffer, public: made.OutPublic.Bytes(), private: made.OutPrivate.Buffer, pcrs: pcrs}
 	if err := s.check(); err != nil {
-		return nil, fmt.Errorf("the TPM has made what was not asked for: %w", err)
+		return nil, fmt.Errorf("the TPM created an unexpected object: %w", err)
 	}
 	return s, nil
 }
@@ -190,12 +195,13 @@ func (s *Sealed) unseal(t transport.TPM) ([]byte, error) {
 	}
 	if len(out.OutData.Buffer) != KeySize {
 		clear(out.OutData.Buffer)
-		return nil, fmt.Errorf("it has sealed %d bytes, which are no key", len(out.OutData.Buffer))
+		return nil, fmt.Errorf("the sealed data have %d bytes, not %d", len(out.OutData.Buffer), KeySize)
 	}
 	return out.OutData.Buffer, nil
 }
 
-// session begins one that may unseal and encrypts what comes out.
+// session starts a session that may unseal and that encrypts the response. The
+// caller must call the returned function to end it.
 func (s *Sealed) session(t transport.TPM, r *root) (tpm2.Session, func(), error) {
 	begin := tpm2.HMACSession
 	if len(s.pcrs) > 0 {
@@ -205,7 +211,7 @@ func (s *Sealed) session(t transport.TPM, r *root) (tpm2.Session, func(), error)
 	if err != nil {
 		return nil, nil, &stepError{stepSession, err}
 	}
-	done := func() { _ = end() } // the kernel ends what is left when the device is closed
+	done := func() { _ = end() } // after an error the kernel ends it when the device is closed
 	if len(s.pcrs) > 0 {
 		if _, err := (tpm2.PolicyPCR{PolicySession: session.Handle(), Pcrs: selection(s.pcrs)}).Execute(t); err != nil {
 			done()

@@ -32,7 +32,7 @@ func sealed(t *testing.T, e *emulator, pcrs ...int) *Sealed {
 	return s
 }
 
-// unsealFile goes the way of the agent, from the file on.
+// unsealFile reads and unseals a key as the agent does.
 func unsealFile(t *testing.T, e *emulator, text []byte) ([]byte, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal.tpm")
@@ -166,7 +166,7 @@ func TestPCRsCannotBePassedBy(t *testing.T) {
 	})
 }
 
-// bus keeps what goes over the bus.
+// bus records the bytes on the bus.
 type bus struct {
 	transport.TPM
 	seen bytes.Buffer
@@ -207,7 +207,7 @@ func TestBusDoesNotCarryTheKey(t *testing.T) {
 	}
 }
 
-// Salts are points of a curve, whose coordinates at times begin with zeros.
+// Salts are points of a curve. Their coordinates may begin with zeros.
 func TestManySessions(t *testing.T) {
 	e := newEmulator(t)
 	for range 40 {
@@ -232,7 +232,7 @@ func TestOwnerWithPassword(t *testing.T) {
 
 func TestTPM12(t *testing.T) {
 	e := newEmulator(t, []string{}...)
-	if _, err := Seal(e.socket, testKey(), nil); err == nil || !strings.Contains(err.Error(), "TPM 1.2, and a TPM 2.0 is needed") {
+	if _, err := Seal(e.socket, testKey(), nil); err == nil || !strings.Contains(err.Error(), "TPM 1.2, but a TPM 2.0 is required") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -243,7 +243,7 @@ func TestNoTPM(t *testing.T) {
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "tpm_tis_spi") {
 		t.Errorf("error %v", err)
 	}
-	for major, want := range map[string]string{"1": "is a TPM 1.2", "2": "knows no TPM 2.0"} {
+	for major, want := range map[string]string{"1": "has a TPM 1.2", "2": "has found no TPM 2.0"} {
 		if err := os.MkdirAll(filepath.Join(dir, "tpm0"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func TestNoTPM(t *testing.T) {
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Seal(plain, testKey(), nil); err == nil || !strings.Contains(err.Error(), "not a TPM's device") {
+	if _, err := Seal(plain, testKey(), nil); err == nil || !strings.Contains(err.Error(), "not a TPM device") {
 		t.Errorf("a plain file: error %v", err)
 	}
 	if err := explainOpen(os.ErrPermission, dir); !strings.Contains(err.Error(), "as root") {
@@ -285,7 +285,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// answering is a TPM's socket that gives each command one answer.
+// answering is a TPM's socket that sends one response to each command.
 func answering(t *testing.T, answer []byte) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tpm")
@@ -385,7 +385,7 @@ func TestExplain(t *testing.T) {
 		{stepUnseal, tpm2.TPMRCLockout, "clear-lockout"},
 		{stepRoot, tpm2.TPMRCInitialize, "tpm2_startup"},
 		{stepRoot, tpm2.TPMRCFailure, "self-test"},
-		{stepRoot, tpm2.TPMRCHierarchy | 0x100, "turned off"},
+		{stepRoot, tpm2.TPMRCHierarchy | 0x100, "is disabled"},
 		{stepRoot, parameter(tpm2.TPMRCCurve), "P-256"},
 		{stepLoad, parameter(tpm2.TPMRCIntegrity), "restore the file"},
 		{stepLoad, parameter(tpm2.TPMRCSize), "restore the file"},

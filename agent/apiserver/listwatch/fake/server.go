@@ -1,6 +1,5 @@
-// Package fake is an API server for tests of what follows resources: it lists
-// in pages, watches from any version, and fails as a test has it. No binary
-// links it.
+// Package fake provides an API server for tests of list and watch clients. It lists
+// in pages, watches from any version, and fails as configured. No binary links it.
 package fake
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/tinylet/tinylet/agent/apiserver/apiclient"
 )
 
-// Object is what the server stores.
+// Object is an object that the server stores.
 type Object interface {
 	runtime.Object
 	metav1.Object
@@ -33,7 +32,7 @@ type change struct {
 	event    watch.Event
 }
 
-// Server is the API server. All methods may be called at once.
+// Server is the fake API server. Its methods may be called concurrently.
 type Server struct {
 	mu        sync.Mutex
 	version   int
@@ -63,7 +62,7 @@ func (w *stream) Stop() {
 	w.RaceFreeFakeWatcher.Stop()
 }
 
-// New makes a server that has nothing.
+// New returns an empty server.
 func New() *Server {
 	return &Server{version: 1, objects: make(map[string]map[string]Object), streams: make(map[*stream]struct{})}
 }
@@ -73,7 +72,7 @@ func copyOf(o Object) Object {
 	return c
 }
 
-// Put stores an object as the next version.
+// Put stores an object under a new resource version.
 func (s *Server) Put(r apiclient.Resource, o Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +90,7 @@ func (s *Server) Put(r apiclient.Resource, o Object) {
 	s.happens(r, kind, o)
 }
 
-// Remove deletes an object as the next version.
+// Remove deletes an object under a new resource version.
 func (s *Server) Remove(r apiclient.Resource, namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +111,7 @@ func (s *Server) happens(r apiclient.Resource, kind watch.EventType, o Object) {
 	}
 }
 
-// Send sends any event on every watch of a resource.
+// Send sends an arbitrary event on every watch of a resource.
 func (s *Server) Send(r apiclient.Resource, e watch.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +122,7 @@ func (s *Server) Send(r apiclient.Resource, e watch.Event) {
 	}
 }
 
-// Cut breaks all watches off.
+// Cut ends all watches.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	streams := make([]*stream, 0, len(s.streams))
@@ -136,29 +135,29 @@ func (s *Server) Cut() {
 	}
 }
 
-// Compact forgets all versions before this one.
+// Compact makes all versions before the current one too old to watch from.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.compacted = s.version
 }
 
-// Fail has calls answered with what fail says, such as of "list nodes"; nil is
-// nothing.
+// Fail makes fail decide the result of calls, such as "list nodes". A nil error or
+// a nil fail lets the call succeed.
 func (s *Server) Fail(fail func(call string) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = fail
 }
 
-// Refuse has all calls answered as the authorizer does.
+// Refuse makes all calls fail with Forbidden.
 func (s *Server) Refuse() {
 	s.Fail(func(call string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: call}, "", fmt.Errorf("no"))
 	})
 }
 
-// Made answers the calls since the last time.
+// Made returns the calls since the last call of Made.
 func (s *Server) Made() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,21 +166,21 @@ func (s *Server) Made() []string {
 	return calls
 }
 
-// Asked are the options of all lists and watches.
+// Asked returns the options of all lists and watches.
 func (s *Server) Asked() []metav1.ListOptions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.options)
 }
 
-// Watches is how many there are.
+// Watches returns the number of open watches.
 func (s *Server) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.streams)
 }
 
-// call notes a call, under the lock.
+// call records a call. The caller holds the lock.
 func (s *Server) call(verb string, r apiclient.Resource, options metav1.ListOptions) error {
 	call := verb + " " + r.String()
 	s.calls = append(s.calls, call)
@@ -194,7 +193,7 @@ func (s *Server) call(verb string, r apiclient.Resource, options metav1.ListOpti
 	return nil
 }
 
-// List lists a page.
+// List returns a page of objects.
 func (s *Server) List(_ context.Context, r apiclient.Resource, _ string, options metav1.ListOptions, into runtime.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +223,7 @@ func (s *Server) List(_ context.Context, r apiclient.Resource, _ string, options
 	return meta.SetList(into, all)
 }
 
-// Watch watches from a version.
+// Watch watches from a resource version.
 func (s *Server) Watch(_ context.Context, r apiclient.Resource, _ string, options metav1.ListOptions) (watch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +232,7 @@ func (s *Server) Watch(_ context.Context, r apiclient.Resource, _ string, option
 	}
 	from, err := strconv.Atoi(options.ResourceVersion)
 	if err != nil || options.TimeoutSeconds == nil || !options.AllowWatchBookmarks {
-		return nil, apierrors.NewBadRequest("a watch needs a version, a timeout and bookmarks")
+		return nil, apierrors.NewBadRequest("a watch requires a resource version, a timeout and bookmarks")
 	}
 	w := &stream{RaceFreeFakeWatcher: watch.NewRaceFreeFake(), s: s, resource: r.String()}
 	if from < s.compacted {

@@ -8,15 +8,15 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Asked is how many CPUs the container is to have alone; 0 for the shared
-// pool (guaranteedCPUs in pkg/kubelet/cm/cpumanager/policy_static.go). It does
-// not look for the container in the pod; that of an ephemeral one is 0, since
-// such have no resources.
+// Asked returns the number of exclusive CPUs that the container requests; 0 means the
+// shared pool (guaranteedCPUs in pkg/kubelet/cm/cpumanager/policy_static.go). It does
+// not check that the container belongs to the pod. It returns 0 for ephemeral
+// containers, since they have no resources.
 func Asked(p *v1.Pod, c *v1.Container) int64 {
 	if p.Spec.Resources != nil || pod.QoS(p) != v1.PodQOSGuaranteed {
 		return 0
 	}
-	// In a Guaranteed pod a request that is not written is the limit.
+	// In a Guaranteed pod a missing request equals the limit.
 	cpu, ok := c.Resources.Requests[v1.ResourceCPU]
 	if !ok {
 		cpu = c.Resources.Limits[v1.ResourceCPU]
@@ -30,13 +30,14 @@ func Asked(p *v1.Pod, c *v1.Container) int64 {
 	return cpu.Value()
 }
 
-// tooMuch is more CPUs than there are, and the most whose thousandths can be
-// counted.
+// tooMuch is more CPUs than any machine has, and the largest number whose millicores
+// fit into an int64.
 const tooMuch = math.MaxInt64 / 1000
 
-// beside says whether two containers of a pod can run at one time: all but an
-// ordinary init container with another one, with a main one, and with a
-// sidecar that comes after it. A name that the spec has not counts as main.
+// beside reports whether two containers of a pod can run at the same time. Only a
+// non-restartable init container cannot run together with another one, with a main
+// container, or with a sidecar that follows it. A name that is missing in the spec
+// counts as a main container.
 func beside(s *v1.PodSpec, a, b string) bool {
 	at, aOrdinary := place(s, a)
 	bt, bOrdinary := place(s, b)
@@ -51,8 +52,8 @@ func beside(s *v1.PodSpec, a, b string) bool {
 	return true
 }
 
-// place is where the container stands among the init containers, after all of
-// them if it is none, and whether it is an ordinary one.
+// place returns the index of the container among the init containers, or their number
+// if it is none, and whether it is a non-restartable one.
 func place(s *v1.PodSpec, name string) (at int, ordinary bool) {
 	for i := range s.InitContainers {
 		if c := &s.InitContainers[i]; c.Name == name {

@@ -2,21 +2,21 @@ package policy
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Container is a container and CPUs: those it runs on, or those it is to.
+// Container is a container with its actual or desired CPUs.
 type Container struct {
 	PodUID types.UID
 	Name   string
-	// CPUs is its cpuset.cpus; empty where that is empty, as with a container
-	// that was started under another policy.
+	// CPUs is its cpuset.cpus. It is empty if that is empty, as for a container that
+	// was started under another policy.
 	CPUs Set
 }
 
-// Changes are the containers that run on other CPUs than they are to, with
-// those that they are to run on: after an allocation or a release all of the
-// shared pool. They come in the order in which to change them: first those of
-// the shared pool, which must be off a CPU before somebody has it alone. The
-// caller names all that run, ephemeral ones too; a kubelet forgets these
-// (reconcileState in pkg/kubelet/cm/cpumanager/cpu_manager.go).
+// Changes returns the containers whose CPUs differ from the desired ones, with the
+// desired CPUs: after an allocation or a release, all containers of the shared pool.
+// They are in the order in which to update them: first those of the shared pool,
+// which must leave a CPU before a container has it exclusively. running must hold all
+// running containers, including ephemeral ones, which a kubelet omits (reconcileState
+// in pkg/kubelet/cm/cpumanager/cpu_manager.go).
 func (p *Policy) Changes(running []Container) []Container {
 	pool := p.SharedPool()
 	var shared, alone []Container

@@ -1,47 +1,47 @@
-// Package policy decides which CPUs a container may run on where
-// cpuManagerPolicy is static. It owns the set of CPUs (Set, in the kernel's
-// list format), who holds which of them alone (Policy), and the document by
-// which that outlives the agent (Saved). It is pure: it reads no files, keeps
-// no time, starts nothing and writes to no cgroup. A Policy has no lock; who
-// shares it brings one.
+// Package policy decides which CPUs a container runs on if cpuManagerPolicy is
+// static. It defines CPU sets in the kernel's list format (Set), the assignment of
+// exclusive CPUs (Policy), and the document in which the assignment survives a
+// restart of the agent (Saved). It is pure: it reads no files or clocks, starts
+// nothing and writes no cgroup. A Policy has no lock; concurrent users must provide
+// one.
 //
 // # Rules
 //
-// They are those of Kubernetes 1.36 (pkg/kubelet/cm/cpumanager:
+// The rules are those of Kubernetes 1.36 (pkg/kubelet/cm/cpumanager:
 // policy_static.go, cpu_assignment.go, cpu_manager.go), for one socket:
 //
-//   - Of all CPUs some are reserved: reservedSystemCPUs, or else as many as
-//     kubeReserved and systemReserved come to, rounded up, taken like any
-//     others (Reserve). At least one is.
-//   - A container that asks for whole CPUs in a Guaranteed pod gets so many
-//     alone, none of them reserved. A pod with resources of its own (KEP-2837)
-//     has no such containers, as with a kubelet whose gate
-//     PodLevelResourceManagers is off.
-//   - All others share what nobody holds: the reserved CPUs, and the rest. So
-//     the shared pool is never empty.
-//   - An ordinary init container's CPUs are for those of its pod that never
-//     run beside it: later ones, sidecars and main containers. Nobody else can
-//     have them before the pod is gone.
-//   - Whole cores come first, then threads of the cores with fewest free ones,
-//     each by the lowest number. Where there is one thread to a core that is
-//     the lowest numbers.
-//   - What was given is kept until the pod is released, also while a container
+//   - Some CPUs are reserved: reservedSystemCPUs, or else as many as the sum of
+//     kubeReserved and systemReserved, rounded up, chosen as for a container
+//     (Reserve). At least one is reserved.
+//   - A container in a Guaranteed pod that requests whole CPUs gets that many
+//     exclusively, none of them reserved. A pod with pod-level resources (KEP-2837)
+//     has no such containers, as with a kubelet whose gate PodLevelResourceManagers
+//     is off.
+//   - All other containers share the CPUs that are not assigned exclusively,
+//     including the reserved ones. So the shared pool is never empty.
+//   - The CPUs of a non-restartable init container may be reused by those containers
+//     of its pod that never run at the same time: later init containers, sidecars and
+//     main containers. No other pod gets them before the pod is gone.
+//   - Whole cores are chosen first, then threads of the cores with the fewest free
+//     threads, lowest numbers first. With one thread per core these are the lowest
+//     numbers.
+//   - An assignment is kept until the pod is released, also while a container
 //     restarts.
-//   - With full-pcpus-only no core is shared between containers. A request
-//     that is no whole number of cores is refused.
+//   - With full-pcpus-only no core is shared between containers. A request that is
+//     not a whole number of cores is rejected.
 //
-// Different from the kubelet:
+// Differences from the kubelet:
 //
-//   - A saved state that does not fit the machine or the configuration any
-//     more is put right by what runs (Restore), where a kubelet refuses to
-//     start until somebody deletes its file: nobody may reach the board.
-//   - With full-pcpus-only, CPUs that a container holds already are not judged
-//     anew, and those of its own init containers count as free.
-//   - What init containers leave to be reused follows from the pod's spec and
-//     what its containers hold, so it is there after a restart of the agent,
-//     and also where two pods are admitted in turns.
-//   - Ephemeral containers are moved with the shared pool like all others
+//   - A saved state that no longer fits the machine or the configuration is corrected
+//     from the running containers (Restore). A kubelet refuses to start until
+//     somebody deletes its state file; a remote node may be out of reach for that.
+//   - With full-pcpus-only, CPUs that a container already holds are not checked
+//     again, and those of its own init containers count as free.
+//   - The reusable CPUs of init containers are derived from the pod's spec and the
+//     CPUs of its containers, so they are correct after a restart of the agent, and
+//     also if two pods are admitted alternately.
+//   - Ephemeral containers are updated with the shared pool like all others
 //     (Changes).
-//   - Of the options only full-pcpus-only is built; the others are refused by
+//   - Of the options only full-pcpus-only is implemented; the others are rejected by
 //     name (ParseOptions).
 package policy

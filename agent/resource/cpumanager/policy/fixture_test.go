@@ -17,10 +17,11 @@ func list(t testing.TB, text string) Set {
 	return s
 }
 
-// board has CPUs of one thread each.
+// board returns a topology with one thread per core.
 func board(t testing.TB, cpus string) Topology { return Topology{CPUs: list(t, cpus)} }
 
-// paired has n cores of two threads each: core i has CPUs i and i+n.
+// paired returns a topology of n cores with two threads each: core i has CPUs i and
+// i+n.
 func paired(n int) Topology {
 	top := Topology{Core: map[int]int{}}
 	for i := range n {
@@ -39,7 +40,7 @@ func policy(t testing.TB, top Topology, reserved string, o Options) *Policy {
 	return p
 }
 
-// asking is a container whose requests are its limits.
+// asking returns a container whose requests equal its limits.
 func asking(name, cpu string) v1.Container {
 	all := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse("16Mi")}
 	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: all, Requests: all.DeepCopy()}}
@@ -63,7 +64,7 @@ func withInit(p *v1.Pod, init ...v1.Container) *v1.Pod {
 	return p
 }
 
-// holds is a policy's assignments as text.
+// holds returns a policy's assignments as text.
 func holds(p *Policy) map[string]string {
 	out := map[string]string{}
 	for uid, containers := range p.Saved().Pods {
@@ -74,9 +75,9 @@ func holds(p *Policy) map[string]string {
 	return out
 }
 
-// noneMeet checks what must hold at any time: nothing reserved is held, what
-// is held and the pool are all CPUs, and of two containers that can run at one
-// time no CPU is both's.
+// noneMeet checks the invariants: no reserved CPU is assigned, the assigned CPUs and
+// the pool are all CPUs, and containers that can run at the same time share no
+// exclusive CPU.
 func noneMeet(t *testing.T, p *Policy, pods map[string]*v1.Pod) {
 	t.Helper()
 	type owned struct {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// maxList is the longest text that Parse reads. A list of MaxCPUs that the
-// kernel writes has less than 3000 bytes.
+// maxList is the maximum number of bytes that Parse accepts. A list of MaxCPUs as the
+// kernel writes it has fewer than 3000 bytes.
 const maxList = 8192
 
-// Parse reads the kernel's list of CPUs (cpuset(7), "List format"), such as
-// "0-3,7", as it stands in cpuset.cpus, with or without a line's end. No text
-// is the empty set. The kernel's groups ("0-31:2/4") are refused: it takes
-// them, but writes none.
+// Parse parses the kernel's CPU list format (cpuset(7), "List format"), such as
+// "0-3,7", as in cpuset.cpus, with or without a trailing newline. An empty text is
+// the empty set. The kernel's group syntax ("0-31:2/4") is rejected: the kernel
+// accepts it but never writes it.
 func Parse(text string) (Set, error) {
 	if len(text) > maxList {
-		return Set{}, fmt.Errorf("a list of CPUs has %d bytes: at most %d are read", len(text), maxList)
+		return Set{}, fmt.Errorf("CPU list has %d bytes, at most %d are allowed", len(text), maxList)
 	}
 	list := strings.TrimSuffix(text, "\n")
 	if list == "" {
@@ -27,16 +27,16 @@ func Parse(text string) (Set, error) {
 		from, to, isRange := strings.Cut(part, "-")
 		first, err := number(from)
 		if err != nil {
-			return Set{}, fmt.Errorf("list of CPUs %q: %w", text, err)
+			return Set{}, fmt.Errorf("parse CPU list %q: %w", text, err)
 		}
 		last := first
 		if isRange {
 			if last, err = number(to); err != nil {
-				return Set{}, fmt.Errorf("list of CPUs %q: %w", text, err)
+				return Set{}, fmt.Errorf("parse CPU list %q: %w", text, err)
 			}
 		}
 		if first > last {
-			return Set{}, fmt.Errorf("list of CPUs %q: the range %q runs backwards", text, part)
+			return Set{}, fmt.Errorf("parse CPU list %q: range %q is reversed", text, part)
 		}
 		for cpu := first; cpu <= last; cpu++ {
 			s = s.Union(setOf(cpu))
@@ -45,25 +45,25 @@ func Parse(text string) (Set, error) {
 	return s, nil
 }
 
-// number reads digits alone: strconv would take signs.
+// number parses digits only; strconv would accept signs.
 func number(text string) (int, error) {
 	if text == "" {
-		return 0, fmt.Errorf("a number is missing")
+		return 0, fmt.Errorf("missing CPU number")
 	}
 	n := 0
 	for _, c := range []byte(text) {
 		if c < '0' || c > '9' {
-			return 0, fmt.Errorf("%q is no number of a CPU", text)
+			return 0, fmt.Errorf("%q is not a CPU number", text)
 		}
 		if n = 10*n + int(c-'0'); n >= MaxCPUs {
-			return 0, fmt.Errorf("%q is no number of a CPU: the highest is %d", text, MaxCPUs-1)
+			return 0, fmt.Errorf("%q is not a CPU number: the highest is %d", text, MaxCPUs-1)
 		}
 	}
 	return n, nil
 }
 
-// String is the kernel's list of the set, in its shortest form; "" for the
-// empty set.
+// String returns the set in the kernel's list format, in its shortest form; "" for
+// the empty set.
 func (s Set) String() string {
 	var b []byte
 	first, last := -1, -1
@@ -92,10 +92,10 @@ func (s Set) String() string {
 	return string(b)
 }
 
-// MarshalText writes the set as its list.
+// MarshalText encodes the set in the list format.
 func (s Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads the set from a list.
+// UnmarshalText decodes a set from the list format.
 func (s *Set) UnmarshalText(text []byte) error {
 	read, err := Parse(string(text))
 	if err != nil {

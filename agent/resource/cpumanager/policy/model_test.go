@@ -72,7 +72,7 @@ func TestNothingIsEverHeldTwice(t *testing.T) {
 	}
 }
 
-// wants checks that each container of an admitted pod has what it asks for.
+// wants checks that each container of an admitted pod has the CPUs that it requests.
 func wants(t *testing.T, p *Policy, in *v1.Pod) {
 	t.Helper()
 	for _, c := range slices.Concat(in.Spec.InitContainers, in.Spec.Containers) {
@@ -83,8 +83,8 @@ func wants(t *testing.T, p *Policy, in *v1.Pod) {
 	}
 }
 
-// again is the policy after a restart of the agent, which must be the same:
-// from the state, or with none from what all containers run on.
+// again returns the policy after a restart of the agent, which must be equal: from
+// the saved state, or without one from the cpusets of all containers.
 func again(t *testing.T, p *Policy, top Topology, o Options, pods map[string]*v1.Pod) *Policy {
 	t.Helper()
 	data, err := p.Saved().Encode()

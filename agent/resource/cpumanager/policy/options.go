@@ -7,25 +7,25 @@ import (
 	"strconv"
 )
 
-// Options are those of cpuManagerPolicyOptions.
+// Options are the supported cpuManagerPolicyOptions.
 type Options struct {
-	// FullPhysicalCPUs is full-pcpus-only: a container gets whole cores.
+	// FullPhysicalCPUs is full-pcpus-only: containers get whole cores.
 	FullPhysicalCPUs bool
 }
 
 const fullPhysicalCPUs = "full-pcpus-only"
 
-// ParseOptions reads cpuManagerPolicyOptions. It refuses what is not built
-// here, also where it is switched off.
+// ParseOptions parses cpuManagerPolicyOptions. It rejects options that are not
+// implemented, even if they are false.
 func ParseOptions(given map[string]string) (Options, error) {
 	var o Options
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if name != fullPhysicalCPUs {
-			return Options{}, fmt.Errorf("cpuManagerPolicyOptions: the option %q is not supported: only %s is", name, fullPhysicalCPUs)
+			return Options{}, fmt.Errorf("cpuManagerPolicyOptions: option %q is not supported, only %s", name, fullPhysicalCPUs)
 		}
 		on, err := strconv.ParseBool(given[name])
 		if err != nil {
-			return Options{}, fmt.Errorf("cpuManagerPolicyOptions: %s is %q: it takes true or false", name, given[name])
+			return Options{}, fmt.Errorf("cpuManagerPolicyOptions: %s is %q: it must be true or false", name, given[name])
 		}
 		o.FullPhysicalCPUs = on
 	}

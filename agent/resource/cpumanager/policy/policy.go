@@ -9,51 +9,51 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Policy is who has which CPUs. It is not safe for concurrent use.
+// Policy is the assignment of CPUs to containers. It is not safe for concurrent use.
 type Policy struct {
 	cpus     Set
 	cores    []Set
 	reserved Set
 	options  Options
-	// held are the CPUs of containers that have some alone, by pod and name.
-	// The shared pool is what is in none of them, so the two cannot disagree.
+	// held maps pods and container names to exclusive CPUs. The shared pool is
+	// derived from it, so the two cannot disagree.
 	held map[types.UID]map[string]Set
 }
 
-// New is a policy by which nobody holds anything. It fails where the topology
-// contradicts itself, and where no CPU is reserved or one that is not online.
+// New returns a Policy without assignments. It returns an error if the topology is
+// inconsistent, or if no CPU or an offline CPU is reserved.
 func New(t Topology, reserved Set, o Options) (*Policy, error) {
 	cores, err := t.cores()
 	if err != nil {
 		return nil, fmt.Errorf("CPU topology: %w", err)
 	}
 	if reserved.IsEmpty() {
-		return nil, fmt.Errorf("no CPU of %s is reserved: the shared pool could come to nothing", t.CPUs)
+		return nil, fmt.Errorf("no CPU of %s is reserved: the shared pool could become empty", t.CPUs)
 	}
 	if !reserved.Within(t.CPUs) {
-		return nil, fmt.Errorf("the CPUs %s are reserved, but the machine has %s", reserved, t.CPUs)
+		return nil, fmt.Errorf("reserved CPUs %s are not all in online CPUs %s", reserved, t.CPUs)
 	}
 	return &Policy{cpus: t.CPUs, cores: cores, reserved: reserved, options: o, held: map[types.UID]map[string]Set{}}, nil
 }
 
-// Reserved are the CPUs that no container has alone.
+// Reserved returns the CPUs that are never assigned exclusively.
 func (p *Policy) Reserved() Set { return p.reserved }
 
-// SharedPool is where all run that hold no CPUs of their own. It is never
+// SharedPool returns the CPUs of all containers without exclusive CPUs. It is never
 // empty.
 func (p *Policy) SharedPool() Set { return p.cpus.Difference(p.exclusive()) }
 
-// Free is what may still be given away.
+// Free returns the CPUs that can still be assigned exclusively.
 func (p *Policy) Free() Set { return p.SharedPool().Difference(p.reserved) }
 
-// Exclusive is what the container has alone, and whether it has.
+// Exclusive returns the exclusive CPUs of the container, and whether it has any.
 func (p *Policy) Exclusive(podUID types.UID, container string) (Set, bool) {
 	s, ok := p.held[podUID][container]
 	return s, ok
 }
 
-// CPUs is where the container is to run: on its own CPUs, or on the shared
-// pool.
+// CPUs returns the CPUs that the container must run on: its exclusive CPUs, or the
+// shared pool.
 func (p *Policy) CPUs(podUID types.UID, container string) Set {
 	if s, ok := p.held[podUID][container]; ok {
 		return s
@@ -61,9 +61,9 @@ func (p *Policy) CPUs(podUID types.UID, container string) Set {
 	return p.SharedPool()
 }
 
-// Allocate gives the container the CPUs that it asks for alone; nothing to one
-// that asks for none or has them already. It fails with a Refusal, and then
-// nothing has changed.
+// Allocate assigns the exclusive CPUs that the container requests. It does nothing if
+// the container requests none or has them already. If it fails it returns a *Refusal,
+// and nothing has changed.
 func (p *Policy) Allocate(in *v1.Pod, c *v1.Container) error {
 	asked := Asked(in, c)
 	if _, has := p.held[in.UID][c.Name]; has || asked == 0 {
@@ -78,15 +78,15 @@ func (p *Policy) Allocate(in *v1.Pod, c *v1.Container) error {
 	}
 	if asked > int64(free.Len()) {
 		return &Refusal{Reason: ReasonUnexpected, Message: fmt.Sprintf(
-			"container %q asks for %d CPUs of its own, and %s free: of CPUs %s, %s reserved, and other containers hold %s; ask for less, or for a fraction of a CPU to run on shared ones, or end a pod that holds CPUs",
+			"container %q requests %d exclusive CPUs, and %s free: of CPUs %s, %s reserved, and other containers hold %s; request fewer, or a fraction of a CPU to run in the shared pool, or delete a pod with exclusive CPUs",
 			c.Name, asked, count(free), p.cpus, is(p.reserved), named(p.exclusive()))}
 	}
 	p.hold(in.UID, c.Name, take(p.cores, free, int(asked)))
 	return nil
 }
 
-// AllocatePod gives all containers of the pod what they ask for, in the order
-// in which they start. Where one is refused, none has got anything.
+// AllocatePod assigns the exclusive CPUs that the pod's containers request, in their
+// start order. If a container is rejected, none gets any.
 func (p *Policy) AllocatePod(in *v1.Pod) error {
 	var given []string
 	for c, kind := range pod.Containers(&in.Spec) {
@@ -107,8 +107,8 @@ func (p *Policy) AllocatePod(in *v1.Pod) error {
 	return nil
 }
 
-// Release takes back what the pod's containers hold, and says what that was.
-// To release a pod that holds nothing does nothing.
+// Release frees the exclusive CPUs of the pod's containers and returns them. It does
+// nothing for a pod without any.
 func (p *Policy) Release(podUID types.UID) Set {
 	var freed Set
 	for _, s := range p.held[podUID] {
@@ -118,8 +118,8 @@ func (p *Policy) Release(podUID types.UID) Set {
 	return freed
 }
 
-// reusable are the CPUs of those of the pod's containers that never run beside
-// this one, without what one that does has taken over from them.
+// reusable returns the CPUs of the pod's containers that never run at the same time
+// as this one, without those that a container that does has reused already.
 func (p *Policy) reusable(in *v1.Pod, container string) Set {
 	var mine, taken Set
 	for name, s := range p.held[in.UID] {
@@ -132,14 +132,14 @@ func (p *Policy) reusable(in *v1.Pod, container string) Set {
 	return mine.Difference(taken)
 }
 
-// wholeCores are the cores of which all is free. They must have room for what
-// is asked for, which must be a whole number of them (enforceSMTAlignment in
-// pkg/kubelet/cm/cpumanager/policy_static.go).
+// wholeCores returns the CPUs of the cores that are completely free. It rejects a
+// request that does not fit into them or is not a whole number of cores
+// (enforceSMTAlignment in pkg/kubelet/cm/cpumanager/policy_static.go).
 func (p *Policy) wholeCores(free Set, container string, asked int64) (Set, *Refusal) {
 	perCore := int64(p.cpus.Len() / len(p.cores))
 	if asked%perCore != 0 {
 		return Set{}, &Refusal{Reason: ReasonSMTAlignment, Message: fmt.Sprintf(
-			"container %q asks for %d CPUs of its own, which is no whole number of cores: with %s a core's %d CPUs are given together; ask for a multiple of %d",
+			"container %q requests %d exclusive CPUs, which is not a whole number of cores: %s assigns the %d CPUs of a core together; request a multiple of %d",
 			container, asked, fullPhysicalCPUs, perCore, perCore)}
 	}
 	var whole Set
@@ -150,13 +150,13 @@ func (p *Policy) wholeCores(free Set, container string, asked int64) (Set, *Refu
 	}
 	if asked > int64(whole.Len()) {
 		return Set{}, &Refusal{Reason: ReasonSMTAlignment, Message: fmt.Sprintf(
-			"container %q asks for %d CPUs of its own, and %s free as whole cores: of CPUs %s, %s reserved, and other containers hold %s; ask for less, or end a pod that holds CPUs",
+			"container %q requests %d exclusive CPUs, and %s free as whole cores: of CPUs %s, %s reserved, and other containers hold %s; request fewer, or delete a pod with exclusive CPUs",
 			container, asked, count(whole), p.cpus, is(p.reserved), named(p.exclusive()))}
 	}
 	return whole, nil
 }
 
-// exclusive is all that is held.
+// exclusive returns all exclusively assigned CPUs.
 func (p *Policy) exclusive() Set {
 	var all Set
 	for _, containers := range p.held {
@@ -181,7 +181,7 @@ func (p *Policy) drop(podUID types.UID, container string) {
 	}
 }
 
-// named is a set in a sentence.
+// named formats a set for a sentence.
 func named(s Set) string {
 	if s.IsEmpty() {
 		return "none"
@@ -189,7 +189,7 @@ func named(s Set) string {
 	return s.String()
 }
 
-// is is a set that is the subject of a sentence.
+// is formats a set as the subject of a sentence, with its verb.
 func is(s Set) string {
 	if s.Len() == 1 {
 		return s.String() + " is"
@@ -197,7 +197,7 @@ func is(s Set) string {
 	return s.String() + " are"
 }
 
-// count is how many a sentence speaks of, and which.
+// count formats the number and the members of a set, with its verb.
 func count(s Set) string {
 	switch n := s.Len(); n {
 	case 0:
@@ -209,5 +209,5 @@ func count(s Set) string {
 	}
 }
 
-// Holds says whether a container of the pod has CPUs alone.
+// Holds reports whether any container of the pod has exclusive CPUs.
 func (p *Policy) Holds(podUID types.UID) bool { return len(p.held[podUID]) > 0 }

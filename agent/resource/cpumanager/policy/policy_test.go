@@ -102,10 +102,10 @@ func TestRefusal(t *testing.T) {
 		pod  *v1.Pod
 		want string
 	}{
-		{podOf("new", asking("app", "2")), `container "app" asks for 2 CPUs of its own, and 1 (3) is free: of CPUs 0-3, 0 is reserved, and other containers hold 1-2; ask for less`},
-		{podOf("new", asking("a", "1"), asking("b", "1")), `container "b" asks for 1 CPUs of its own, and none is free`},
-		{podOf("new", asking("app", "5000000000")), `asks for 5000000000 CPUs`},
-		{podOf("new", asking("app", "1000E")), `of its own, and 1 (3) is free`},
+		{podOf("new", asking("app", "2")), `container "app" requests 2 exclusive CPUs, and 1 (3) is free: of CPUs 0-3, 0 is reserved, and other containers hold 1-2; request fewer`},
+		{podOf("new", asking("a", "1"), asking("b", "1")), `container "b" requests 1 exclusive CPUs, and none is free`},
+		{podOf("new", asking("app", "5000000000")), `requests 5000000000 exclusive CPUs`},
+		{podOf("new", asking("app", "1000E")), `exclusive CPUs, and 1 (3) is free`},
 	} {
 		err := p.AllocatePod(row.pod)
 		var refused *Refusal

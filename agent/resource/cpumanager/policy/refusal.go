@@ -1,14 +1,14 @@
 package policy
 
-// Reasons of refusals, the kubelet's (pkg/kubelet/cm/admission/errors.go,
+// Reasons of rejections, as the kubelet's (pkg/kubelet/cm/admission/errors.go,
 // pkg/kubelet/cm/cpumanager/policy_static.go).
 const (
 	ReasonUnexpected   = "UnexpectedAdmissionError"
 	ReasonSMTAlignment = "SMTAlignmentError"
 )
 
-// Refusal is the error of a container that cannot have the CPUs that it asks
-// for. Its pod fails with Reason.
+// Refusal is the error for a container whose exclusive CPUs cannot be assigned. Its
+// pod fails with Reason.
 type Refusal struct {
 	Reason, Message string
 }

@@ -11,53 +11,54 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Live is a pod that the node has or may have: one that a source or the
-// journal names, or of which the runtime has containers.
+// Live is a pod that exists or may exist on the node: one that a source or the
+// journal names, or that has containers in the runtime.
 type Live struct {
 	UID types.UID
-	// Pod is nil where only the runtime knows of it. What it had is then kept
-	// until it is released.
+	// Pod is nil if only the runtime lists it. Its saved CPUs are kept until it is
+	// released.
 	Pod *v1.Pod
-	// Running is where its running containers run, by name (cpuset.cpus).
+	// Running holds the cpuset.cpus of its running containers by name.
 	Running map[string]Set
 }
 
-// Restored is what Restore came to.
+// Restored is the result of Restore.
 type Restored struct {
 	Policy *Policy
-	// Changed is what is different from when the state was saved, in words.
+	// Changed describes the differences of machine and configuration from the saved
+	// state.
 	Changed []string
-	// Dropped is what was saved and does not hold any more.
+	// Dropped holds the saved assignments that are no longer valid.
 	Dropped []Dropped
-	// Adopted is what does not stem from the state, but from what runs.
+	// Adopted holds the assignments taken from running containers, not from the saved
+	// state.
 	Adopted []Container
 }
 
-// Dropped is an assignment that was given up.
+// Dropped is a dropped assignment.
 type Dropped struct {
 	Container
 	Why string
 }
 
 func (d Dropped) String() string {
-	return fmt.Sprintf("pod %s, container %q: its CPUs %s are not kept: %s", d.PodUID, d.Name, d.CPUs, d.Why)
+	return fmt.Sprintf("pod %s, container %q: dropped CPUs %s: %s", d.PodUID, d.Name, d.CPUs, d.Why)
 }
 
-// Restore makes a policy of the saved state, as far as it fits the machine,
-// the configuration and the pods. In three rounds, containers get what state
-// and machine agree on, then what they run on, then what the state says; each
-// only if it is as many CPUs as they ask for, online, not reserved, and nobody
-// else's. So a state that is gone or wrong is built again from what runs, if
-// that is in order, and of two claims to one CPU that of a running container
-// holds.
+// Restore creates a Policy from the saved state as far as it fits the machine, the
+// configuration and the pods. In three rounds it assigns the CPUs on which the saved
+// state and the running container agree, then those that running containers use, then
+// those in the saved state; each only if their number equals the request, and they
+// are online, not reserved and not assigned to another container. So a missing or
+// wrong state is rebuilt from consistent running containers, and if two containers
+// claim a CPU, the running one gets it.
 //
-// A kubelet refuses to start in all these cases (validateState in
-// pkg/kubelet/cm/cpumanager/policy_static.go), until somebody drains the node
-// and deletes the file. Nobody may reach a board for that.
+// In all these cases a kubelet refuses to start (validateState in
+// pkg/kubelet/cm/cpumanager/policy_static.go) until the node is drained and the file
+// deleted. A remote node may be out of reach for that.
 //
-// What a live pod has lost by it is to be asked for anew (AllocatePod), and the
-// running containers then brought to where they belong (Changes). Restore fails
-// only where New does.
+// The caller must then allocate again what live pods have lost (AllocatePod), and
+// update the running containers (Changes). Restore returns an error only if New does.
 func Restore(saved Saved, t Topology, reserved Set, o Options, live []Live) (Restored, error) {
 	p, err := New(t, reserved, o)
 	if err != nil {
@@ -89,7 +90,8 @@ func Restore(saved Saved, t Topology, reserved Set, o Options, live []Live) (Res
 	return r, nil
 }
 
-// changed compares the state with the machine and its configuration.
+// changed returns the differences of the machine and its configuration from the
+// state.
 func (s Saved) changed(p *Policy) []string {
 	var words []string
 	if s.Policy == "" {
@@ -99,7 +101,7 @@ func (s Saved) changed(p *Policy) []string {
 		words = append(words, fmt.Sprintf("cpuManagerPolicy was %s", s.Policy))
 	}
 	if gone := s.CPUs.Difference(p.cpus); !gone.IsEmpty() {
-		words = append(words, fmt.Sprintf("CPUs %s are not online any more", gone))
+		words = append(words, fmt.Sprintf("CPUs %s are no longer online", gone))
 	}
 	if more := p.cpus.Difference(s.CPUs); !more.IsEmpty() {
 		words = append(words, fmt.Sprintf("CPUs %s are online now", more))
@@ -110,7 +112,7 @@ func (s Saved) changed(p *Policy) []string {
 	return words
 }
 
-// dropped is what of the state the policy does not have.
+// dropped returns the saved assignments that the policy does not have.
 func (s Saved) dropped(p *Policy, claims []*claim, live []Live) []Dropped {
 	var all []Dropped
 	for _, uid := range slices.Sorted(maps.Keys(s.Pods)) {
@@ -127,9 +129,9 @@ func (s Saved) dropped(p *Policy, claims []*claim, live []Live) []Dropped {
 			case !known:
 				d.Why = "the node has no such pod"
 			case at < 0:
-				d.Why = "the pod has no such container that asks for CPUs of its own"
+				d.Why = "the pod has no such container with exclusive CPUs"
 			case ok:
-				d.Why = fmt.Sprintf("it runs on %s", has)
+				d.Why = fmt.Sprintf("the container runs on %s", has)
 			case s.Policy != Static:
 				d.Why = fmt.Sprintf("cpuManagerPolicy was %s", s.Policy)
 			default:
@@ -141,18 +143,17 @@ func (s Saved) dropped(p *Policy, claims []*claim, live []Live) []Dropped {
 	return all
 }
 
-// claim is what there is to say for a container's having CPUs alone.
+// claim is a container's claim to exclusive CPUs.
 type claim struct {
 	uid                types.UID
-	pod                *v1.Pod // nil if it is not known
+	pod                *v1.Pod // nil if unknown
 	name               string
 	asked              int64
 	saved, running     Set
 	isSaved, isRunning bool
 }
 
-// claimsOf are the claims of all live pods, in their order, and in that of
-// their containers.
+// claimsOf returns the claims of all live pods, in the order of pods and containers.
 func claimsOf(saved Saved, live []Live) []*claim {
 	var all []*claim
 	for _, l := range live {
@@ -178,17 +179,17 @@ func claimsOf(saved Saved, live []Live) []*claim {
 	return all
 }
 
-// settle gives the container the set, if it has none yet and the set fits.
+// settle assigns the set to the container if it has none yet and the set fits.
 func (c *claim) settle(p *Policy, s Set) {
 	if _, has := p.Exclusive(c.uid, c.name); !has && c.unfit(p, s) == "" {
 		p.hold(c.uid, c.name, s)
 	}
 }
 
-// unfit is why the container cannot have the set; "" if it can.
+// unfit returns why the set cannot be assigned to the container, or "" if it can.
 func (c *claim) unfit(p *Policy, s Set) string {
 	if s.IsEmpty() {
-		return "there are none"
+		return "the set is empty"
 	}
 	if gone := s.Difference(p.cpus); !gone.IsEmpty() {
 		return fmt.Sprintf("%s not online", is(gone))
@@ -197,7 +198,7 @@ func (c *claim) unfit(p *Policy, s Set) string {
 		return fmt.Sprintf("%s reserved", is(taken))
 	}
 	if int64(s.Len()) != c.asked {
-		return fmt.Sprintf("it asks for %d", c.asked)
+		return fmt.Sprintf("the container requests %d", c.asked)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(p.held)) {
 		for _, name := range slices.Sorted(maps.Keys(p.held[uid])) {

@@ -58,7 +58,7 @@ func TestRestore(t *testing.T) {
 		{
 			name:  "an unknown pod",
 			saved: state(t, Static, "0-3", "0", held{"a/c": "1", "x/c": "2"}), live: two("-", "-"),
-			want: held{"a/c": "1"}, dropped: []string{`pod x, container "c": its CPUs 2 are not kept: the node has no such pod`},
+			want: held{"a/c": "1"}, dropped: []string{`pod x, container "c": dropped CPUs 2: the node has no such pod`},
 		},
 		{
 			name:  "a pod that only the runtime knows",
@@ -68,7 +68,7 @@ func TestRestore(t *testing.T) {
 		{
 			name:  "a container that is gone from the spec, and one that asks for another number",
 			saved: state(t, Static, "0-3", "0", held{"a/c": "1-2", "b/d": "3"}), live: two("-", "-"),
-			want: held{}, dropped: []string{"it asks for 1", "no such container"},
+			want: held{}, dropped: []string{"the container requests 1", "no such container"},
 		},
 		{
 			name:  "another policy before, what runs is in order",
@@ -83,7 +83,7 @@ func TestRestore(t *testing.T) {
 		{
 			name:  "a CPU went away",
 			saved: state(t, Static, "0-3", "0", held{"a/c": "3", "b/c": "2"}), cpus: "0-2", live: two("-", "2"),
-			want: held{"b/c": "2"}, changed: []string{"CPUs 3 are not online any more"}, dropped: []string{"3 is not online"},
+			want: held{"b/c": "2"}, changed: []string{"CPUs 3 are no longer online"}, dropped: []string{"3 is not online"},
 		},
 		{
 			name:  "a CPU came",
@@ -103,7 +103,7 @@ func TestRestore(t *testing.T) {
 		{
 			name:  "an old state: what runs holds",
 			saved: state(t, Static, "0-3", "0", held{"a/c": "1", "b/c": "2"}), live: two("2", "1"),
-			want: held{"a/c": "2", "b/c": "1"}, dropped: []string{"it runs on 2", "it runs on 1"}, adopted: 2,
+			want: held{"a/c": "2", "b/c": "1"}, dropped: []string{"the container runs on 2", "the container runs on 1"}, adopted: 2,
 		},
 		{
 			name:  "what both say goes first",
@@ -113,7 +113,7 @@ func TestRestore(t *testing.T) {
 		{
 			name:  "nothing at all",
 			saved: state(t, Static, "0-3", "0", held{"a/c": ""}), live: two("", ""),
-			want: held{}, dropped: []string{"there are none"},
+			want: held{}, dropped: []string{"the set is empty"},
 		},
 		{
 			name:  "within a pod",

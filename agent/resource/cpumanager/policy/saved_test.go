@@ -33,17 +33,17 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 	for _, row := range []struct{ data, says string }{
 		{"", "empty"},
-		{strings.Repeat("\x00", 4096), "torn"},
-		{strings.Replace(whole, `"0-3"`, `"0-2"`, 1), "damaged"},
-		{whole + whole, "torn"},
+		{strings.Repeat("\x00", 4096), "corrupt or foreign"},
+		{strings.Replace(whole, `"0-3"`, `"0-2"`, 1), "checksum mismatch"},
+		{whole + whole, "corrupt or foreign"},
 		{strings.Replace(whole, `"version":1`, `"version":2`, 1), "version 2"},
-		{`{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"p":{"a":"1"}},"checksum":3610638499}`, "no version"},
+		{`{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"p":{"a":"1"}},"checksum":3610638499}`, "missing version"},
 		{`{"version":1,"crc32c":"00000000"}`, "decode"},
 		{sealed(`{"policy":"static","cpus":"0-9999"}`), "highest is 1023"},
-		{sealed(`{"cpus":"0-3"}`), "names no policy"},
-		{sealed(`null`), "names no policy"},
-		{`null`, "no version"},
-		{`[]`, "torn"},
+		{sealed(`{"cpus":"0-3"}`), "missing policy"},
+		{sealed(`null`), "missing policy"},
+		{`null`, "missing version"},
+		{`[]`, "corrupt or foreign"},
 	} {
 		s, err := Decode([]byte(row.data))
 		if err == nil || !strings.Contains(err.Error(), row.says) || s.Policy != "" {
@@ -56,8 +56,7 @@ func sealed(state string) string {
 	return `{"version":1,"crc32c":"` + sumOf([]byte(state)) + `","state":` + state + `}`
 }
 
-// FuzzDecode reads hostile states, and restores a policy from those that are
-// whole.
+// FuzzDecode decodes hostile states, and restores a policy from the valid ones.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(golden), false)
 	f.Add([]byte(`{"policy":"static","cpus":"0-3","reserved":"0","pods":{"p":{"app":"1","init":"1-2"},"q":{"app":"1"}}}`), true)

@@ -5,20 +5,19 @@ import (
 	"math/bits"
 )
 
-// MaxCPUs is how many CPUs a Set can tell apart: those numbered below it. It
-// is what glibc's CPU_SETSIZE allows.
+// MaxCPUs is the capacity of a Set: it holds CPU numbers below MaxCPUs. It equals
+// glibc's CPU_SETSIZE.
 const MaxCPUs = 1024
 
 const wordBits = 64
 
-// Set is a set of CPU numbers from 0 to MaxCPUs-1. It is a value: == compares
-// two of them, the zero Set is empty, and nothing changes one but an
-// assignment.
+// Set is a set of CPU numbers from 0 to MaxCPUs-1. It is a value: compare with ==,
+// the zero Set is empty, and its methods do not change it.
 type Set struct {
 	words [MaxCPUs / wordBits]uint64
 }
 
-// setOf is the set of these CPUs, which must be in range.
+// setOf returns the set of these CPUs, which must be in range.
 func setOf(cpus ...int) Set {
 	var s Set
 	for _, cpu := range cpus {
@@ -27,7 +26,7 @@ func setOf(cpus ...int) Set {
 	return s
 }
 
-// Union is what is in either set.
+// Union returns the CPUs in either set.
 func (s Set) Union(other Set) Set {
 	for i, w := range other.words {
 		s.words[i] |= w
@@ -35,7 +34,7 @@ func (s Set) Union(other Set) Set {
 	return s
 }
 
-// Intersect is what is in both sets.
+// Intersect returns the CPUs in both sets.
 func (s Set) Intersect(other Set) Set {
 	for i, w := range other.words {
 		s.words[i] &= w
@@ -43,7 +42,7 @@ func (s Set) Intersect(other Set) Set {
 	return s
 }
 
-// Difference is what is in s and not in other.
+// Difference returns the CPUs in s and not in other.
 func (s Set) Difference(other Set) Set {
 	for i, w := range other.words {
 		s.words[i] &^= w
@@ -51,18 +50,18 @@ func (s Set) Difference(other Set) Set {
 	return s
 }
 
-// Contains says whether the CPU is in the set.
+// Contains reports whether the CPU is in the set.
 func (s Set) Contains(cpu int) bool {
 	return cpu >= 0 && cpu < MaxCPUs && s.words[cpu/wordBits]&(1<<(cpu%wordBits)) != 0
 }
 
-// Within says whether all of s is in other.
+// Within reports whether s is a subset of other.
 func (s Set) Within(other Set) bool { return s.Difference(other).IsEmpty() }
 
-// IsEmpty says whether there is no CPU in the set.
+// IsEmpty reports whether the set is empty.
 func (s Set) IsEmpty() bool { return s == Set{} }
 
-// Len is the number of CPUs in the set.
+// Len returns the number of CPUs in the set.
 func (s Set) Len() int {
 	n := 0
 	for _, w := range s.words {
@@ -71,7 +70,7 @@ func (s Set) Len() int {
 	return n
 }
 
-// All are the CPUs of the set, the lowest first.
+// All iterates over the CPUs of the set in ascending order.
 func (s Set) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, w := range s.words {

@@ -7,27 +7,27 @@ import (
 	"slices"
 )
 
-// Topology is what the machine's CPUs are: those that are online, and which
-// threads share a core.
+// Topology describes the machine's CPUs: which are online, and which threads share a
+// core.
 type Topology struct {
-	// CPUs are those that are online (/sys/devices/system/cpu/online).
+	// CPUs are the online CPUs (/sys/devices/system/cpu/online).
 	CPUs Set
-	// Core is the core of each CPU, by any number that is the core's alone:
-	// the lowest CPU in topology/thread_siblings_list is one, core_id is not
-	// where there are clusters. Nil where each CPU is a core.
+	// Core maps each CPU to its core, identified by any unique number: the lowest CPU
+	// in topology/thread_siblings_list is unique; core_id is not on machines with
+	// clusters. Nil means that each CPU is a core.
 	Core map[int]int
 }
 
-// cores are the CPUs of each core, that with the lowest CPU first. They are
-// none if the topology contradicts itself.
+// cores returns the CPUs of each core, sorted by their lowest CPU. It returns an
+// error if the topology is inconsistent.
 func (t *Topology) cores() ([]Set, error) {
 	if t.CPUs.IsEmpty() {
-		return nil, errors.New("the machine's CPUs are not known")
+		return nil, errors.New("online CPUs are not known")
 	}
 	if len(t.Core) > 0 {
 		for cpu := range t.Core {
 			if !t.CPUs.Contains(cpu) {
-				return nil, fmt.Errorf("CPU %d has a core, but is not one of the CPUs %s", cpu, t.CPUs)
+				return nil, fmt.Errorf("CPU %d has a core but is not in online CPUs %s", cpu, t.CPUs)
 			}
 		}
 	}
@@ -53,9 +53,9 @@ func (t *Topology) cores() ([]Set, error) {
 	return cores, nil
 }
 
-// take picks n CPUs out of free, which has as many: whole cores first, while a
-// whole one is needed, then threads. Of either, the cores with the fewest free
-// threads come first, then the lowest (takeByTopologyNUMAPacked in
+// take chooses n CPUs from free, which must have at least n: whole cores first, while
+// at least a whole core is needed, then threads. In both cases the cores with the
+// fewest free threads come first, then the lowest (takeByTopologyNUMAPacked in
 // pkg/kubelet/cm/cpumanager/cpu_assignment.go, below one socket).
 func take(cores []Set, free Set, n int) Set {
 	byRoom := slices.Clone(cores)

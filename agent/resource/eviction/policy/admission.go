@@ -1,20 +1,19 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Admit says whether a pod may come to a node under these conditions, and if
-// not, the message that goes with Reason (Admit in
-// pkg/kubelet/eviction/eviction_manager.go). Critical pods always may. Under
-// pressure of memory alone, all may but those of class BestEffort that do not
-// tolerate its taint; under any other, none.
+// Admit reports whether a pod may be admitted under these node conditions. If not, it
+// returns the message that belongs to Reason (Admit in
+// pkg/kubelet/eviction/eviction_manager.go). Critical pods are always admitted. Under
+// memory pressure alone, all pods are admitted except those of QoS class BestEffort
+// that do not tolerate the memory pressure taint. Under any other pressure, none is.
 func Admit(p *v1.Pod, under evictionapi.Conditions) (message string, ok bool) {
 	switch {
 	case under == evictionapi.Conditions{}, pod.IsCritical(p):
@@ -25,9 +24,9 @@ func Admit(p *v1.Pod, under evictionapi.Conditions) (message string, ok bool) {
 	return fmt.Sprintf("The node had condition: %s. ", under), false
 }
 
-// toleratesMemoryPressure compares with the taint that the node gets, which
-// has no value. The numeric operators Lt and Gt are an alpha of 1.36 and cover
-// none.
+// toleratesMemoryPressure reports whether the pod tolerates the node's memory
+// pressure taint, which has no value. The numeric operators Lt and Gt, alpha in 1.36,
+// do not match it.
 func toleratesMemoryPressure(p *v1.Pod) bool {
 	for i := range p.Spec.Tolerations {
 		t := &p.Spec.Tolerations[i]

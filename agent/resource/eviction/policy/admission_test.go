@@ -1,12 +1,11 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 

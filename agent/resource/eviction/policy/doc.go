@@ -1,22 +1,21 @@
-// Package policy decides which pod is ended when the node runs out of memory,
-// disk or process IDs. It owns how long a threshold has been met, the order of the pods, what is told of an eviction,
-// the limits that pods have on local storage, and which pods may come while
-// the node is short. It is pure: figures and times are passed in, and nothing
-// is read, kept on disk or started.
+// Package policy decides which pod is evicted when the node runs out of memory, disk
+// or process IDs. It tracks how long a threshold has been met, ranks the pods, writes
+// the message of an eviction, checks the pods' limits on local storage, and admits
+// pods under node pressure. It is pure: stats and times are arguments, and it
+// performs no I/O and starts no goroutine.
 //
-// The rules, words and numbers are those of the kubelet 1.36
-// (pkg/kubelet/eviction). Where this differs:
+// The rules, messages and numbers are those of the kubelet 1.36
+// (pkg/kubelet/eviction), with these differences:
 //
-//   - What upstream leaves to the order of a map has one order here: that of
-//     thresholds, of node conditions, and of pods that rank the same.
-//   - A condition that is met is true without a transition period, too.
-//   - A static pod is held to the limits of its own manifest, unless its
-//     priority is a system's (OverLimit). For pressure none is evicted.
+//   - Where upstream depends on the order of a map, the order here is fixed: that of
+//     thresholds, of node conditions, and of pods with equal rank.
+//   - A condition whose threshold is met is true even if the transition period is 0.
+//   - The limits of a static pod's own manifest apply to it, unless it has system
+//     priority (OverLimit). No static pod is evicted for node pressure.
 //
-// A turn of the caller is: Tracker.Step with what was observed; if thresholds
-// are to be acted on, the Reclaims of the first; if Tracker.Reclaimed says that
-// this was not enough, the first pod of Rank, ended as Describe says. One pod
-// is evicted at a time, and the next figures are taken when it is gone.
-// OverLimit stands for itself: it needs figures that cost more, and only of
-// pods for which Limited holds.
+// A caller's iteration is: call Tracker.Step with the observations; if it returns
+// thresholds to act on, perform the Reclaims of the first; if Tracker.Reclaimed
+// returns false, evict the first pod of Rank as Describe returns. Only one pod is
+// evicted at a time; observe again when it is gone. OverLimit is independent of this.
+// It needs more expensive stats, but only of pods for which Limited holds.
 package policy

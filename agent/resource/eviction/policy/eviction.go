@@ -1,7 +1,5 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"fmt"
 	"strings"
@@ -9,20 +7,22 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
-// Reason is that of an evicted or refused pod's status, and of its event,
-// which is a warning (pkg/kubelet/eviction/helpers.go).
+// Reason is the reason in the status of an evicted or rejected pod, and of its
+// warning event (pkg/kubelet/eviction/helpers.go).
 const Reason = "Evicted"
 
-// What is told of the node before a pod is evicted, a warning: the message is
-// this and the Resource of the signal.
+// Reason and message of the warning event of the node before a pod is evicted. The
+// message is this text followed by the Resource of the signal.
 const (
 	ReasonThresholdMet  = "EvictionThresholdMet"
 	MessageThresholdMet = "Attempting to reclaim "
 )
 
-// Annotations of the event.
+// Annotations of the eviction event.
 const (
 	AnnotationContainers      = "offending_containers"
 	AnnotationContainersUsage = "offending_containers_usage"
@@ -31,29 +31,29 @@ const (
 	AnnotationResource        = "starved_resource"
 )
 
-// immediate is the grace of a pod that has to go at once.
+// immediate is the grace period of a pod that must terminate at once.
 const immediate = time.Second
 
-// Eviction is what is to be done to a pod, and what it is told.
+// Eviction describes how a pod is evicted and what is reported about it.
 type Eviction struct {
-	// Signal is the name of the cause in the metric kubelet_evictions.
+	// Signal is the label of the cause in the metric kubelet_evictions.
 	Signal string
-	// Message is that of the status and the event, both with Reason. Its
+	// Message is the message of the status and the event, both with Reason. Its
 	// trailing space is upstream's.
 	Message string
-	// Annotations are those of the event.
+	// Annotations are the annotations of the event.
 	Annotations map[string]string
-	// Grace goes before the pod's own termination grace period. A grace that
-	// the pod has already may only get shorter by it.
+	// Grace overrides the pod's own termination grace period. It can only shorten a
+	// grace period that has begun.
 	Grace time.Duration
-	// Condition is DisruptionTarget for the status, without times; nil where
-	// the pod itself is to blame.
+	// Condition is the DisruptionTarget condition for the status, without times. It
+	// is nil if the pod exceeded its own limit.
 	Condition *v1.PodCondition
 }
 
-// Describe says how a pod is evicted for the first of the thresholds to act
-// on, of which there must be one. The observations are those that the Verdict
-// was made from. MaxGrace is evictionMaxPodGracePeriod: the longest grace for a
+// Describe returns how a pod is evicted for the first of the thresholds to act on.
+// act must not be empty. The observations are those from which the Verdict was
+// computed. maxGrace is evictionMaxPodGracePeriod, the longest grace period for a
 // soft threshold.
 func Describe(p *Pod, act []evictionapi.Threshold, o *evictionapi.Observations, maxGrace time.Duration) Eviction {
 	t := act[0]
@@ -81,9 +81,9 @@ func Describe(p *Pod, act []evictionapi.Threshold, o *evictionapi.Observations, 
 	return e
 }
 
-// grace is how long the pod's containers get to stop: a second for a hard
-// threshold; for a soft one the pod's grace period up to the longest. Workers
-// of upstream raise anything less to a second, too.
+// grace returns the termination grace period: 1 s for a hard threshold; for a soft
+// threshold the pod's own, at most longest. Upstream's pod workers also raise shorter
+// periods to 1 s.
 func grace(p *v1.Pod, t evictionapi.Threshold, longest time.Duration) time.Duration {
 	if t.Hard() {
 		return immediate
@@ -94,8 +94,8 @@ func grace(p *v1.Pod, t evictionapi.Threshold, longest time.Duration) time.Durat
 	return max(longest, immediate)
 }
 
-// blamePod tells what a pod with resources as a whole has of memory and asked
-// for, be it more or not.
+// blamePod describes the memory usage and request of a pod with pod-level resources,
+// whether the usage exceeds the request or not.
 func blamePod(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations map[string]string) {
 	if starved != v1.ResourceMemory || !ownResources(p.Pod) || !p.Memory.Known {
 		return
@@ -109,9 +109,9 @@ func blamePod(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations m
 	annotations[AnnotationPod], annotations[AnnotationPodUsage] = p.Pod.Name, used
 }
 
-// blameContainers tells of main and init containers that use more memory or
-// disk than they request, in the order of the figures. Ephemeral containers
-// can request nothing and are not blamed.
+// blameContainers describes main and init containers whose usage of memory or disk
+// exceeds their request, in the order of the stats. Ephemeral containers have no
+// requests and are not reported.
 func blameContainers(p *Pod, starved v1.ResourceName, b *strings.Builder, annotations map[string]string) {
 	var names, amounts []string
 	for i := range p.Containers {
@@ -133,7 +133,7 @@ func blameContainers(p *Pod, starved v1.ResourceName, b *strings.Builder, annota
 	annotations[AnnotationContainersUsage] = strings.Join(amounts, ",")
 }
 
-// use is what a container has of a resource that it can request.
+// use returns the container's usage of a resource that can be requested.
 func (c *Container) use(starved v1.ResourceName) Figure {
 	switch starved {
 	case v1.ResourceMemory:
@@ -148,7 +148,7 @@ func (c *Container) use(starved v1.ResourceName) Figure {
 	}
 }
 
-// blamable is the main or init container of that name, or nil.
+// blamable returns the main or init container with that name, or nil.
 func blamable(s *v1.PodSpec, name string) *v1.Container {
 	for _, list := range [...][]v1.Container{s.Containers, s.InitContainers} {
 		for i := range list {

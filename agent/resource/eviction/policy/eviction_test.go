@@ -1,13 +1,13 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"testing"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
 func TestDescribe(t *testing.T) {

@@ -2,13 +2,13 @@ package policy
 
 import v1 "k8s.io/api/core/v1"
 
-// Figure is an amount that may not be known; then it counts as zero.
+// Figure is an amount that may be unknown. An unknown amount counts as zero.
 type Figure struct {
 	Value int64
 	Known bool
 }
 
-// Measured is a figure that is known.
+// Measured returns a known Figure.
 func Measured(value int64) Figure { return Figure{value, true} }
 
 func (f Figure) value() int64 {
@@ -18,29 +18,29 @@ func (f Figure) value() int64 {
 	return f.Value
 }
 
-// Disk is what something takes of a file system, in bytes and inodes.
+// Disk is the usage of a file system in bytes and inodes.
 type Disk struct {
 	Bytes, Inodes Figure
 }
 
-// Pod is a pod that runs, and what it uses, as the Summary tells it.
+// Pod is a running pod with its resource usage as in the Summary.
 type Pod struct {
 	Pod *v1.Pod
-	// Known says that there are figures of the pod at all. Without them it is
-	// the first to go, as in upstream.
+	// Known reports whether there are any stats of the pod. As in upstream, a pod
+	// without stats is evicted first.
 	Known bool
 	// Memory is the pod's working set in bytes.
 	Memory Figure
-	// Processes is how many tasks it has.
+	// Processes is the number of tasks.
 	Processes Figure
-	// Ephemeral is what it has on the node's disk in bytes: writable layers,
-	// logs, volumes and what else counts as its ephemeral storage.
+	// Ephemeral is the local ephemeral storage of the pod in bytes: writable layers,
+	// logs, local volumes and everything else that counts as such.
 	Ephemeral  Figure
 	Containers []Container
 	Volumes    []Volume
 }
 
-// Container is what a container of a pod uses.
+// Container is the resource usage of a container.
 type Container struct {
 	Name string
 	// Memory is the working set in bytes.
@@ -49,7 +49,7 @@ type Container struct {
 	Rootfs, Logs Disk
 }
 
-// Volume is what a volume of a pod takes.
+// Volume is the usage of a volume.
 type Volume struct {
 	Name string
 	Disk

@@ -14,7 +14,7 @@ import (
 // edit changes a pod and its figures.
 type edit func(*Pod)
 
-// running is a pod of the API server with figures, made at t0.
+// running returns a pod of the API server with stats, created at t0.
 func running(name string, edits ...edit) Pod {
 	p := Pod{Known: true, Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: name, UID: types.UID(name), Generation: 7, CreationTimestamp: metav1.NewTime(t0),
@@ -45,7 +45,7 @@ func list(pairs ...string) v1.ResourceList {
 	return out
 }
 
-// container is a main container with requests.
+// container returns a main container with requests.
 func container(name string, pairs ...string) edit {
 	return func(p *Pod) {
 		p.Pod.Spec.Containers = append(p.Pod.Spec.Containers, v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: list(pairs...)}})
@@ -65,7 +65,7 @@ func sidecar(name string, pairs ...string) edit {
 	}
 }
 
-// limitedTo is a main container with limits.
+// limitedTo returns a main container with limits.
 func limitedTo(name string, pairs ...string) edit {
 	return func(p *Pod) {
 		p.Pod.Spec.Containers = append(p.Pod.Spec.Containers, v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: list(pairs...)}})
@@ -86,14 +86,14 @@ func stops(d time.Duration) edit {
 
 func takes(bytes, inodes int64) Disk { return Disk{Measured(bytes), Measured(inodes)} }
 
-// figures are those of a container.
+// figures returns the stats of a container.
 func figures(name string, memory Figure, rootfs, logs Disk) edit {
 	return func(p *Pod) {
 		p.Containers = append(p.Containers, Container{Name: name, Memory: memory, Rootfs: rootfs, Logs: logs})
 	}
 }
 
-// volume is a volume and what it takes.
+// volume returns a volume with its usage.
 func volume(name string, source v1.VolumeSource, d Disk) edit {
 	return func(p *Pod) {
 		p.Pod.Spec.Volumes = append(p.Pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})

@@ -2,25 +2,25 @@ package policy
 
 import "github.com/tinylet/tinylet/agent/config/evictionapi"
 
-// Layout is which of the node's file systems are one.
+// Layout is the arrangement of nodefs, imagefs and containerfs.
 type Layout uint8
 
-// The layouts that upstream knows. nodefs has volumes and logs.
+// The layouts that upstream supports. nodefs always holds volumes and logs.
 const (
-	// OneFs has all on nodefs.
+	// OneFs has everything on nodefs.
 	OneFs Layout = iota
-	// ImageFs has images and writable layers on a file system of their own,
-	// imagefs; containerfs is imagefs.
+	// ImageFs has images and writable layers on a separate file system, imagefs.
+	// containerfs is imagefs.
 	ImageFs
-	// SplitFs has images on imagefs, and writable layers on nodefs, which is
-	// containerfs.
+	// SplitFs has images on imagefs, and writable layers on nodefs. containerfs is
+	// nodefs.
 	SplitFs
 )
 
-// LayoutOf is the layout of a node whose images are on another file system
-// than nodefs, and whose writable layers are on another one than images.
-// Images on nodefs with writable layers elsewhere are ranked and reclaimed by
-// upstream like OneFs.
+// LayoutOf returns the layout of a node. imageFs means that images are on another
+// file system than nodefs, split that writable layers are on another file system than
+// images. For images on nodefs and writable layers elsewhere the result is OneFs:
+// upstream ranks and reclaims in that case as for OneFs.
 func LayoutOf(imageFs, split bool) Layout {
 	switch {
 	case !imageFs:
@@ -31,10 +31,10 @@ func LayoutOf(imageFs, split bool) Layout {
 	return ImageFs
 }
 
-// Thresholds are those that hold for a layout: the ones of containerfs are
-// those of nodefs or imagefs, wherever writable layers are
-// (UpdateContainerFsThresholds in pkg/kubelet/eviction/helpers.go). Ignored
-// are signals of containerfs that were configured, for a warning.
+// Thresholds returns the thresholds that apply to a layout. Those of containerfs are
+// copies of those of nodefs or imagefs, whichever holds the writable layers
+// (UpdateContainerFsThresholds in pkg/kubelet/eviction/helpers.go). ignored holds the
+// configured signals of containerfs, for a warning.
 func (l Layout) Thresholds(configured []evictionapi.Threshold) (out []evictionapi.Threshold, ignored []evictionapi.Signal) {
 	as := map[evictionapi.Signal]evictionapi.Signal{evictionapi.NodeFsAvailable: evictionapi.ContainerFsAvailable, evictionapi.NodeFsInodesFree: evictionapi.ContainerFsInodesFree}
 	if l == ImageFs {

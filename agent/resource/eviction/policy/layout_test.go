@@ -1,11 +1,11 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
 func TestLayoutThresholds(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Names of the limits in the metric kubelet_evictions
+// Labels of the limits in the metric kubelet_evictions
 // (pkg/kubelet/eviction/eviction_manager.go).
 const (
 	signalEmptyDir  = "emptydirfs.limit"
@@ -17,12 +17,12 @@ const (
 	signalContainer = "ephemeralcontainerfs.limit"
 )
 
-// OverLimit says whether a pod has more on the node's disk than it may, and
-// how it is evicted for that: at once, without a condition and without
-// annotations. Its emptyDir volumes are looked at first, then the pod, then
-// its containers; the first that is over is told (localStorageEviction in
-// pkg/kubelet/eviction/eviction_manager.go). Pods of system priority stay, and
-// pods without figures.
+// OverLimit reports whether a pod exceeds a limit on local storage, and returns how
+// it is evicted for that: with a grace period of 1 s, no condition and no
+// annotations. It checks emptyDir volumes first, then the pod, then its containers,
+// and returns the first violation (localStorageEviction in
+// pkg/kubelet/eviction/eviction_manager.go). Pods of system priority and pods without
+// stats are not evicted.
 func OverLimit(p *Pod, l Layout) (Eviction, bool) {
 	if !p.Known || exempt(p.Pod) {
 		return Eviction{}, false
@@ -35,16 +35,15 @@ func OverLimit(p *Pod, l Layout) (Eviction, bool) {
 	return Eviction{}, false
 }
 
-// exempt says whether a pod is kept whatever it takes. Upstream keeps static
-// pods as well. But on a board alone all pods are static: their limits would
-// hold for nobody, and the disk that one fills is that of all. Who wrote a
-// limit into a manifest has meant it.
+// exempt reports whether a pod is never evicted for exceeding its limits. Upstream
+// also exempts static pods. On a standalone node all pods are static and share one
+// disk, so limits of static pods apply here.
 func exempt(p *v1.Pod) bool {
 	return p.Spec.Priority != nil && *p.Spec.Priority >= pod.SystemCriticalPriority
 }
 
-// Limited says whether the pod has a limit that OverLimit knows and that may
-// be passed. Volumes in memory cannot grow beyond theirs.
+// Limited reports whether the pod has a limit that OverLimit checks and that can be
+// exceeded. A volume in memory cannot grow beyond its limit.
 func Limited(p *v1.Pod) bool {
 	if exempt(p) {
 		return false
@@ -57,8 +56,8 @@ func Limited(p *v1.Pod) bool {
 	return limited(&p.Spec)
 }
 
-// overEmptyDir takes a volume of any medium: one in memory cannot grow beyond
-// its limit, which is its size, but counts if it has.
+// overEmptyDir checks volumes of any medium. A volume in memory cannot grow beyond
+// its limit, which is its size, but is reported if it did.
 func overEmptyDir(p *Pod, _ Layout) (signal, message string) {
 	for i := range p.Pod.Spec.Volumes {
 		v := &p.Pod.Spec.Volumes[i]
@@ -72,7 +71,7 @@ func overEmptyDir(p *Pod, _ Layout) (signal, message string) {
 	return "", ""
 }
 
-// volumeBytes is the last figure of a volume.
+// volumeBytes returns the last entry for a volume.
 func volumeBytes(p *Pod, name string) (f Figure) {
 	for i := range p.Volumes {
 		if p.Volumes[i].Name == name {
@@ -82,8 +81,8 @@ func volumeBytes(p *Pod, name string) (f Figure) {
 	return f
 }
 
-// overPod holds the pod against the sum of its containers' limits, though some
-// have none.
+// overPod compares the pod with the sum of its containers' limits, even if some
+// containers have none.
 func overPod(p *Pod, _ Layout) (signal, message string) {
 	if !limited(&p.Pod.Spec) {
 		return "", ""
@@ -95,7 +94,8 @@ func overPod(p *Pod, _ Layout) (signal, message string) {
 	return signalPod, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 }
 
-// limited spares most pods the sums.
+// limited reports whether any container has an ephemeral storage limit. It avoids the
+// computation of pod.Limits for most pods.
 func limited(s *v1.PodSpec) bool {
 	for _, list := range [...][]v1.Container{s.Containers, s.InitContainers} {
 		for i := range list {
@@ -107,8 +107,8 @@ func limited(s *v1.PodSpec) bool {
 	return false
 }
 
-// overContainer looks at main containers only, and at writable layers only
-// where images are on nodefs, too. A limit of zero is none.
+// overContainer checks main containers only. Writable layers count only if images are
+// on nodefs too. A limit of 0 means none.
 func overContainer(p *Pod, l Layout) (signal, message string) {
 	for i := range p.Containers {
 		c := &p.Containers[i]

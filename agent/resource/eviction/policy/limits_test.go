@@ -83,7 +83,7 @@ func TestOverLimit(t *testing.T) {
 	}
 }
 
-// Only who has a limit that can be passed is watched.
+// Only pods with a limit that can be exceeded are checked.
 func TestLimited(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -1,28 +1,26 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// Rank is the order in which pods go for a signal, the first to go first.
-// Critical pods never go and are left out. The rules are those of
+// Rank returns the pods in the order of eviction for a signal, first to evict first.
+// It omits critical pods, which are never evicted. The rules are those of
 // pkg/kubelet/eviction/helpers.go:
 //
-//   - memory and disk: those that use more than they request, then those of
-//     lower priority, then those that use the most above their request;
-//   - process IDs: those of lower priority, then those with the most tasks.
+//   - memory and disk: pods that exceed their request, then pods of lower priority,
+//     then pods whose usage exceeds their request most;
+//   - process IDs: pods of lower priority, then pods with the most tasks.
 //
-// A pod without figures goes before others, where upstream compares figures.
-// Pods that are the same by all that go by their age, the youngest first, and
-// by UID. The pods must have something that runs; what is answered points at
-// them.
+// A pod without stats precedes the others; upstream compares the stats even then.
+// Ties are broken by age, youngest first, and then by UID. All pods must have running
+// processes. The result points into pods.
 func Rank(pods []Pod, s evictionapi.Signal, l Layout) []*Pod {
 	keys := make([]key, 0, len(pods))
 	for i := range pods {
@@ -38,15 +36,14 @@ func Rank(pods []Pod, s evictionapi.Signal, l Layout) []*Pod {
 	return out
 }
 
-// key is what a pod is ranked by; each part that is compared is such that the
-// smaller goes first, but excess.
+// key holds the sort keys of a pod. Smaller values sort first, except for excess.
 type key struct {
 	pod *Pod
-	// class is 0 without figures, 1 above the request, else 2; of process IDs
-	// it is 0.
+	// class is 0 without stats, 1 above the request, otherwise 2. For process IDs it
+	// is always 0.
 	class    uint8
 	priority int32
-	// excess is how much it uses above its request.
+	// excess is the usage minus the request.
 	excess int64
 }
 
@@ -64,8 +61,8 @@ func keyOf(p *Pod, s evictionapi.Signal, l Layout) key {
 		used, asked = p.Memory.value(), request(p.Pod, r)
 		spared = asked
 	default:
-		// No inodes can be requested, so that any are above the request; but
-		// upstream takes the request of bytes off them, too.
+		// Inodes cannot be requested, so any usage exceeds the request. Upstream
+		// still subtracts the request for bytes.
 		inodes := r == evictionapi.ResourceInodes
 		used, spared = diskUsage(p, l.places(s), inodes), request(p.Pod, v1.ResourceEphemeralStorage)
 		if !inodes {

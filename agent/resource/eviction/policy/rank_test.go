@@ -1,7 +1,5 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +8,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
@@ -162,8 +161,8 @@ func many(n int) []Pod {
 	return pods
 }
 
-// TestRankAllocates holds ranking to two slices, however many pods there are:
-// it is done when memory is short.
+// TestRankAllocates limits ranking to two allocated slices, however many pods there
+// are, because it runs when memory is short.
 func TestRankAllocates(t *testing.T) {
 	pods := many(30)
 	for _, s := range []evictionapi.Signal{evictionapi.MemoryAvailable, evictionapi.NodeFsInodesFree, evictionapi.PIDAvailable} {

@@ -2,13 +2,12 @@ package policy
 
 import "github.com/tinylet/tinylet/agent/config/evictionapi"
 
-// Reclaim is what the node can give back before a pod has to go.
+// Reclaim is a node-level resource that can be reclaimed before a pod is evicted.
 type Reclaim uint8
 
 const (
-	// DeadContainers removes containers that do not run, those of pods that
-	// have ended and are not deleted yet as well, if nobody needs them to know
-	// what has run.
+	// DeadContainers removes exited containers that are not needed for the status of
+	// their pod, including those of terminated pods that are not deleted yet.
 	DeadContainers Reclaim = iota + 1
 	// UnusedImages removes all images that no container uses.
 	UnusedImages
@@ -24,11 +23,10 @@ func (r Reclaim) String() string {
 	return "unknown"
 }
 
-// Reclaims are what the node gives back for a signal, in that order
-// (buildSignalToNodeReclaimFuncs in pkg/kubelet/eviction/helpers.go): what
-// is on the file system that is full. All of it is done before the node is
-// observed again; one that fails does not keep the next. The list must not be
-// changed.
+// Reclaims returns what to reclaim for a signal, in order: the resources on the full
+// file system (buildSignalToNodeReclaimFuncs in pkg/kubelet/eviction/helpers.go). The
+// caller performs all of them, even if one fails, before it observes the node again.
+// The caller must not change the result.
 func Reclaims(s evictionapi.Signal, l Layout) []Reclaim {
 	if !s.Conditions().Disk {
 		return nil

@@ -6,12 +6,12 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// request is how much of one resource the pod asks for, in bytes, as ranking
-// takes it (GetResourceRequestQuantity in pkg/api/v1/resource/helpers.go):
-// what its containers ask for at the most; but the pod's own requests, and
-// only these, where it has resources of its own. The overhead counts where
-// anything is asked for. It differs in both from pod.Requests, which is for
-// the node's bookkeeping, and makes no maps.
+// request returns the pod's request for a resource, in bytes, as used in ranking
+// (GetResourceRequestQuantity in pkg/api/v1/resource/helpers.go): the largest sum
+// that its containers request at a time, or, if the pod has pod-level resources, only
+// the pod-level request. The overhead is added if the request is not 0. This differs
+// in both points from pod.Requests, which is for scheduling and node allocatable. It
+// allocates no maps.
 func request(p *v1.Pod, name v1.ResourceName) int64 {
 	var asked int64
 	if ownResources(p) {
@@ -27,8 +27,8 @@ func request(p *v1.Pod, name v1.ResourceName) int64 {
 	return plus(asked, amount(p.Spec.Overhead, name))
 }
 
-// containersRequest is the sum of main containers and sidecars, or one init
-// container with the sidecars before it where that is more.
+// containersRequest returns the larger of the sum of main containers and sidecars,
+// and the largest sum of one init container and the sidecars before it.
 func containersRequest(s *v1.PodSpec, name v1.ResourceName) int64 {
 	var sum, sidecars, most int64
 	for i := range s.Containers {
@@ -45,7 +45,7 @@ func containersRequest(s *v1.PodSpec, name v1.ResourceName) int64 {
 	return max(sum, most)
 }
 
-// ownResources says whether the pod has resources as a whole.
+// ownResources reports whether the pod has pod-level resources.
 func ownResources(p *v1.Pod) bool {
 	if p.Spec.Resources == nil {
 		return false

@@ -1,20 +1,20 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
-// Recheck is when a node that is short is looked at again: what pods leave
-// behind when they end makes no noise (evictionMonitoringPeriod in
-// pkg/kubelet/kubelet.go).
+// Recheck is the interval of checks while a threshold is met: resources that
+// terminated pods release cause no notification. It equals upstream's
+// evictionMonitoringPeriod (pkg/kubelet/kubelet.go).
 const Recheck = 10 * time.Second
 
-// Tracker remembers since when thresholds are met, and until when node
-// conditions hold. It is one goroutine's.
+// Tracker records since when thresholds are met, and until when node conditions hold.
+// It is not safe for concurrent use.
 type Tracker struct {
 	transition time.Duration
 	thresholds []tracked
@@ -22,32 +22,33 @@ type Tracker struct {
 	lastMet    [3]time.Time // of memory, disk and process IDs
 }
 
-// tracked is the state of a threshold: not met (since is zero), met (since is
-// set), or met for its grace (held), from where it goes back only once its
-// minimum reclaim is there.
+// tracked is the state of a threshold: not met (since is zero), met (since is set),
+// or met for its grace period (held). From held it returns to not met only once its
+// minimum reclaim is available.
 type tracked struct {
 	evictionapi.Threshold
 	since time.Time
 	held  bool
 }
 
-// Verdict is what follows from observations.
+// Verdict is the result of Tracker.Step.
 type Verdict struct {
-	// Act are the thresholds that have been met for their grace and of which
-	// something new was observed, the first to be acted on first: memory, then
-	// the other signals, hard before soft. It is the caller's.
+	// Act holds the thresholds that have been met for their grace period and have a
+	// new observation, in the order in which to act on them: memory, then the other
+	// signals, hard before soft. The caller owns it.
 	Act []evictionapi.Threshold
-	// Short says that a threshold is met, be it within its grace.
+	// Short reports whether any threshold is met, including those within their grace
+	// period.
 	Short bool
-	// Under are the node conditions.
+	// Under holds the node conditions.
 	Under evictionapi.Conditions
-	// Next is when Step is to be called with new observations although
-	// nothing happened; zero is never.
+	// Next is when to call Step with new observations even without a trigger. Zero
+	// means never.
 	Next time.Time
 }
 
-// NewTracker makes a Tracker of the thresholds of a Layout. Transition is how
-// long a node condition stays after its thresholds were last met.
+// NewTracker returns a Tracker of the thresholds of a Layout. transition is how long
+// a node condition remains after its thresholds were last met.
 func NewTracker(thresholds []evictionapi.Threshold, transition time.Duration) *Tracker {
 	t := &Tracker{transition: transition, thresholds: make([]tracked, 0, len(thresholds))}
 	for _, threshold := range thresholds {
@@ -57,14 +58,14 @@ func NewTracker(thresholds []evictionapi.Threshold, transition time.Duration) *T
 	return t
 }
 
-// order compares thresholds by the order in which they are acted on.
+// order compares thresholds by the order in which to act on them.
 func order(a, b *evictionapi.Threshold) int {
 	return cmp.Or(cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Grace, b.Grace))
 }
 
-// Step takes what was observed until now (synchronize in
+// Step updates the state with new observations (synchronize in
 // pkg/kubelet/eviction/eviction_manager.go). A threshold whose signal was not
-// observed is not met and begins anew.
+// observed is not met, and its grace period restarts.
 func (t *Tracker) Step(o *evictionapi.Observations, now time.Time) Verdict {
 	var v Verdict
 	var met evictionapi.Conditions
@@ -80,7 +81,7 @@ func (t *Tracker) Step(o *evictionapi.Observations, now time.Time) Verdict {
 		}
 		v.Short, met = true, met.Or(k.Signal.Conditions())
 		if k.since.IsZero() || now.Before(k.since) {
-			k.since = now // a clock that is set back does not hold up an eviction
+			k.since = now // a clock step backwards must not delay an eviction
 		}
 		k.held = now.Sub(k.since) >= k.Grace
 		if !k.held {
@@ -101,8 +102,8 @@ func (t *Tracker) Step(o *evictionapi.Observations, now time.Time) Verdict {
 	return v
 }
 
-// holds says whether a node condition holds, and brings next forward to when
-// it will not.
+// holds reports whether a node condition holds. If it holds only for its transition
+// period, holds lowers next to the end of that period.
 func (t *Tracker) holds(i int, met bool, now time.Time, next *time.Time) bool {
 	last := &t.lastMet[i]
 	switch {
@@ -123,10 +124,9 @@ func (t *Tracker) holds(i int, met bool, now time.Time, next *time.Time) bool {
 	return true
 }
 
-// Reclaimed says whether what the node itself gave back is enough, so that no
-// pod has to go: no threshold at all, not even a soft one, is met, each with
-// its minimum reclaim (reclaimNodeLevelResources in eviction_manager.go). It
-// changes nothing.
+// Reclaimed reports whether node-level reclaim was sufficient, so that no pod must be
+// evicted: no threshold, hard or soft, is met, each with its minimum reclaim
+// (reclaimNodeLevelResources in eviction_manager.go). It does not change the Tracker.
 func (t *Tracker) Reclaimed(o *evictionapi.Observations) bool {
 	for i := range t.thresholds {
 		if k := &t.thresholds[i]; k.Signal.Known() && k.Met(o[k.Signal], true) {
@@ -136,8 +136,8 @@ func (t *Tracker) Reclaimed(o *evictionapi.Observations) bool {
 	return true
 }
 
-// Overtaken says whether a hard threshold is met that is acted on before this
-// one. It changes nothing.
+// Overtaken reports whether a hard threshold is met that precedes acted in the order
+// of action. It does not change the Tracker.
 func (t *Tracker) Overtaken(acted *evictionapi.Threshold, o *evictionapi.Observations) bool {
 	for i := range t.thresholds {
 		k := &t.thresholds[i]
@@ -151,7 +151,7 @@ func (t *Tracker) Overtaken(acted *evictionapi.Threshold, o *evictionapi.Observa
 	return false
 }
 
-// sooner is the earlier of two times of which the first may be zero.
+// sooner returns the earlier of two times. A zero a is ignored.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

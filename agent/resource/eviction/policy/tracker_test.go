@@ -1,13 +1,13 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
-
 import (
 	"math"
 	"testing"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -50,8 +50,8 @@ func TestMet(t *testing.T) {
 	}
 }
 
-// TestTracker goes through stories: what is observed in which second, and what
-// follows.
+// TestTracker runs scenarios: the observations at each second, and the expected
+// verdicts.
 func TestTracker(t *testing.T) {
 	hardMemory := evictionapi.Threshold{Signal: evictionapi.MemoryAvailable, Value: quantity(100, "100")}
 	softMemory := evictionapi.Threshold{Signal: evictionapi.MemoryAvailable, Value: quantity(200, "200"), Grace: 30 * time.Second}

@@ -4,14 +4,14 @@ import "github.com/tinylet/tinylet/agent/config/evictionapi"
 
 import v1 "k8s.io/api/core/v1"
 
-// places are what of a pod counts for a file system.
+// places selects which parts of a pod's storage count for a file system.
 type places struct {
 	rootfs, logs, volumes bool
 }
 
-// places are what pods have on the file system of a signal
-// (buildSignalToRankFunc in pkg/kubelet/eviction/helpers.go). Of image layers
-// nothing is a pod's own, so that for images alone all pods rank the same.
+// places returns which parts of a pod's storage are on the file system of a signal
+// (buildSignalToRankFunc in pkg/kubelet/eviction/helpers.go). No image layer belongs
+// to a single pod, so if the file system holds only images, all pods rank the same.
 func (l Layout) places(s evictionapi.Signal) places {
 	if l == OneFs {
 		return places{rootfs: true, logs: true, volumes: true}
@@ -26,7 +26,7 @@ func (l Layout) places(s evictionapi.Signal) places {
 	}
 }
 
-// diskUsage is what a pod has in some places, in bytes or inodes.
+// diskUsage returns the usage of a pod in the selected places, in bytes or inodes.
 func diskUsage(p *Pod, in places, inodes bool) (sum int64) {
 	add := func(d *Disk) {
 		f := d.Bytes
@@ -54,7 +54,7 @@ func diskUsage(p *Pod, in places, inodes bool) (sum int64) {
 	return sum
 }
 
-// onNode says whether a volume is on the node's disk (localVolumeNames in
+// onNode reports whether a volume is on the node's disk (localVolumeNames in
 // pkg/kubelet/eviction/helpers.go).
 func onNode(p *v1.Pod, name string) bool {
 	for i := range p.Spec.Volumes {

@@ -1,8 +1,7 @@
-// Package checkpoint owns which pods were allocated something else than their
-// spec asked for at first, and what: in memory, and in one small file that
-// outlives the agent and a power cut (agent/resource/resize has the document's form).
-// A pod that nobody ever asked to resize has no record, so most boards never
-// write the file.
+// Package checkpoint stores the allocations of pods that were resized: in memory, and
+// in one small file that survives a restart of the agent and a power cut
+// (agent/resource/resize defines the document). A pod that was never resized has no
+// record, so most nodes never write the file.
 package checkpoint
 
 import (
@@ -22,25 +21,24 @@ import (
 	"github.com/tinylet/tinylet/agent/resource/resize"
 )
 
-// Store keeps allocations by UID. It is safe for concurrent use. What changes
-// it blocks on the disk; what reads it never does.
+// Store holds allocations by UID. It is safe for concurrent use. Put and Drop block
+// on the disk; the other methods do not.
 type Store struct {
 	path string
-	// sync brings a file or a folder to the disk; replaced in tests.
+	// sync flushes a file or directory to disk. Tests replace it.
 	sync func(*os.File) error
 
-	writing sync.Mutex // held over a change from its file to the memory
-	// stale says that the file has what memory has not. writing guards it.
+	writing sync.Mutex // held while a change is written to the file and to memory
+	// stale means that the file differs from memory. writing guards it.
 	stale bool
 
 	mu  sync.Mutex
 	all map[types.UID]resize.Allocation
 }
 
-// Open reads the file at path; none is an empty one. One that is torn, or of
-// somebody else, is as good as lost: it is told of in the log, and the next
-// change replaces it. Each pod then counts as allocated what the API server,
-// or the journal, has of it.
+// Open reads the file at path. A missing file is an empty one. Open logs a corrupt or
+// foreign file, and the next change replaces it. The allocation of each pod is then
+// taken from the API server or the journal.
 func Open(path string, log *slog.Logger) *Store {
 	s := &Store{path: path, sync: (*os.File).Sync, all: map[types.UID]resize.Allocation{}}
 	text, err := readFile(path)
@@ -55,12 +53,12 @@ func Open(path string, log *slog.Logger) *Store {
 		}
 	}
 	s.stale = true
-	log.Warn("the record of what resized pods were allocated cannot be read: each counts as allocated what it runs with", "file", path, "error", err)
+	log.Warn("cannot read allocation checkpoint, using pod specs", "file", path, "error", err)
 	return s
 }
 
-// readFile reads at most as much as is a document; a link or a pipe is not
-// followed, nor waited for.
+// readFile reads at most one byte more than a document may have. It follows no
+// symlink and does not block on a FIFO.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -70,7 +68,7 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, resize.MaxDocument+1))
 }
 
-// Get is the pod's allocation, if it is on record.
+// Get returns the pod's allocation, if it is stored.
 func (s *Store) Get(uid types.UID) (a resize.Allocation, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +76,7 @@ func (s *Store) Get(uid types.UID) (a resize.Allocation, ok bool) {
 	return a, ok
 }
 
-// UIDs are the pods on record, in no order.
+// UIDs returns the UIDs of the stored pods, in no order.
 func (s *Store) UIDs() []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,15 +87,15 @@ func (s *Store) UIDs() []types.UID {
 	return uids
 }
 
-// Put keeps a pod's allocation, and returns when it is on the disk. What is
-// there already costs no write. After an error memory is as before, and the
-// file has the old record or the new one.
+// Put stores a pod's allocation, and returns when it is on disk. An unchanged
+// allocation costs no write. After an error the memory is unchanged, and the file has
+// the old record or the new one.
 func (s *Store) Put(uid types.UID, a resize.Allocation) error {
 	return s.change(uid, &a)
 }
 
-// Drop forgets a pod, and returns when the disk has. After an error it is on
-// record until it is dropped again.
+// Drop removes a pod, and returns when the change is on disk. After an error the
+// record remains until Drop succeeds.
 func (s *Store) Drop(uid types.UID) error {
 	return s.change(uid, nil)
 }
@@ -118,7 +116,7 @@ func (s *Store) change(uid types.UID, a *resize.Allocation) error {
 	}
 	if err := s.write(next); err != nil {
 		s.stale = true
-		return fmt.Errorf("write the record of allocations %s: %w", s.path, err)
+		return fmt.Errorf("write allocation checkpoint %s: %w", s.path, err)
 	}
 	s.mu.Lock()
 	s.all, s.stale = next, false
@@ -126,7 +124,8 @@ func (s *Store) change(uid types.UID, a *resize.Allocation) error {
 	return nil
 }
 
-// write replaces the file, so that a power cut leaves the old one or the new.
+// write replaces the file atomically, so that a power cut leaves the old one or the
+// new one.
 func (s *Store) write(all map[types.UID]resize.Allocation) (err error) {
 	text, err := resize.Encode(all)
 	if err != nil {

@@ -68,7 +68,7 @@ func TestWhatIsThereCostsNoWrite(t *testing.T) {
 	}
 }
 
-// A file that is torn, or somebody else's, is told of and replaced.
+// A corrupt or foreign file is logged and replaced.
 func TestForeignFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		"torn":        `{"version":1,"checksum":12,"po`,
@@ -83,7 +83,7 @@ func TestForeignFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, told := open(t, path)
-			if len(s.UIDs()) > 0 || !strings.Contains(told.String(), "cannot be read") {
+			if len(s.UIDs()) > 0 || !strings.Contains(told.String(), "cannot read allocation checkpoint") {
 				t.Errorf("%v, %s", s.UIDs(), told)
 			}
 			if err := s.Put("one", cpu("1")); err != nil {
@@ -96,8 +96,8 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// A write that fails changes nothing, and the next one is tried though it
-// says the same.
+// A failed write changes nothing, and the next write is tried even with the same
+// content.
 func TestFailedWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allocations")
 	s, _ := open(t, path)

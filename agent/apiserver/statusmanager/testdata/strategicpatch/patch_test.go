@@ -1,10 +1,11 @@
-// Package report_test holds agent/apiserver/statusmanager.Patch against k8s.io/apimachinery's
-// strategicpatch, which an API server applies patches with. It is a module of
-// its own, since strategicpatch needs modules that tinylet has no use for:
+// Package report_test compares agent/apiserver/statusmanager.Patch with the
+// strategicpatch of k8s.io/apimachinery, with which an API server applies patches.
+// It is a separate module, because strategicpatch needs modules that tinylet does
+// not use:
 //
 //	cd agent/apiserver/statusmanager/testdata/strategicpatch && go test .
 //
-// It shares the pairs of statuses and the small reckoning of a patch with the
+// It shares the pairs of statuses and the small implementation of a patch with the
 // package's own tests, and checks both.
 package report_test
 
