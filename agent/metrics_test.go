@@ -100,9 +100,9 @@ func TestStatusAndMetricAgree(t *testing.T) {
 
 // upstreams are the rules that the kubelet's own names break.
 var upstreams = []string{
-	"kubelet_evictions: is a counter, and its name does not end in _total",
-	"kubelet_certificate_manager_client_expiration_renew_errors: is a counter, and its name does not end in _total",
-	"kubelet_server_expiration_renew_errors: is a counter, and its name does not end in _total",
+	"kubelet_evictions: is a counter, but its name does not end in _total",
+	"kubelet_certificate_manager_client_expiration_renew_errors: is a counter, but its name does not end in _total",
+	"kubelet_server_expiration_renew_errors: is a counter, but its name does not end in _total",
 }
 
 // whole is all that an agent tells, held against the rules.

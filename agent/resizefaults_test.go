@@ -231,7 +231,7 @@ func (l *sizes) metricsOf() string {
 	}
 	var known []string // upstream's own name
 	if strings.Contains(text.String(), "milliseconds") {
-		known = append(known, "kubelet_pod_resize_duration_milliseconds: has an abbreviated unit or none of the base units")
+		known = append(known, "kubelet_pod_resize_duration_milliseconds: has a unit that is abbreviated or not a base unit")
 	}
 	if problems := metricstest.Problems([]byte(text.String()), known...); len(problems) > 0 {
 		l.t.Errorf("%q in\n%s", problems, text.String())

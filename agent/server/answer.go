@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// rearm is how much of a deadline may be used up before it is set anew: to
-// set it costs a system call or a message.
+// rearm is how long a write deadline is used before it is set again: setting it costs
+// a system call or a message.
 const rearm = time.Second
 
-// paced is an answer whose reader has to take something every writeTime. The
-// deadline counts only while something is written, so what is made slowly, or
-// waits for more, is not cut off. It is for one goroutine.
+// paced is a response writer with a write deadline: each write must finish within
+// writeTime. The deadline applies only while a write is in progress, so a response
+// that is produced slowly, or that waits for data, is not aborted. It must be used by
+// one goroutine.
 type paced struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	armed   time.Time // the deadline was set then; zero is none
-	last    time.Time // when the answer has to be over; zero is never
+	armed   time.Time // when the deadline was set; zero means no deadline
+	last    time.Time // deadline of the whole response; zero means none
 	wrote   bool
-	taken   bool // the connection is somebody else's
+	taken   bool // the connection was hijacked
 }
 
-// newPaced takes off the deadline that the server has set for the request's
-// beginning.
+// newPaced clears the write deadline that the HTTP server has set for the request.
 func newPaced(w http.ResponseWriter) *paced {
 	p := &paced{ResponseWriter: w, control: http.NewResponseController(w)}
 	p.set(time.Time{})
 	return p
 }
 
-// set sets the deadline. Whoever cannot has no connection.
+// set sets the write deadline. It fails only without a connection.
 func (p *paced) set(t time.Time) { _ = p.control.SetWriteDeadline(t) }
 
 func (p *paced) arm() {
@@ -47,14 +47,14 @@ func (p *paced) arm() {
 	p.set(deadline)
 }
 
-// rest takes the deadline off until more is written: one of HTTP/2 ends the
-// stream also while nobody writes.
+// rest clears the deadline until the next write: with HTTP/2 a deadline ends the
+// stream even while no write is in progress.
 func (p *paced) rest() {
 	p.armed = time.Time{}
 	p.set(time.Time{})
 }
 
-// finish bounds how long the server may take for what it has not sent yet.
+// finish sets a deadline for the data that the HTTP server has buffered.
 func (p *paced) finish() {
 	if p.taken {
 		return
@@ -79,7 +79,7 @@ func (p *paced) WriteHeader(code int) {
 // Flush implements http.Flusher.
 func (p *paced) Flush() { _ = p.FlushError() }
 
-// FlushError sends what was written. What waits for more is at rest then.
+// FlushError sends the written data, and clears the deadline until the next write.
 func (p *paced) FlushError() error {
 	p.arm()
 	p.wrote = true
@@ -90,8 +90,8 @@ func (p *paced) FlushError() error {
 	return nil
 }
 
-// Hijack implements http.Hijacker, which many look for in the type. It fails
-// with HTTP/2.
+// Hijack implements http.Hijacker, because many handlers use a type assertion for it.
+// It fails with HTTP/2.
 func (p *paced) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffered, err := p.control.Hijack()
 	p.taken = err == nil
@@ -101,26 +101,26 @@ func (p *paced) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for http.ResponseController.
 func (p *paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// text answers with a short text that no browser takes for anything else.
+// text sends a short plain text, which browsers must not interpret as another type.
 func text(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) // who went away needs no answer
+	_, _ = w.Write([]byte(text)) // fails only if the client has disconnected
 }
 
-// tooMany is what who asks for too much at once is told.
+// tooMany sends the response to a request beyond a limit of concurrent requests.
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	text(w, http.StatusTooManyRequests, "Too many requests, please try again later.\n")
 }
 
-// busy is what who has waited too long for others is told.
+// busy sends the response to a request that waited too long for a slot.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	text(w, http.StatusServiceUnavailable, "The node is busy with the same question of others, please try again later.\n")
+	text(w, http.StatusServiceUnavailable, "The node is busy with similar requests, please try again later.\n")
 }
 
-// abort breaks the connection off, so that nobody takes half an answer for a
-// whole one.
+// abort aborts the response, so that clients do not take an incomplete response for a
+// complete one.
 func abort() { panic(http.ErrAbortHandler) }

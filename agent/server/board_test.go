@@ -33,7 +33,7 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authz"
 )
 
-// board is a node with its API and a cluster around it.
+// board is a kubelet API with a fake cluster.
 type board struct {
 	t       testing.TB
 	ca      *fake.Authority
@@ -52,7 +52,7 @@ type board struct {
 	started map[string]string
 }
 
-// canned are the lists of a runtime.
+// canned is a Runtime with fixed lists.
 type canned struct {
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
@@ -85,7 +85,7 @@ func labels(namespace, name, uid string) map[string]string {
 
 func yes(b bool) *bool { return &b }
 
-// running is a pod whose containers run.
+// running returns a pod with running containers.
 func running(namespace, name string, containers ...string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), CreationTimestamp: metav1.Unix(1000, 0),
@@ -100,7 +100,7 @@ func running(namespace, name string, containers ...string) *v1.Pod {
 	return p
 }
 
-// newBoard makes a board with one pod, default/web, that listens nowhere yet.
+// newBoard returns a board with one pod, default/web. It does not listen yet.
 func newBoard(t testing.TB) *board {
 	t.Helper()
 	b := &board{t: t, ca: fake.NewAuthority(t, "kubernetes"), cluster: new(fake.Server), logs: map[string]LogFile{}}
@@ -157,7 +157,7 @@ func newBoard(t testing.TB) *board {
 	return b
 }
 
-// trust sets who is believed.
+// trust sets the authentication.
 func (b *board) trust(c authn.Config) {
 	b.t.Helper()
 	c.ClientCAFile = filepath.Join(b.t.TempDir(), "ca.crt")
@@ -174,7 +174,7 @@ func (b *board) trust(c authn.Config) {
 	}
 }
 
-// allow sets who decides.
+// allow sets the authorization mode.
 func (b *board) allow(mode kubelet.KubeletAuthorizationMode) {
 	b.t.Helper()
 	var err error
@@ -215,7 +215,7 @@ func (b *board) log(_ context.Context, q LogQuery) (LogFile, error) {
 	return file, nil
 }
 
-// build makes the server.
+// build returns the server.
 func (b *board) build() *Server {
 	b.t.Helper()
 	s, err := New(b.config)
@@ -226,8 +226,8 @@ func (b *board) build() *Server {
 	return s
 }
 
-// start makes the server and has it answer on loopback until the returned
-// func is called, which waits for its end, or the test ends.
+// start builds the server and serves on loopback until stop is called, which waits for
+// its end, or the test ends.
 func (b *board) start() (stop func()) {
 	b.t.Helper()
 	s := b.build()
@@ -255,8 +255,7 @@ func (b *board) run(s *Server, l net.Listener) (stop func()) {
 	return stop
 }
 
-// pipes is a network for virtual time: a board on it can be dialed as often
-// as wanted.
+// pipes is a network in memory for virtual time.
 type pipes struct {
 	b      *board
 	coming chan net.Conn
@@ -265,7 +264,7 @@ type pipes struct {
 	stop   func()
 }
 
-// pipes has the board answer on a network of its own.
+// pipes serves the board on a new network in memory.
 func (b *board) pipes() *pipes {
 	b.t.Helper()
 	p := &pipes{b: b, coming: make(chan net.Conn), closed: make(chan struct{})}
@@ -290,14 +289,14 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return new(net.TCPAddr) }
 
-// dial is a connection before TLS.
+// dial returns a connection before the TLS handshake.
 func (p *pipes) dial() net.Conn {
 	ours, theirs := newWired()
 	p.coming <- theirs
 	return ours
 }
 
-// shake is a connection after the handshake, with HTTP/1.1.
+// shake returns a connection after the TLS handshake, for HTTP/1.1.
 func (p *pipes) shake(shown ...tls.Certificate) *tls.Conn {
 	p.b.t.Helper()
 	c := tls.Client(p.dial(), p.b.tls(shown...))
@@ -307,7 +306,7 @@ func (p *pipes) shake(shown ...tls.Certificate) *tls.Conn {
 	return c
 }
 
-// client is one whose connections hold 64 kB of what it does not read.
+// client returns a client whose connections buffer 64 kB of unread data.
 func (p *pipes) client(protocol string, shown ...tls.Certificate) *client {
 	c := p.b.over(protocol, shown...)
 	transport := c.http.Transport.(*http.Transport)
@@ -316,7 +315,7 @@ func (p *pipes) client(protocol string, shown ...tls.Certificate) *client {
 	return c
 }
 
-// client is one that shows a certificate and a token, where there are any.
+// client is a client with an optional certificate and token.
 type client struct {
 	http  http.Client
 	token string
@@ -331,7 +330,7 @@ func (b *board) client(token string, shown ...tls.Certificate) *client {
 	return c
 }
 
-// over is a client that speaks one version of HTTP.
+// over returns a client for one HTTP version.
 func (b *board) over(protocol string, shown ...tls.Certificate) *client {
 	b.t.Helper()
 	c := b.client("", shown...)
@@ -342,7 +341,7 @@ func (b *board) over(protocol string, shown ...tls.Certificate) *client {
 	return c
 }
 
-// tls is a client's side of a handshake.
+// tls returns a client's TLS configuration.
 func (b *board) tls(shown ...tls.Certificate) *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(b.ca.PEM())
@@ -358,14 +357,14 @@ func (b *board) adminCertificate() tls.Certificate {
 	return b.ca.Client("kubernetes-admin", []string{"system:masters"}, nil)
 }
 
-// answer is what came of a request.
+// answer is a response.
 type answer struct {
 	code   int
 	header http.Header
 	text   string
 }
 
-// send sends a request, whose answer has to be closed.
+// send sends a request. The caller must close the response.
 func (b *board) send(ctx context.Context, c *client, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
 	b.t.Helper()
 	request, err := http.NewRequestWithContext(ctx, method, b.url+path, body)
@@ -400,7 +399,7 @@ func (b *board) read(response *http.Response) answer {
 	return answer{response.StatusCode, response.Header, string(data)}
 }
 
-// decoded is a body of JSON.
+// decoded decodes a JSON body.
 func decoded[T any](t testing.TB, text string) T {
 	t.Helper()
 	var out T

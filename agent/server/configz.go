@@ -7,12 +7,11 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// masked stands for what may be a secret, as in the kubelet's logs.
+// masked replaces values that may be secret, as in the kubelet's logs.
 const masked = "<masked>"
 
-// configz answers /configz: the configuration as it is in effect
-// (component-base/configz). Headers of staticPodURL, which may hold a token,
-// are masked.
+// configz serves /configz: the effective configuration (component-base/configz). The
+// headers of staticPodURL are masked, because they may contain a token.
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	kc := *s.config.Kubelet
 	kc.Kind, kc.APIVersion = "KubeletConfiguration", kubelet.SchemeGroupVersion.String()
@@ -25,10 +24,10 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	}
 	data, err := json.Marshal(map[string]any{"kubeletconfig": &kc})
 	if err != nil {
-		http.Error(w, "encode the configuration: "+err.Error(), http.StatusInternalServerError)
+		http.Error(w, "encode configuration: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write(data) // who went away needs no answer
+	_, _ = w.Write(data) // fails only if the client has disconnected
 }

@@ -1,29 +1,28 @@
-// Package server owns the node's HTTPS API, which the API server, kubectl by
-// way of it, metrics-server and Prometheus call on port 10250: who gets a
-// connection, how long an answer may take, which paths there are, and what
-// they answer. Package authz decides who may ask for what; what is told comes
-// from the funcs in Config. The streams of exec, attach, run and portForward
-// are a handler that Config hands over.
+// Package server serves the kubelet's HTTPS API, which the API server (also on
+// behalf of kubectl), metrics-server and Prometheus call on port 10250. It owns
+// connection limits, timeouts, routes and responses. Package authz authorizes
+// requests. The data comes from the funcs in Config. A handler in Config serves
+// the streams of exec, attach, run and portForward.
 //
-// Paths, texts and codes are those of the kubelet 1.36
-// (pkg/kubelet/server/server.go). What differs:
+// Paths, texts and status codes are those of the kubelet 1.36
+// (pkg/kubelet/server/server.go). Differences:
 //
-//   - Options of a log that make no sense are told with the reason.
-//   - A log that breaks off in the middle breaks the connection off too. The
-//     kubelet writes the error to the end of the log, as if it were of it.
-//   - /logs/ follows symbolic links only within the folder, and gives content
-//     only of regular files. There is no query of the journal behind it.
-//   - An answer is given up when its reader takes nothing for half a minute,
-//     in place of four hours after it began.
-//   - TLS 1.2 is the least, also where the configuration has an older one.
-//   - /checkpoint/, /statusz, /flagz, /metrics/slis and /healthz/log are not
-//     there. The text of /statusz and /flagz has changing delimiters on
-//     purpose, and their other forms were replaced within 1.36.
-//   - /debug/flags/v is always off: levels are set in the configuration.
+//   - Invalid log options are rejected with the reason.
+//   - If a log cannot be read to its end, the connection is closed. The kubelet
+//     appends the error to the log instead.
+//   - /logs/ follows symbolic links only within its directory, and serves only
+//     regular files. It does not query the systemd journal.
+//   - A response is aborted when the client reads nothing for 30 s, instead of
+//     four hours after its begin.
+//   - TLS 1.2 is the minimum, even if the configuration sets an older version.
+//   - /checkpoint/, /statusz, /flagz, /metrics/slis and /healthz/log do not exist.
+//     The text of /statusz and /flagz has changing delimiters on purpose, and
+//     their other formats were replaced within 1.36.
+//   - /debug/flags/v is always disabled: the log level is set in the configuration.
 //
-// While nobody asks, the server is two goroutines that accept and one that
-// waits for its end. Who has shown no credential that holds has few
-// connections: the network that has the most of them waits for its own, and a
-// newer one of another displaces its oldest. The API server shows its
-// certificate in the handshake, and so never depends on how slow strangers are.
+// When idle, the server has two goroutines that accept connections and one that
+// waits for ctx. Unauthenticated clients have few connections: further ones of
+// the source with the most of them wait, and a new one of another source
+// displaces the oldest one of that source. The API server shows its client
+// certificate in the handshake, so slow unauthenticated clients do not delay it.
 package server

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylet/tinylet/agent/metrics"
 )
 
-// stats answers /stats/summary (pkg/kubelet/server/stats/handler.go).
+// stats serves /stats/summary (pkg/kubelet/server/stats/handler.go).
 func (s *Server) stats(w *paced, r *http.Request, parts []string) {
 	if parts[0] != "summary" {
 		text(w, http.StatusNotFound, "404: Page Not Found")
@@ -24,8 +24,8 @@ func (s *Server) stats(w *paced, r *http.Request, parts []string) {
 		text(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: parse form failed: %v", err))
 		return
 	}
-	// What is read from now on is the client's end.
-	_ = w.control.SetReadDeadline(time.Time{}) // both protocols have them
+	// From now on the server reads only to detect that the client disconnects.
+	_ = w.control.SetReadDeadline(time.Time{}) // supported by HTTP/1.1 and HTTP/2
 	only := r.Form["only_cpu_and_memory"]
 	if !s.snapshot(w, r) {
 		return
@@ -37,10 +37,11 @@ func (s *Server) stats(w *paced, r *http.Request, parts []string) {
 	}
 }
 
-// metrics answers with the text that write writes.
+// metrics returns a handler that sends the text of write, compressed if the client
+// accepts gzip.
 func (s *Server) metrics(path string, write Text) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := w.(*paced) // what route hands over
+		p := w.(*paced) // route passes a *paced
 		if !s.snapshot(p, r) {
 			return
 		}
@@ -66,11 +67,11 @@ func (s *Server) metrics(path string, write Text) http.Handler {
 	})
 }
 
-// broken tells of an answer that could not be made, where nothing of it has
-// gone out, and breaks the connection off where something has.
+// broken logs the error of a response. It sends a 500 if nothing was written yet, and
+// aborts the response otherwise.
 func (s *Server) broken(w *paced, r *http.Request, err error) {
 	if r.Context().Err() == nil {
-		s.config.Log.Warn("a request could not be answered", "path", r.URL.Path, "error", err)
+		s.config.Log.Warn("cannot serve request", "path", r.URL.Path, "error", err)
 	}
 	if w.wrote {
 		abort()

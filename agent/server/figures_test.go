@@ -85,8 +85,8 @@ func TestMetricsAreCompressed(t *testing.T) {
 	}
 }
 
-// TestBrokenAnswers: what fails before anything is told is an error; what
-// fails later must not look whole.
+// TestBrokenAnswers: an error before the first byte is a 500; a later one must abort
+// the response.
 func TestBrokenAnswers(t *testing.T) {
 	failure := errors.New("no cgroups")
 	long := strings.Repeat("x", 64<<10)
@@ -153,8 +153,8 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestBusy: what is made of much at once has few places, and who waits for
-// one too long is told.
+// TestBusy: the snapshot slots are limited, and a request that waits too long gets a
+// 503.
 func TestBusy(t *testing.T) {
 	b := newBoard(t)
 	b.start()

@@ -12,9 +12,8 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn"
 )
 
-// FuzzRequest sends requests that nobody would: none may panic, leave the
-// log folder, reach a stream that its path does not name, or be answered with
-// a code that the server does not use.
+// FuzzRequest sends arbitrary requests: none may panic, leave the log directory, reach
+// a stream that its path does not name, or return a code that the server does not use.
 func FuzzRequest(f *testing.F) {
 	for _, path := range []string{
 		"/pods", "/runningpods/", "/healthz?verbose&exclude=a", "/stats/summary?only_cpu_and_memory=true", "/metrics/cadvisor", "/configz",

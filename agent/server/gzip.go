@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// worthGzip is from how many bytes on an answer is compressed: less fits
-	// into one packet anyway.
+	// worthGzip is the minimum size in bytes of a compressed response: a smaller
+	// one fits into one packet anyway.
 	worthGzip = 1400
-	// maxDeflaters is how many answers are compressed at a time. Each takes
-	// 1.2 MB; the others go out as they are.
+	// maxDeflaters limits concurrent compressions. Each uses 1.2 MB; further
+	// responses are sent uncompressed.
 	maxDeflaters = 2
 )
 
-// deflaters hand out writers that compress. Between two uses they are the
-// garbage collector's.
+// deflaters is a limited pool of gzip writers. Go's garbage collector may free unused
+// ones.
 type deflaters struct {
 	places slot
 	pool   sync.Pool
@@ -28,14 +28,14 @@ func newDeflaters() *deflaters {
 	return &deflaters{places: make(slot, maxDeflaters)}
 }
 
-// compressed is an answer that is compressed from worthGzip bytes on, if
-// there is a place for that then.
+// compressed is a response writer that compresses a response of at least worthGzip
+// bytes if a slot is free.
 type compressed struct {
 	from  *deflaters
 	to    *paced
 	held  []byte
-	began bool         // what was held has gone out
-	zip   *gzip.Writer // nil: as it is
+	began bool         // held was written
+	zip   *gzip.Writer // nil: not compressed
 }
 
 func (d *deflaters) writer(to *paced) *compressed { return &compressed{from: d, to: to} }
@@ -66,7 +66,7 @@ func (c *compressed) Write(data []byte) (int, error) {
 	return c.Write(data)
 }
 
-// finish writes what is left.
+// finish writes the remaining data.
 func (c *compressed) finish() error {
 	switch {
 	case c.zip != nil:
@@ -78,7 +78,7 @@ func (c *compressed) finish() error {
 	return nil
 }
 
-// release gives the place back.
+// release returns the gzip writer to the pool and frees its slot.
 func (c *compressed) release() {
 	if c.zip == nil {
 		return
@@ -99,7 +99,7 @@ func (d *deflaters) get() *gzip.Writer {
 	return z
 }
 
-// wantsGzip says whether a client takes gzip (RFC 9110, 12.5.3).
+// wantsGzip reports whether the client accepts gzip (RFC 9110, 12.5.3).
 func wantsGzip(h http.Header) bool {
 	for _, line := range h["Accept-Encoding"] {
 		for coding := range strings.SplitSeq(line, ",") {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// addHealthz adds /healthz and /healthz/NAME, in the form of Kubernetes'
-// components (pkg/server/healthz of k8s.io/apiserver).
+// addHealthz adds /healthz and /healthz/NAME, in the format of Kubernetes components
+// (pkg/server/healthz of k8s.io/apiserver).
 func (s *Server) addHealthz(exact map[string]http.Handler) {
 	checks := append([]Check{{Name: "ping", Healthy: func(time.Time) error { return nil }}}, s.config.Checks...)
 	exact["/healthz"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -17,7 +17,7 @@ func (s *Server) addHealthz(exact map[string]http.Handler) {
 		report, failed := examine(checks, query["exclude"], time.Now())
 		switch {
 		case len(failed) > 0:
-			s.config.Log.Info("the agent is not healthy", "failed", failed)
+			s.config.Log.Info("health check failed", "checks", failed)
 			http.Error(w, report+"healthz check failed", http.StatusInternalServerError)
 		case query.Has("verbose"):
 			text(w, http.StatusOK, report+"healthz check passed\n")
@@ -36,8 +36,8 @@ func (s *Server) addHealthz(exact map[string]http.Handler) {
 	}
 }
 
-// examine runs the checks that are not excluded, and reports on each. Reasons
-// are for the checks' own paths.
+// examine runs the checks that are not excluded, and returns a report and the names of
+// the failed ones. The report has no reasons: only /healthz/NAME returns them.
 func examine(checks []Check, exclude []string, now time.Time) (report string, failed []string) {
 	var b strings.Builder
 	for _, check := range checks {

@@ -24,14 +24,14 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn"
 )
 
-// farewell is how long crypto/tls tries to tell the other side that a
-// connection ends: net/http closes one where a write has failed.
+// farewell is how long crypto/tls tries to send its closing alert: net/http closes a
+// connection after a failed write.
 const farewell = 5 * time.Second
 
 var protocols = []string{"HTTP/1.1", "HTTP/2.0"}
 
-// TestSlowStrangers: who does not get on with a handshake or with a header is
-// left alone in ten seconds.
+// TestSlowStrangers: a connection without progress in the handshake or the header is
+// closed after ten seconds.
 func TestSlowStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t)
@@ -60,8 +60,8 @@ func TestSlowStrangers(t *testing.T) {
 	})
 }
 
-// TestReaderThatTakesNothing: what is made for it stays where it is made, and
-// it is given up.
+// TestReaderThatTakesNothing: a response is not buffered for a client that does not
+// read, and is aborted.
 func TestReaderThatTakesNothing(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestReaderThatTakesNothing(t *testing.T) {
 	}
 }
 
-// TestReaderThatTakesLittle: an answer that is made of much at once may not
-// take for ever, however regularly something is taken.
+// TestReaderThatTakesLittle: the duration of a snapshot response is limited, even if
+// the client reads regularly.
 func TestReaderThatTakesLittle(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -143,8 +143,8 @@ func TestReaderThatTakesLittle(t *testing.T) {
 	}
 }
 
-// TestSlowBody: a body has ten seconds, and then the client can still wait
-// long for its answer.
+// TestSlowBody: reading a body is limited to ten seconds; the response after it may
+// take longer.
 func TestSlowBody(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -187,8 +187,7 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// TestTakenOver: a connection that a stream has taken over has no deadlines
-// any more.
+// TestTakenOver: a hijacked connection has no deadlines.
 func TestTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t)
@@ -217,8 +216,8 @@ func TestTakenOver(t *testing.T) {
 	})
 }
 
-// TestEnd: an answer under way has a short while; what takes longer is cut
-// off, and so is who is still shaking hands.
+// TestEnd: at shutdown a response in flight gets a short time and is then aborted;
+// connections in the handshake are closed.
 func TestEnd(t *testing.T) {
 	for _, protocol := range protocols {
 		for name, tt := range map[string]struct {
@@ -269,8 +268,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestAddressThatComesLate: listening is tried again, and the server that has
-// to end does not wait for it.
+// TestAddressThatComesLate: listening is retried, and the end of the context
+// interrupts the backoff.
 func TestAddressThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t)
@@ -322,8 +321,7 @@ func TestAddressThatComesLate(t *testing.T) {
 	})
 }
 
-// TestHugeHeaders: a header that is too long is refused before anybody is
-// asked who sent it.
+// TestHugeHeaders: an oversized header is rejected before authentication.
 func TestHugeHeaders(t *testing.T) {
 	b := newBoard(t)
 	b.start()
@@ -344,8 +342,8 @@ func TestHugeHeaders(t *testing.T) {
 	}
 }
 
-// TestStrangersDisplaceStrangers: however many hang on, who was allowed something
-// keeps the connection and gets new ones.
+// TestStrangersDisplaceStrangers: with any number of unauthenticated connections, an
+// authorized client keeps its connection and gets new ones.
 func TestStrangersDisplaceStrangers(t *testing.T) {
 	b := newBoard(t)
 	b.cluster.Grant("token", "app")
@@ -394,9 +392,9 @@ func TestStrangersDisplaceStrangers(t *testing.T) {
 	}
 }
 
-// TestCertificateWithoutRights: any node of the cluster has a certificate of its
-// CA. Who has no right to anything displaces its like alone, however often it
-// asks, and not who may.
+// TestCertificateWithoutRights: each node of the cluster has a certificate of its CA. An
+// unauthorized client only displaces other unauthorized ones, regardless of the number
+// of its requests.
 func TestCertificateWithoutRights(t *testing.T) {
 	b := newBoard(t)
 	b.start()
@@ -446,8 +444,8 @@ func TestCertificateWithoutRights(t *testing.T) {
 	}
 }
 
-// TestStrangersRequests: one connection without a certificate has few requests
-// at a time, and many once one was allowed.
+// TestStrangersRequests: a connection without a certificate has few concurrent
+// requests until one was allowed.
 func TestStrangersRequests(t *testing.T) {
 	b := newBoard(t)
 	hold := make(chan struct{})
@@ -496,8 +494,7 @@ func TestStrangersRequests(t *testing.T) {
 	}
 }
 
-// TestPanic: a handler that breaks down takes its connection with it, and
-// nothing else.
+// TestPanic: a panic of a handler only ends its connection.
 func TestPanic(t *testing.T) {
 	b := newBoard(t)
 	b.config.Streaming = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })
@@ -515,11 +512,10 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// own are the goroutines of a server that nobody asks: Run, and two that accept.
+// own is the number of goroutines of an idle server: Run, and two that accept.
 const own = 3
 
-// TestIdle: a server that nobody asks is two goroutines, and so is one that
-// nobody asks any more.
+// TestIdle: an idle server has the same goroutines before and after requests.
 func TestIdle(t *testing.T) {
 	b := newBoard(t)
 	before := runtime.NumGoroutine()

@@ -19,27 +19,27 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// LogQuery asks for the log of one container, running or not.
+// LogQuery identifies the log of one container, running or not.
 type LogQuery struct {
-	// Pod has the container; it must not be changed.
+	// Pod is the container's pod; it must not be changed.
 	Pod *v1.Pod
-	// Container is its name, and ID the runtime's, without a scheme.
+	// Container is the container's name, ID its runtime ID without scheme.
 	Container, ID string
-	// Follow says that LogFile.Ended is of use.
+	// Follow means that LogFile.Ended is used.
 	Follow bool
 }
 
-// LogFile is where a container's log is.
+// LogFile is the log file of a container.
 type LogFile struct {
 	Path string
-	// Ended is closed as soon as the container has ended and all its output
-	// is in the file, or is closed already. Whatever closes it has to end with
-	// the context that the file was asked for with. nil follows until the
-	// folder is removed.
+	// Ended is closed when the container has exited and the file has all its
+	// output; it may be closed from the start. A goroutine that closes it must end
+	// with the context of the query. With nil, the log is followed until its
+	// directory is removed.
 	Ended <-chan struct{}
 }
 
-// containerLogs answers /containerLogs/NAMESPACE/POD/CONTAINER.
+// containerLogs serves /containerLogs/NAMESPACE/POD/CONTAINER.
 func (s *Server) containerLogs(w *paced, r *http.Request, parts []string) {
 	namespace, name, container := parts[0], parts[1], parts[2]
 	in, err := podLogOptions(r.URL.Query())
@@ -80,13 +80,15 @@ func (s *Server) containerLogs(w *paced, r *http.Request, parts []string) {
 	s.sendLog(w, r, LogQuery{Pod: p, Container: container, ID: bare(id), Follow: options.Follow}, id, options)
 }
 
-// sendLog sends a log until its end, or until the client or the server goes.
+// sendLog sends a log until its end, or until the client disconnects or the server
+// shuts down.
 func (s *Server) sendLog(w *paced, r *http.Request, q LogQuery, id string, options podlogs.Options) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	file, err := s.config.ContainerLog(ctx, q)
 	if err != nil {
-		s.config.Log.Info("the log of a container cannot be found", "namespace", q.Pod.Namespace, "pod", q.Pod.Name, "container", q.Container, "id", q.ID, "error", err)
+		s.config.Log.Info("cannot find container log", "pod", q.Pod.Namespace+"/"+q.Pod.Name, "podUID", q.Pod.UID,
+			"container", q.Container, "containerID", q.ID, "error", err)
 		text(w, http.StatusBadRequest, "unable to retrieve container logs for "+id)
 		return
 	}
@@ -97,7 +99,7 @@ func (s *Server) sendLog(w *paced, r *http.Request, q LogQuery, id string, optio
 		if ending, ok := r.Context().Value(endingKey{}).(context.Context); ok {
 			defer context.AfterFunc(ending, cancel)()
 		}
-		// The client hears that there is something to wait for.
+		// The client receives the headers before the first log line.
 		if err := w.FlushError(); err != nil {
 			return
 		}
@@ -105,7 +107,7 @@ func (s *Server) sendLog(w *paced, r *http.Request, q LogQuery, id string, optio
 	}
 	damaged, err := podlogs.Read(ctx, podlogs.Source{Path: file.Path, Ended: file.Ended}, options, podlogs.Output{Stdout: out})
 	if damaged > 0 {
-		s.config.Log.Debug("lines of a log were left out that do not have its form", "path", file.Path, "lines", damaged)
+		s.config.Log.Debug("skipped malformed log lines", "path", file.Path, "lines", damaged)
 	}
 	switch {
 	case err == nil, ctx.Err() != nil:
@@ -114,15 +116,15 @@ func (s *Server) sendLog(w *paced, r *http.Request, q LogQuery, id string, optio
 	case !w.wrote:
 		text(w, http.StatusBadRequest, err.Error())
 	default:
-		s.config.Log.Warn("a log broke off", "path", file.Path, "error", err)
+		s.config.Log.Warn("cannot read container log", "path", file.Path, "error", err)
 		abort()
 	}
 }
 
-// errGone says that the reader of an answer is gone.
-var errGone = errors.New("the client is gone")
+// errGone means that the client of a response has disconnected.
+var errGone = errors.New("client has disconnected")
 
-// flushed sends each piece at once.
+// flushed flushes each write.
 type flushed struct{ *paced }
 
 // Write implements io.Writer.
@@ -137,8 +139,8 @@ func (f flushed) Write(data []byte) (int, error) {
 	return n, nil
 }
 
-// podLogOptions reads a query as the API does (the conversion from url.Values
-// in pkg/apis/core/v1), and tail, which is tailLines of old.
+// podLogOptions parses a query like the API (the conversion from url.Values in
+// pkg/apis/core/v1), and tail, the old name of tailLines.
 func podLogOptions(query url.Values) (*v1.PodLogOptions, error) {
 	if tail := query.Get("tail"); tail != "" {
 		query["tailLines"] = []string{tail}
@@ -170,17 +172,17 @@ func podLogOptions(query url.Values) (*v1.PodLogOptions, error) {
 	return o, nil
 }
 
-// message is an error of the options in the kubelet's form, with its reason.
+// message formats an error of the options like the kubelet, and adds the reason.
 func message(what string, err error) string {
-	data, _ := json.Marshal(what + " " + err.Error()) // a string always can be
+	data, _ := json.Marshal(what + " " + err.Error()) // cannot fail for a string
 	return `{"message": ` + string(data) + `}`
 }
 
-// whose is the ID, with its scheme, of the container whose log is meant
-// (validateContainerLogStatus in pkg/kubelet/kubelet_pods.go): the one that
-// runs, or else the last that ran, or with previous the one before. started is
-// the ID of the one that runs, without a scheme, or "" where only the status
-// tells of one: the status may come minutes after the start.
+// whose returns the ID, with scheme, of the container whose log is requested
+// (validateContainerLogStatus in pkg/kubelet/kubelet_pods.go): the running one,
+// else the last one that ran, or with previous the one before. started is the ID,
+// without scheme, of the running container. It is "" if only the status knows of
+// one: the status may be updated minutes after the start.
 func whose(podName string, status *v1.PodStatus, name, started string, previous bool) (string, error) {
 	c := pod.StatusOf(status, name)
 	if started != "" && !previous {
@@ -226,8 +228,8 @@ func whose(podName string, status *v1.PodStatus, name, started string, previous 
 	return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, podName, why)
 }
 
-// ranBefore is the container of the status where another of its name has
-// started since, and "" otherwise.
+// ranBefore returns the ID of the status's container if a newer container of the name
+// has started since, and "" otherwise.
 func ranBefore(c *v1.ContainerStatus, started string) string {
 	switch {
 	case c == nil || started == "" || bare(c.ContainerID) == started:
@@ -240,7 +242,7 @@ func ranBefore(c *v1.ContainerStatus, started string) string {
 	return ""
 }
 
-// bare is an ID without its scheme.
+// bare returns an ID without its scheme.
 func bare(id string) string {
 	if _, after, ok := strings.Cut(id, "://"); ok {
 		return after

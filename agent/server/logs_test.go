@@ -121,7 +121,7 @@ const (
 	second2 = "2026-01-02T03:04:06.000000002Z"
 )
 
-// logged gives a container a log.
+// logged writes a container's log file.
 func (b *board) logged(id, content string) string {
 	b.t.Helper()
 	path := filepath.Join(b.t.TempDir(), "0.log")
@@ -194,10 +194,10 @@ func TestContainerLogs(t *testing.T) {
 		"other/web/app":                                  {code: 404, text: `pod "web" does not exist`},
 		"default/%00/app":                                {code: 404, text: `pod "\x00" does not exist`},
 		"default/web/app?tailLines=x":                    {code: 400, text: `{"message": "Unable to decode query. tailLines: `},
-		"default/web/app?tailLines=-1":                   {code: 422, text: `{"message": "Invalid request. number of last lines: -1 is negative"}`},
-		"default/web/app?limitBytes=0":                   {code: 422, text: `{"message": "Invalid request. limit of bytes: 0 is less than 1"}`},
-		"default/web/app?sinceSeconds=0":                 {code: 422, text: `{"message": "Invalid request. sinceSeconds: 0 is less than 1"}`},
-		"default/web/app?stream=x":                       {code: 422, text: `{"message": "Invalid request. stream: \"x\" is none of `},
+		"default/web/app?tailLines=-1":                   {code: 422, text: `{"message": "Invalid request. invalid number of last lines -1: must not be negative"}`},
+		"default/web/app?limitBytes=0":                   {code: 422, text: `{"message": "Invalid request. invalid byte limit 0: must be at least 1"}`},
+		"default/web/app?sinceSeconds=0":                 {code: 422, text: `{"message": "Invalid request. invalid sinceSeconds 0: must be at least 1"}`},
+		"default/web/app?stream=x":                       {code: 422, text: `{"message": "Invalid request. invalid stream \"x\": must be `},
 		"default/none/app?stream=x":                      {code: 422, text: `{"message": "Invalid request. `},
 		"default/web/app?sinceSeconds=1&sinceTime=2026-01-02T03:04:06Z": {code: 422, text: `{"message": "Invalid request. `},
 		"default/init/app": {code: 400, text: `read log "`},
@@ -217,7 +217,7 @@ func TestContainerLogs(t *testing.T) {
 	}
 }
 
-// followed is a log that is being followed.
+// followed is a request that follows a log.
 type followed struct {
 	t        *testing.T
 	response *http.Response
@@ -251,7 +251,7 @@ func (f *followed) want(lines ...string) {
 	}
 }
 
-// end waits for the end.
+// end waits for the end of the response.
 func (f *followed) end() error {
 	f.t.Helper()
 	if f.lines.Scan() {
@@ -260,7 +260,7 @@ func (f *followed) end() error {
 	return f.lines.Err()
 }
 
-// settled waits until as many goroutines are left as there were.
+// settled waits until the number of goroutines is down to before.
 func settled(t *testing.T, before int) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -273,8 +273,8 @@ func settled(t *testing.T, before int) {
 	}
 }
 
-// TestFollow follows a log across a rotation, and looks what is left when its
-// client goes.
+// TestFollow follows a log across a rotation, and checks for leaks after the client has
+// disconnected.
 func TestFollow(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
@@ -313,8 +313,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowTellsAtOnce: the client of a log without lines has its answer's
-// head, and the log ends with its container or with the server.
+// TestFollowTellsAtOnce: the client of an empty log receives the headers at once, and
+// the response ends with the container or the server.
 func TestFollowTellsAtOnce(t *testing.T) {
 	b := newBoard(t)
 	path := b.logged("web-app", "")
@@ -360,8 +360,8 @@ func TestTooManyFollow(t *testing.T) {
 	}
 }
 
-// TestQuietLogStays: a log that says nothing for long is no slow reader, with
-// either version of HTTP.
+// TestQuietLogStays: a followed log without new lines does not reach the write
+// deadline, with HTTP/1.1 and HTTP/2.
 func TestQuietLogStays(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {

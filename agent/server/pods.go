@@ -12,10 +12,10 @@ import (
 	"github.com/tinylet/tinylet/agent/pod"
 )
 
-// listHead begins a v1.PodList as the API's encoder writes it.
+// listHead is the start of a v1.PodList as the API's encoder writes it.
 const listHead = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`
 
-// pods answers /pods.
+// pods serves /pods.
 func (s *Server) pods(w *paced, r *http.Request, _ []string) {
 	if !s.snapshot(w, r) {
 		return
@@ -24,7 +24,7 @@ func (s *Server) pods(w *paced, r *http.Request, _ []string) {
 	writePods(w, s.shown())
 }
 
-// shown are the pods with their newest statuses in them.
+// shown returns copies of the pods with their newest statuses.
 func (s *Server) shown() iter.Seq[*v1.Pod] {
 	return func(yield func(*v1.Pod) bool) {
 		for p, status := range s.config.Pods() {
@@ -37,12 +37,11 @@ func (s *Server) shown() iter.Seq[*v1.Pod] {
 	}
 }
 
-// writePods writes a list pod by pod, so that it is never in memory as a
-// whole.
+// writePods writes a list pod by pod, to keep the whole list out of memory.
 func writePods(w *paced, pods iter.Seq[*v1.Pod]) {
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := io.WriteString(w, listHead); err != nil {
-		return // who went away needs no answer
+		return // the client has disconnected
 	}
 	encoder := json.NewEncoder(w)
 	first := true
@@ -60,9 +59,9 @@ func writePods(w *paced, pods iter.Seq[*v1.Pod]) {
 	_, _ = io.WriteString(w, "]}\n")
 }
 
-// snapshot waits for its turn with an answer that is made of much at once,
-// and bounds how long the answer may take. It says whether to answer; then
-// the place has to be freed.
+// snapshot acquires a slot for a response that is assembled from much data, and
+// limits the duration of the response to snapshotTime. It reports whether it acquired
+// the slot, which the caller must free; otherwise it has sent a 503.
 func (s *Server) snapshot(w *paced, r *http.Request) bool {
 	if !s.slots.snapshots.wait(r.Context(), snapshotQueue) {
 		busy(w)
@@ -72,9 +71,9 @@ func (s *Server) snapshot(w *paced, r *http.Request) bool {
 	return true
 }
 
-// find is the pod of a name with its newest status; ok is false if there is
-// none. A pod that takes the place of one that ends has its name too: what is
-// wanted is the newer.
+// find returns the pod of a name with its newest status; ok is false if there is
+// none. If two pods have the name, because one replaces a terminating one, find
+// returns the newer.
 func (s *Server) find(namespace, name string) (found *v1.Pod, status *v1.PodStatus, ok bool) {
 	for p, st := range s.config.Pods() {
 		if p.Namespace == namespace && p.Name == name && (!ok || pod.Newer(p, found)) {

@@ -46,15 +46,14 @@ func TestRunningPods(t *testing.T) {
 	}
 }
 
-// static is a pod of a manifest that was first seen at a time.
+// static returns a static pod that was first seen at a time.
 func static(uid types.UID, seen string) *v1.Pod {
 	p := running("default", "web", "app")
 	p.UID, p.Annotations = uid, map[string]string{pod.AnnotationSource: pod.SourceFile, pod.AnnotationFirstSeen: seen}
 	return p
 }
 
-// TestNewerPodOfAName: while a pod ends, the one that takes its place has its
-// name.
+// TestNewerPodOfAName: a terminating pod and its replacement have the same name.
 func TestNewerPodOfAName(t *testing.T) {
 	ending, next, later := running("default", "web", "app"), running("default", "web", "app"), running("default", "web", "app")
 	ending.DeletionTimestamp, ending.UID = &metav1.Time{Time: time.Unix(9000, 0)}, "ending"
@@ -85,8 +84,7 @@ func TestNewerPodOfAName(t *testing.T) {
 	}
 }
 
-// thirty are the pods of a full board, each about as long as one of a
-// Deployment.
+// thirty returns the pods of a full node, each about as large as one of a Deployment.
 func thirty() []*v1.Pod {
 	var pods []*v1.Pod
 	for i := range 30 {
@@ -103,7 +101,7 @@ func thirty() []*v1.Pod {
 	return pods
 }
 
-// largest is an answer that goes nowhere, and the largest piece of it.
+// largest is a response writer that records the size of the largest write.
 type largest struct {
 	header http.Header
 	piece  int
@@ -117,7 +115,7 @@ func (l *largest) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPodsArePieces: the list is never in memory as a whole.
+// TestPodsArePieces: the whole list is never in memory.
 func TestPodsArePieces(t *testing.T) {
 	b := newBoard(t)
 	b.pods = thirty()
@@ -129,7 +127,7 @@ func TestPodsArePieces(t *testing.T) {
 	}
 }
 
-// benchmarked is the server's handler for an anonymous caller who may do all.
+// benchmarked returns a server that allows anonymous requests everything.
 func benchmarked(b *testing.B) (*board, *Server) {
 	board := newBoard(b)
 	board.pods = thirty()
@@ -150,7 +148,7 @@ func BenchmarkPods(b *testing.B) {
 	b.ReportMetric(float64(w.total), "text-bytes")
 }
 
-// BenchmarkGzip is a scrape of as much text as 30 pods have.
+// BenchmarkGzip is a scrape with as much text as 30 pods have.
 func BenchmarkGzip(b *testing.B) {
 	line := []byte("container_memory_working_set_bytes{container=\"app\",pod=\"web-7c9d8f5b6-00017\",namespace=\"default\"} 1.7825792e+07\n")
 	d := newDeflaters()

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// family are the paths with one first part that are served alike.
+// family is the route of all paths with the same first element.
 type family struct {
-	// methods are those that are answered, as the Allow header has them; nil
-	// is every one.
+	// methods are the allowed methods, in the order of the Allow header; nil
+	// allows every method.
 	methods []string
-	// parts are how many parts a path may have after the first: from least to
-	// most, which is negative for any number.
+	// least and most limit the number of path elements after the first. A negative
+	// most means no limit.
 	least, most int
 	serve       func(w *paced, r *http.Request, parts []string)
 }
@@ -23,7 +23,7 @@ var (
 	getPost = []string{http.MethodGet, http.MethodPost}
 )
 
-// route answers a request. Its path is clean.
+// route dispatches a request by its path, which must be clean.
 func (s *Server) route(w *paced, r *http.Request) {
 	path := r.URL.Path
 	if h, ok := s.exact[path]; ok {
@@ -52,8 +52,8 @@ func (s *Server) route(w *paced, r *http.Request) {
 	f.serve(w, r, parts)
 }
 
-// exactRoutes are the paths that the kubelet serves without a look at the
-// method, and without a slash at the end.
+// exactRoutes returns the handlers of the paths that the kubelet serves for every
+// method and without a trailing slash.
 func (s *Server) exactRoutes() map[string]http.Handler {
 	exact := map[string]http.Handler{}
 	s.addHealthz(exact)
@@ -72,8 +72,8 @@ func (s *Server) exactRoutes() map[string]http.Handler {
 	return exact
 }
 
-// rootedRoutes are the others. What enableDebuggingHandlers takes away says
-// so, and of what is left of it nothing depends on the path
+// rootedRoutes returns the other routes. Without enableDebuggingHandlers, the debug
+// paths report that they are disabled, whatever follows the first path element
 // (InstallDebuggingDisabledHandlers).
 func (s *Server) rootedRoutes() map[string]family {
 	rooted := map[string]family{"pods": {methods: get, serve: s.pods}}
@@ -110,12 +110,13 @@ func (s *Server) rootedRoutes() map[string]family {
 	return rooted
 }
 
-// handled serves by a handler.
+// handled adapts h to family.serve.
 func handled(h http.Handler) func(*paced, *http.Request, []string) {
 	return func(w *paced, r *http.Request, _ []string) { h.ServeHTTP(w, r) }
 }
 
-// under serves what stands in a folder, and nothing else.
+// under calls serve for paths whose next element is folder, and returns 404 for
+// others.
 func under(folder string, serve func(*paced, *http.Request, []string)) func(*paced, *http.Request, []string) {
 	return func(w *paced, r *http.Request, parts []string) {
 		if parts[0] != folder {
@@ -126,7 +127,7 @@ func under(folder string, serve func(*paced, *http.Request, []string)) func(*pac
 	}
 }
 
-// disabled says that the configuration has something switched off.
+// disabled returns 405 with the kubelet's message for a disabled endpoint.
 func disabled(message string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, message, http.StatusMethodNotAllowed)

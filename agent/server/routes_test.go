@@ -131,7 +131,7 @@ func TestRoutes(t *testing.T) {
 			{"GET", "/healthz", 500, "[+]ping ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n", plainText, ""},
 			{"GET", "/healthz?exclude=syncloop", 200, "ok", plainText, ""},
 			{"GET", "/healthz/syncloop", 500, "internal server error: " + http.ErrHandlerTimeout.Error() + "\n", plainText, ""},
-			{"GET", "/runningpods/", 500, "list the sandboxes that run: " + http.ErrServerClosed.Error(), plainText, ""},
+			{"GET", "/runningpods/", 500, "list ready sandboxes: " + http.ErrServerClosed.Error(), plainText, ""},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,14 +14,14 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// Runtime is what is asked of the container runtime; container.Runtime has
-// it.
+// Runtime is the part of container.Runtime that the server uses.
 type Runtime interface {
 	ListPodSandbox(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 }
 
-// runningPods answers /runningpods/: what the runtime runs, whoever wants it.
+// runningPods serves /runningpods/: all pods that the runtime runs, desired or
+// orphaned.
 func (s *Server) runningPods(w *paced, r *http.Request, _ []string) {
 	if !s.snapshot(w, r) {
 		return
@@ -29,28 +29,28 @@ func (s *Server) runningPods(w *paced, r *http.Request, _ []string) {
 	defer s.slots.snapshots.free()
 	pods, err := runningOf(r.Context(), s.config.Runtime)
 	if err != nil {
-		s.config.Log.Warn("what runs cannot be told", "error", err)
+		s.config.Log.Warn("cannot list running pods", "error", err)
 		text(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	writePods(w, slices.Values(pods))
 }
 
-// runningOf makes pods of the sandboxes that are ready and the containers
-// that run (ToAPIPod in pkg/kubelet/container/runtime.go). They are ordered
-// by namespace, name and UID, and their containers by name.
+// runningOf returns pods built from the ready sandboxes and the running containers
+// (ToAPIPod in pkg/kubelet/container/runtime.go). They are sorted by namespace, name
+// and UID, and their containers by name.
 func runningOf(ctx context.Context, rt Runtime) ([]*v1.Pod, error) {
 	sandboxes, err := rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
 		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the sandboxes that run: %w", err)
+		return nil, fmt.Errorf("list ready sandboxes: %w", err)
 	}
 	containers, err := rt.ListContainers(ctx, &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the containers that run: %w", err)
+		return nil, fmt.Errorf("list running containers: %w", err)
 	}
 	pods := map[types.UID]*v1.Pod{}
 	of := func(labels map[string]string) *v1.Pod {

@@ -15,35 +15,35 @@ import (
 	"github.com/tinylet/tinylet/agent/server/connlimit"
 )
 
-// How many connections there may be at a time. A connection costs up to
-// 50 kB; a node is called by few, each of whom needs one or two. An API
-// server that proxies many streams needs one for each, and opens them at once.
+// Limits of concurrent connections. A connection costs up to 50 kB. A node has few
+// clients, each with one or two connections. An API server that proxies many streams
+// needs one connection for each, and opens them at the same time.
 const (
 	maxPromoted = 80
 	maxPending  = 16
 	maxWaiting  = 64
-	// pendingRequests is how many requests at a time a connection may have
-	// that shows no certificate, before the first one was allowed: they wait
-	// for reviews.
+	// pendingRequests limits the concurrent requests of a connection without a
+	// client certificate until its first request was allowed: each waits for
+	// reviews.
 	pendingRequests = 8
 )
 
-// Limits of the listener. Headers have the tokens of their senders, and the
-// commands that exec is to run in their path.
+// Limits of the HTTP server. The headers contain bearer tokens, and the request line
+// contains the commands of exec.
 const (
 	maxHeader     = 32 << 10
 	maxBody       = 64 << 10
-	maxStreams    = 16 // of a connection of HTTP/2
+	maxStreams    = 16 // per HTTP/2 connection
 	maxReceive    = 64 << 10
-	headerTime    = 10 * time.Second // the handshake too
+	headerTime    = 10 * time.Second // includes the TLS handshake
 	bodyTime      = 10 * time.Second
 	writeTime     = 30 * time.Second
-	idleTime      = 90 * time.Second // as the kubelet's
-	quiet         = time.Minute      // until a quiet client is asked for a sign of life
+	idleTime      = 90 * time.Second // like the kubelet's
+	quiet         = time.Minute      // idle time before TCP keepalive probes
 	endTime       = 2 * time.Second
 	snapshotTime  = 5 * time.Minute
 	maxRequests   = 128
-	maxFollowed   = 48 // each has one of the 128 inotify instances that the kernel gives a user
+	maxFollowed   = 48 // each uses one of the user's 128 inotify instances
 	maxSnapshots  = 4
 	snapshotQueue = 10 * time.Second
 )
@@ -53,8 +53,8 @@ type (
 	endingKey struct{}
 )
 
-// serve answers on l until ctx ends or accepting fails, and returns the
-// latter's error. All that it started is done then, and l is closed.
+// serve serves l until ctx ends or Accept fails, and returns the error of Accept.
+// Before it returns, it closes l and waits for all handlers.
 func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -101,24 +101,24 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 			break
 		}
 		cut()
-		_ = srv.Close() // cuts off what did not end by itself
+		_ = srv.Close() // closes the remaining connections
 		err = <-failed
 	}
-	cut() // streams on connections that were taken over end by it
+	cut() // ends streams on hijacked connections
 	_ = srv.Close()
 	running.Wait()
 	return err
 }
 
-// shutdown lets the answers under way end, for a while.
+// shutdown waits up to endTime for the requests in flight.
 func shutdown(srv *http.Server, ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
 	return srv.Shutdown(ctx)
 }
 
-// enter bounds what a request may bring, and what may wait on one connection
-// before any of it was allowed. It comes before the guard.
+// enter limits the body of a request, and the concurrent requests of a connection
+// before its first one was allowed. It runs before the guard.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	defer s.recover(r)
 	if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
@@ -129,26 +129,26 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		// No request needs more than a form.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // both protocols have them
+		// The largest body of any request is a form.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // supported by HTTP/1.1 and HTTP/2
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	}
 	s.guard.ServeHTTP(w, r)
 }
 
-// recover tells of a handler that panics, which ends the connection.
+// recover logs the panic of a handler and aborts the response.
 func (s *Server) recover(r *http.Request) {
 	p := recover()
 	if p == nil {
 		return
 	}
 	if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-		s.config.Log.Error("the answer to a request broke down", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+		s.config.Log.Error("request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// admitted answers a request that has its right.
+// admitted serves an authorized request.
 func (s *Server) admitted(w http.ResponseWriter, r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*connlimit.Conn); ok {
 		if user := authn.From(r.Context()); user != nil && user.Name != authn.Anonymous {
@@ -165,7 +165,7 @@ func (s *Server) admitted(w http.ResponseWriter, r *http.Request) {
 	s.route(p, r)
 }
 
-// slots bound what goes on at a time.
+// slots limit concurrent requests, followed logs and snapshots.
 type slots struct {
 	requests, followed, snapshots slot
 }
@@ -176,7 +176,7 @@ func newSlots() slots {
 
 type slot chan struct{}
 
-// try takes a place, if one is free.
+// try acquires a slot without blocking and reports whether it did.
 func (s slot) try() bool {
 	select {
 	case s <- struct{}{}:
@@ -186,8 +186,8 @@ func (s slot) try() bool {
 	}
 }
 
-// wait takes a place as soon as one is free, and says whether that was in
-// time.
+// wait blocks until it acquires a slot, ctx ends or atMost is over. It reports
+// whether it acquired one.
 func (s slot) wait(ctx context.Context, atMost time.Duration) bool {
 	if s.try() {
 		return true

@@ -22,61 +22,61 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authz"
 )
 
-// Config is what a Server needs. The funcs are called for each request, by
-// several at once, and end with their context. What a func that may be nil
-// would tell is not found.
+// Config configures a Server. The funcs are called for each request, may be called
+// concurrently, and must return when their context ends.
 type Config struct {
-	// Kubelet is the effective configuration, every field with a default set:
-	// address, port, tlsMinVersion, tlsCipherSuites, tlsCurvePreferences,
+	// Kubelet is the effective configuration, with all defaults set. The server
+	// uses address, port, tlsMinVersion, tlsCipherSuites, tlsCurvePreferences,
 	// enableDebuggingHandlers, enableSystemLogHandler and
-	// enableProfilingHandler are heeded, and /configz shows it as a whole. It
-	// must not be changed afterwards.
+	// enableProfilingHandler, and /configz returns all of it. It must not be
+	// changed afterwards.
 	Kubelet *kubelet.KubeletConfiguration
-	// GetCertificate answers the serving certificate for each handshake, so
-	// that it may be renewed at any time.
+	// GetCertificate returns the serving certificate. It is called for each
+	// handshake, so the certificate can be renewed at any time.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Authn and Authz say who calls and what they may do.
+	// Authn authenticates clients, Authz authorizes their requests.
 	Authn *authn.Authenticator
 	Authz *authz.Authorizer
-	// Pods are the node's pods with their newest statuses, in the order to be
-	// shown. They must not be changed afterwards.
+	// Pods returns the node's pods with their newest statuses, in the order of
+	// /pods. They must not be changed afterwards.
 	Pods func() iter.Seq2[*v1.Pod, *v1.PodStatus]
-	// Started answers the ID, without a scheme, of a container that runs,
-	// where that may be newer than the pod's status. May be nil.
+	// Started returns the ID, without scheme, of a running container. It may be
+	// newer than the pod's status. With nil, only the status is used.
 	Started func(pod types.UID, container string) (id string, ok bool)
-	// Runtime is asked for what runs.
+	// Runtime lists the running sandboxes and containers.
 	Runtime Runtime
 	// ContainerLog finds the log of a container.
 	ContainerLog func(context.Context, LogQuery) (LogFile, error)
-	// Checks are what /healthz goes by, in this order.
+	// Checks are the checks of /healthz, in this order.
 	Checks []Check
-	// Summary writes the answer of /stats/summary. Before anything is
-	// written, an error is one of what it reads. May be nil.
+	// Summary writes the response of /stats/summary. An error that it returns
+	// before it has written anything comes from reading the stats. With nil, the
+	// path returns 404.
 	Summary func(ctx context.Context, w io.Writer, onlyCPUAndMemory bool) error
 	// Metrics, ResourceMetrics, CadvisorMetrics and ProbeMetrics write the
 	// text of /metrics, /metrics/resource, /metrics/cadvisor and
-	// /metrics/probes. May be nil.
+	// /metrics/probes. With nil, the path returns 404.
 	Metrics, ResourceMetrics, CadvisorMetrics, ProbeMetrics Text
-	// Streaming answers /exec/, /attach/, /run/ and /portForward/ once path
-	// and method are right. It may hijack connections of HTTP/1.1, and must
-	// end with the request's context. May be nil.
+	// Streaming serves /exec/, /attach/, /run/ and /portForward/ after path and
+	// method were validated. It may hijack HTTP/1.1 connections, and must return
+	// when the request's context ends. With nil, the paths return 404.
 	Streaming http.Handler
-	// Profiling answers /debug/pprof/, such as package profile's; nil is that
-	// profiling is disabled.
+	// Profiling serves /debug/pprof/, for example profile.Handler. nil disables
+	// profiling.
 	Profiling http.Handler
-	// SystemLogs is the folder of /logs/; "" is /var/log.
+	// SystemLogs is the directory of /logs/; "" means /var/log.
 	SystemLogs string
 	Log        *slog.Logger
 }
 
-// Text writes metrics in the text format of Prometheus.
+// Text writes metrics in the Prometheus text format.
 type Text func(context.Context, io.Writer) error
 
-// Check is one condition of the agent's health.
+// Check is one health check of the agent.
 type Check struct {
 	// Name is a path element, such as syncloop.
 	Name string
-	// Healthy answers nil or what is wrong.
+	// Healthy returns nil, or an error that describes the failure.
 	Healthy func(now time.Time) error
 }
 
@@ -88,22 +88,22 @@ type Server struct {
 	config  Config
 	tls     *tls.Config
 	guard   http.Handler
-	exact   map[string]http.Handler // answer any method, as the kubelet's do
-	rooted  map[string]family       // by the first part of their path
+	exact   map[string]http.Handler // serve any method, like the kubelet's
+	rooted  map[string]family       // by the first path element
 	slots   slots
 	deflate *deflaters
 	listen  func(context.Context) (net.Listener, error)
 }
 
-// New checks the configuration. It starts nothing.
+// New validates the configuration and starts nothing.
 func New(c Config) (*Server, error) {
 	if c.Kubelet == nil || c.GetCertificate == nil || c.Authn == nil || c.Authz == nil || c.Pods == nil || c.Runtime == nil ||
 		c.ContainerLog == nil || c.Log == nil {
-		return nil, errors.New("node API: Kubelet, GetCertificate, Authn, Authz, Pods, Runtime, ContainerLog and Log are required")
+		return nil, errors.New("server: Kubelet, GetCertificate, Authn, Authz, Pods, Runtime, ContainerLog and Log are required")
 	}
 	for _, check := range c.Checks {
 		if check.Name == "" || strings.Contains(check.Name, "/") || check.Healthy == nil {
-			return nil, fmt.Errorf("node API: health check %q needs a name without slashes and a func", check.Name)
+			return nil, fmt.Errorf("server: health check %q requires a name without slashes and a func", check.Name)
 		}
 	}
 	if c.SystemLogs == "" {
@@ -111,10 +111,10 @@ func New(c Config) (*Server, error) {
 	}
 	settings, err := tlsSettings(c.Kubelet)
 	if err != nil {
-		return nil, fmt.Errorf("node API: %w", err)
+		return nil, fmt.Errorf("server: %w", err)
 	}
 	for _, name := range settings.insecure {
-		c.Log.Warn("a cipher suite of tlsCipherSuites is known to be weak: leave it out", "suite", name)
+		c.Log.Warn("insecure TLS cipher suite configured", "suite", name, "remedy", "remove it from tlsCipherSuites")
 	}
 	s := &Server{config: c, slots: newSlots(), deflate: newDeflaters()}
 	s.tls = s.handshakes(settings)
@@ -128,30 +128,31 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// First and longest wait before the next attempt to listen: a board gets its
-// address late, and is of no use to an operator until it answers.
+// Initial and maximum backoff between attempts to listen. A node may get its address
+// late, and an operator cannot use it until the API is served.
 const (
 	firstRetry   = time.Second
 	longestRetry = 15 * time.Second
 )
 
-// Run answers until ctx ends, and returns nil when everything that it started
-// is done. Answers that are under way then get a short while; followed logs
-// end at once. What keeps it from listening, such as an address that the
-// board does not have yet, is logged and tried again.
+// Run serves the API until ctx ends, and returns nil after everything that it
+// started has ended. At the end, requests in flight get 2 s (endTime); followed
+// logs end at once. Errors of listening, such as an address that the node does not
+// have yet, are logged and retried with backoff.
 func (s *Server) Run(ctx context.Context) error {
 	log := s.config.Log.With("address", s.config.Kubelet.Address, "port", s.config.Kubelet.Port)
 	told, wait := "", firstRetry
 	for ctx.Err() == nil {
 		l, err := s.listen(ctx)
 		if err == nil {
-			log.Info("answering the node's API")
+			log.Info("serving kubelet API")
 			told, wait = "", firstRetry
 			err = s.serve(ctx, l)
 		}
 		if text := fmt.Sprint(err); ctx.Err() == nil && text != told {
 			told = text
-			log.Warn("the node's API cannot be answered, which is tried again until it can: the address or the port may be another's, or not there yet", "error", err)
+			log.Warn("cannot serve kubelet API, will retry", "error", err,
+				"remedy", "check that the address exists and that no other process has the port")
 		}
 		timer := time.NewTimer(wait)
 		select {

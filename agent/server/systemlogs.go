@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxListed is how many entries of a folder are listed.
+// maxListed limits the listed entries of a directory.
 const maxListed = 1000
 
-// systemLogs answers /logs/: a folder as a list of links, a file as it is.
-// Links that lead out of the folder are not followed, and what is no regular
-// file is not opened for reading.
+// systemLogs serves /logs/: a directory as a list of links, a file as its content. It
+// does not follow symbolic links that lead out of the directory, and serves only
+// regular files.
 func (s *Server) systemLogs(w *paced, r *http.Request, parts []string) {
 	name := strings.Join(parts, "/")
 	if name == "" {
@@ -32,7 +32,7 @@ func (s *Server) systemLogs(w *paced, r *http.Request, parts []string) {
 		return
 	}
 	defer root.Close()
-	// A pipe must not stop the reader.
+	// Opening a named pipe must not block.
 	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		noFile(w, r, err)
@@ -57,23 +57,23 @@ func (s *Server) systemLogs(w *paced, r *http.Request, parts []string) {
 	}
 }
 
-// noFile tells of a file that cannot be had (toHTTPError in net/http).
+// noFile sends the error of a file that cannot be opened (toHTTPError in net/http).
 func noFile(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, fs.ErrPermission) {
 		http.Error(w, "403 Forbidden", http.StatusForbidden)
 		return
 	}
-	http.NotFound(w, r) // also for names that cannot be, and links that lead out
+	http.NotFound(w, r) // also for invalid names and links that lead out
 }
 
-// redirect sends the client to a path that is relative to its own, since it
-// may have come through the API server.
+// redirect redirects to a path that is relative to the request's, because the request
+// may have come through the API server's proxy.
 func redirect(w http.ResponseWriter, r *http.Request, to string) {
 	w.Header().Set("Location", (&url.URL{Path: "./" + to, RawQuery: r.URL.RawQuery}).String())
 	w.WriteHeader(http.StatusMovedPermanently)
 }
 
-// content sends a file as far as it goes now.
+// content sends a file up to its current end.
 func content(w *paced, r *http.Request, file *os.File, info fs.FileInfo) {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(file, head)
@@ -83,14 +83,14 @@ func content(w *paced, r *http.Request, file *os.File, info fs.FileInfo) {
 	}
 	kind := "application/octet-stream"
 	if strings.HasPrefix(http.DetectContentType(head[:n]), "text/") {
-		kind = "text/plain; charset=utf-8" // no browser runs what somebody logged
+		kind = "text/plain; charset=utf-8" // browsers must not run logged scripts
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	http.ServeContent(w, r, "", info.ModTime(), file)
 }
 
-// list sends the entries of a folder in the form of http.FileServer.
+// list sends the entries of a directory in the format of http.FileServer.
 func list(w *paced, r *http.Request, folder *os.File) {
 	entries, err := folder.ReadDir(maxListed)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -101,7 +101,7 @@ func list(w *paced, r *http.Request, folder *os.File) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if _, err := io.WriteString(w, "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n"); err != nil {
-		return // who went away needs no answer
+		return // the client has disconnected
 	}
 	for _, entry := range entries {
 		name := entry.Name()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logTree makes a log folder with all sorts in it, beside a secret.
+// logTree creates a log directory with entries of all types, next to a secret file.
 func logTree(t testing.TB, dir string) {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -107,8 +107,7 @@ func TestSystemLogs(t *testing.T) {
 	}
 }
 
-// TestListIsBounded: a folder with very many entries is not listed as a
-// whole.
+// TestListIsBounded: the listing of a directory with very many entries is limited.
 func TestListIsBounded(t *testing.T) {
 	b := newBoard(t)
 	for i := range maxListed + 10 {

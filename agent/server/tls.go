@@ -11,23 +11,23 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn"
 )
 
-// settings are what the configuration says of TLS.
+// settings are the TLS settings of the configuration.
 type settings struct {
-	least    uint16
-	suites   []uint16 // nil is Go's own choice
+	least    uint16   // minimum version
+	suites   []uint16 // nil means Go's defaults
 	curves   []tls.CurveID
-	insecure []string // names of weak ones among suites
+	insecure []string // names of the insecure suites
 	http2    bool
 }
 
-// oldNames are names of suites that Go has given up (ciphersuites_flag.go of
+// oldNames are suite names that Go no longer uses (ciphersuites_flag.go of
 // component-base).
 var oldNames = map[string]uint16{
 	"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// tlsSettings reads tlsMinVersion, tlsCipherSuites and tlsCurvePreferences.
+// tlsSettings parses tlsMinVersion, tlsCipherSuites and tlsCurvePreferences.
 func tlsSettings(kc *kubelet.KubeletConfiguration) (settings, error) {
 	out := settings{least: tls.VersionTLS12}
 	switch kc.TLSMinVersion {
@@ -35,12 +35,12 @@ func tlsSettings(kc *kubelet.KubeletConfiguration) (settings, error) {
 	case "VersionTLS13":
 		out.least = tls.VersionTLS13
 	default:
-		return out, fmt.Errorf("tlsMinVersion: %q is none of VersionTLS12, VersionTLS13", kc.TLSMinVersion)
+		return out, fmt.Errorf("invalid tlsMinVersion %q: must be VersionTLS12 or VersionTLS13", kc.TLSMinVersion)
 	}
 	for _, name := range kc.TLSCipherSuites {
 		id, weak, ok := suite(name)
 		if !ok {
-			return out, fmt.Errorf("tlsCipherSuites: %q is no cipher suite: names are those of Go's crypto/tls", name)
+			return out, fmt.Errorf("invalid tlsCipherSuites: %q is not a cipher suite of Go's crypto/tls", name)
 		}
 		if weak {
 			out.insecure = append(out.insecure, name)
@@ -49,19 +49,19 @@ func tlsSettings(kc *kubelet.KubeletConfiguration) (settings, error) {
 	}
 	for _, curve := range kc.TLSCurvePreferences {
 		if curve < 1 || curve > 0xffff {
-			return out, fmt.Errorf("tlsCurvePreferences: %d is no CurveID: numbers are those of Go's crypto/tls", curve)
+			return out, fmt.Errorf("invalid tlsCurvePreferences: %d is not a CurveID of Go's crypto/tls", curve)
 		}
 		out.curves = append(out.curves, tls.CurveID(curve))
 	}
-	// HTTP/2 must have one of these with TLS 1.2 (RFC 9113, 9.2.2), and
-	// net/http does not serve at all where it is asked for both.
+	// With TLS 1.2, HTTP/2 requires one of these suites (RFC 9113, 9.2.2), and
+	// net/http does not serve at all if HTTP/2 is enabled without one.
 	out.http2 = out.least == tls.VersionTLS13 || out.suites == nil ||
 		slices.Contains(out.suites, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) ||
 		slices.Contains(out.suites, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)
 	return out, nil
 }
 
-// suite is the cipher suite of a name.
+// suite returns the ID of the cipher suite with a name, and whether it is insecure.
 func suite(name string) (id uint16, weak, ok bool) {
 	if id, ok := oldNames[name]; ok {
 		return id, false, true
@@ -79,15 +79,15 @@ func suite(name string) (id uint16, weak, ok bool) {
 	return 0, false, false
 }
 
-// handshakes is the TLS configuration. Each connection has its own copy with
-// the client CAs of now. A certificate is judged with each request, and gives no
-// place: a cluster's CA signs many, of other nodes among them, that have no
-// right to anything here.
+// handshakes returns the TLS configuration. Each connection uses a copy with the
+// current client CAs. A client certificate is verified with each request, and does
+// not promote the connection: a cluster's CA signs many certificates without any
+// right to this node, such as those of other nodes.
 func (s *Server) handshakes(is settings) *tls.Config {
 	base := &tls.Config{
 		MinVersion: is.least, CipherSuites: is.suites, CurvePreferences: is.curves,
 		GetCertificate: s.config.GetCertificate,
-		// Others show a token.
+		// Clients without a certificate use a token.
 		ClientAuth: tls.RequestClientCert,
 		NextProtos: []string{"http/1.1"},
 	}
@@ -102,7 +102,7 @@ func (s *Server) handshakes(is settings) *tls.Config {
 	return base
 }
 
-// certified reports whether a connection has shown a certificate that holds.
+// certified reports whether the client of a connection has shown a valid certificate.
 func (s *Server) certified(state *tls.ConnectionState) bool {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return false

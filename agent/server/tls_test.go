@@ -54,7 +54,7 @@ func TestTLSSettings(t *testing.T) {
 	}
 }
 
-// TestHandshakes asks what is agreed on.
+// TestHandshakes checks the negotiated TLS parameters.
 func TestHandshakes(t *testing.T) {
 	old := func(least uint16) func(*tls.Config) {
 		return func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, least }
@@ -99,8 +99,8 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// TestRotation: a new certificate is shown from the next handshake on, and
-// connections that are there live on.
+// TestRotation: the next handshake uses the new certificate, and open connections
+// stay open.
 func TestRotation(t *testing.T) {
 	for _, protocol := range protocols {
 		b := newBoard(t)
@@ -128,8 +128,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestNoCertificateYet: handshakes fail until there is one, and the server
-// lives on.
+// TestNoCertificateYet: handshakes fail until there is a certificate, and the server
+// keeps running.
 func TestNoCertificateYet(t *testing.T) {
 	b := newBoard(t)
 	have := false
@@ -150,8 +150,7 @@ func TestNoCertificateYet(t *testing.T) {
 	}
 }
 
-// TestCertified: only a certificate that holds gives a connection more requests
-// at a time.
+// TestCertified: only a valid certificate gives a connection more concurrent requests.
 func TestCertified(t *testing.T) {
 	b := newBoard(t)
 	s := b.build()

@@ -13,9 +13,9 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authz"
 )
 
-// TestWhoMayDoWhat asks for each path as everybody who calls a node, through
-// TLS, guard and routes. Whoever is not let through gets nothing of what is
-// behind; whoever is gets the route's own answer.
+// TestWhoMayDoWhat requests each path as each kind of client, through TLS, guard and
+// routes. A rejected request gets nothing of the route's response; an allowed one gets
+// the route's own response.
 func TestWhoMayDoWhat(t *testing.T) {
 	routes := []struct{ method, path, verb string }{
 		{"GET", "/pods", "get"}, {"GET", "/runningpods/", "get"}, {"GET", "/healthz", "get"}, {"GET", "/healthz/syncloop", "get"},

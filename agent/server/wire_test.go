@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// wired is as much as a connection of tests takes before somebody reads.
+// wired is the buffer size of a connection in memory.
 const wired = 64 << 10
 
-// wire is one direction of a connection in memory. Unlike net.Pipe it takes
-// something without a reader, as a socket does.
+// wire is one direction of a connection in memory. Unlike net.Pipe it has a buffer,
+// like a socket.
 type wire struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -26,7 +26,7 @@ func newWire() *wire {
 	return w
 }
 
-// limit is a deadline of one side.
+// limit is the deadline of one side.
 type limit struct {
 	timer *time.Timer
 	over  bool
@@ -60,7 +60,7 @@ type end struct {
 	reading, writing limit
 }
 
-// newWired are the two ends of a connection.
+// newWired returns the two ends of a connection.
 func newWired() (a, b net.Conn) {
 	one, other := newWire(), newWire()
 	return &end{in: one, out: other}, &end{in: other, out: one}

@@ -113,7 +113,7 @@ func TestAgentGetsConfigAndLog(t *testing.T) {
 		seen[record["msg"].(string)] = record
 	}
 	for _, want := range []string{
-		"configuration has fields that are ignored", "flag has no effect",
+		"ignore invalid fields of configuration", "flag has no effect",
 		"shown at 4", "from klog", "from package log",
 	} {
 		if seen[want] == nil {

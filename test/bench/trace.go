@@ -48,14 +48,14 @@ func parseTraces(log, prefix string) ([]*trace, error) {
 		switch a["call"] {
 		case "RunPodSandbox":
 			if t := byUID[a["podUID"]]; t != nil {
-				t.sandbox, bySandbox[a["sandbox"]] = call, t
+				t.sandbox, bySandbox[a["sandboxID"]] = call, t
 			}
 		case "CreateContainer":
-			if t := bySandbox[a["sandbox"]]; t != nil {
-				t.create, byContainer[a["container"]] = call, t
+			if t := bySandbox[a["sandboxID"]]; t != nil {
+				t.create, byContainer[a["containerID"]] = call, t
 			}
 		case "StartContainer":
-			if t := byContainer[a["container"]]; t != nil {
+			if t := byContainer[a["containerID"]]; t != nil {
 				t.start = call
 			}
 		}

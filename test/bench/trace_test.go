@@ -7,11 +7,11 @@ func TestTraces(t *testing.T) {
 time=2026-11-25T20:00:00.000Z level=INFO msg="pod update" op=ADD pod=default/cold-1-board podUID=u1 source=file
 time=2026-11-25T20:00:00.100Z level=INFO msg="pod update" op=ADD pod=default/cold-0-board podUID=u0 source=file
 time=2026-11-25T20:00:00.100Z level=INFO msg="pod update" op=ADD pod=default/warm-0-board podUID=u9 source=file
-time=2026-11-25T20:00:02.000Z level=DEBUG msg="called the container runtime" call=RunPodSandbox took=1.5s podUID=u0 sandbox=s0
-time=2026-11-25T20:00:03.000Z level=DEBUG msg="called the container runtime" call=RunPodSandbox took=2s podUID=u1 sandbox=s1
-time=2026-11-25T20:00:03.100Z level=DEBUG msg="called the container runtime" call=CreateContainer took=500ms sandbox=s0 container=c0
-time=2026-11-25T20:00:04.000Z level=DEBUG msg="called the container runtime" call=StartContainer took=250ms container=c0
-time=2026-11-25T20:00:04.000Z level=DEBUG msg="called the container runtime" call=StartContainer took=250ms container=c9
+time=2026-11-25T20:00:02.000Z level=DEBUG msg="called the container runtime" call=RunPodSandbox took=1.5s podUID=u0 sandboxID=s0
+time=2026-11-25T20:00:03.000Z level=DEBUG msg="called the container runtime" call=RunPodSandbox took=2s podUID=u1 sandboxID=s1
+time=2026-11-25T20:00:03.100Z level=DEBUG msg="called the container runtime" call=CreateContainer took=500ms sandboxID=s0 containerID=c0
+time=2026-11-25T20:00:04.000Z level=DEBUG msg="called the container runtime" call=StartContainer took=250ms containerID=c0
+time=2026-11-25T20:00:04.000Z level=DEBUG msg="called the container runtime" call=StartContainer took=250ms containerID=c9
 `
 	traces, err := parseTraces(log, "cold-")
 	if err != nil {

@@ -321,7 +321,7 @@ func agentEnds(n node) {
 	if got := n.tasks(); !maps.Equal(got, before) {
 		n.Errorf("SIGTERM to the agent changed what runs: %v, now %v", before, got)
 	}
-	if out, err := n.vm.Run(n.ctx, "tinylet", "ps"); err != nil || out.Exit != 3 || !strings.Contains(string(out.Stderr), "does not run") {
+	if out, err := n.vm.Run(n.ctx, "tinylet", "ps"); err != nil || out.Exit != 3 || !strings.Contains(string(out.Stderr), "is not running") {
 		n.Errorf("ps without an agent: exit %d, %s, %v", out.Exit, out.Stderr, err)
 	}
 	n.sh("/etc/init.d/S50tinylet start")

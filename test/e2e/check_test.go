@@ -22,7 +22,7 @@ func TestWithoutMemoryController(t *testing.T) {
 	if out.Exit != 1 {
 		t.Errorf("exit code %d, want 1", out.Exit)
 	}
-	for _, want := range []string{"the memory controller is missing: cgroup_disable=memory", "-> take cgroup_disable=memory off the kernel's command line"} {
+	for _, want := range []string{"the memory controller is missing: cgroup_disable=memory", "-> remove cgroup_disable=memory from the kernel's command line"} {
 		if !strings.Contains(string(out.Stdout), want) {
 			t.Errorf("the finding does not say %q", want)
 		}

@@ -73,7 +73,7 @@ func overItsLimit(n node) {
 	n.put("over.yaml", hog("over", "32Mi", "sleep 2; exec "+eat(64)))
 	p := n.pod("over")
 	p.endedForMemory()
-	p.event("OOMKilled", " ran into its memory limit of 32Mi")
+	p.event("OOMKilled", " reached its memory limit of 32Mi")
 	p.until("a restart", func(d *cli.DescriptionDocument) string {
 		if d.Object.Status.ContainerStatuses[0].RestartCount > 0 {
 			return ""
@@ -98,7 +98,7 @@ func containerdAway(n node) {
 	n.sh("for p in /proc/[0-9]*; do grep -q kubepods $p/cgroup && mkdir -p $p/root/tmp && touch $p/root/tmp/now; done 2> /dev/null; sleep 5")
 	n.sh("kill -9 $(pidof containerd); /etc/init.d/S40containerd restart")
 	p.endedForMemory()
-	p.event("OOMKilled", " ran into its memory limit of 32Mi")
+	p.event("OOMKilled", " reached its memory limit of 32Mi")
 }
 
 // systemOut has a process outside of all pods take what there is.

@@ -141,7 +141,7 @@ func stockUpgrade(n node, stock board.Stock, before cli.PodDocument, round int) 
 	n.sh("i=0; until v=$(%s 2>/dev/null) && [ -n \"$v\" ] && [ \"$v\" != %s ]; do [ $((i += 1)) -gt 120 ] && exit 1; sleep 1; done", version, old)
 	// Each branch of containerd asks for another image of sandboxes: without an
 	// uplink no pod starts until it is imported, and check reports that.
-	if out, err := n.vm.Run(n.ctx, "tinylet", "check"); err != nil || !strings.Contains(string(out.Stdout), stock.SandboxImage()+", is not there") {
+	if out, err := n.vm.Run(n.ctx, "tinylet", "check"); err != nil || !strings.Contains(string(out.Stdout), stock.SandboxImage()+" is not present") {
 		n.Errorf("check does not report that the image %s is missing: %v\n%s", stock.SandboxImage(), err, out.Stdout)
 	}
 	n.sh("ctr -n k8s.io images tag %s %s", board.StockDebian.SandboxImage(), stock.SandboxImage())

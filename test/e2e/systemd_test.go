@@ -311,7 +311,7 @@ func busAway(n node) {
 	n.sh("systemctl stop dbus.socket dbus.service")
 	n.put("late.yaml", sleeper("late", 1))
 	n.pod("late").event("FailedCreatePodSandBox", "sd-bus")
-	if got := n.sh("tinylet check; true"); !strings.Contains(got, "see that dbus.socket and dbus.service run") {
+	if got := n.sh("tinylet check; true"); !strings.Contains(got, "make sure that dbus.socket and dbus.service run") {
 		n.Errorf("check says nothing of the bus:\n%s", got)
 	}
 	n.sh("rm %s/goes.yaml; systemctl restart tinylet; sleep 5", manifestDir)
@@ -333,7 +333,7 @@ func busHangs(n node) {
 	n.sh("kill -STOP $(pidof dbus-daemon)")
 	n.put("late.yaml", sleeper("late", 1))
 	n.pod("late").event("FailedCreatePodSandBox", "sd-bus")
-	if got := n.sh("tinylet check; true"); !strings.Contains(got, "see that dbus.socket and dbus.service run") {
+	if got := n.sh("tinylet check; true"); !strings.Contains(got, "make sure that dbus.socket and dbus.service run") {
 		n.Errorf("check says nothing of the bus:\n%s", got)
 	}
 	n.sh("systemctl restart tinylet; sleep 10; tinylet ps | grep stays-board")

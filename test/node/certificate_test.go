@@ -200,8 +200,8 @@ func (l lab) expiredForGood() {
 
 func (l lab) expiredAndEnrolled() {
 	l.podsCameBack()
-	l.logged("a certificate is being asked for with " + enrolFile)
-	l.evented("CertificateIssued", "certificate until")
+	l.logged("requesting a certificate with " + enrolFile)
+	l.evented("CertificateIssued", "client certificate, valid until")
 	l.renewedSince(time.Now())
 	l.until("the node is Ready", l.nodeReady)
 	l.until("its pods run", func() string { return l.running("app in (steady,local)", 2) })

@@ -40,7 +40,7 @@ func (l lab) waitsForTime() {
 	if year := l.sh("date -u +%Y"); year != "1970" {
 		l.Fatalf("the board is in the year %s: nothing is tested", year)
 	}
-	l.logged("the clock is behind: TLS waits until it is set")
+	l.logged("clock is behind, delay TLS")
 	l.says("the clock is behind")
 	l.says("has never answered")
 	l.Logf("tinylet status:\n%s", l.sh("tinylet status || true"))
@@ -52,7 +52,7 @@ func (l lab) timeComes() {
 	agent := l.agent()
 	l.setClock(0)
 	now := time.Now()
-	l.logged("the clock is set: TLS goes on")
+	l.logged("clock is set, continue TLS")
 	l.until("the node is Ready", l.nodeReady)
 	l.Logf("the clock is set: the node is Ready after %.1f s", time.Since(now).Seconds())
 	if s := l.status(); strings.Contains(s.Cluster.Problem, "clock") {
@@ -66,7 +66,7 @@ func (l lab) timeComes() {
 func (l lab) joinsIn1970() {
 	l.localRuns()
 	l.waitsForTime()
-	if exit, _, said := l.join("--server="+l.c.Server(), "--token="+l.c.Token(l.T), "--ca-cert-hash="+l.c.CAHash(l.T)); exit == 0 || !strings.Contains(said, "is this board's clock right (1970-01-01T") {
+	if exit, _, said := l.join("--server="+l.c.Server(), "--token="+l.c.Token(l.T), "--ca-cert-hash="+l.c.CAHash(l.T)); exit == 0 || !strings.Contains(said, "is this node's clock right (1970-01-01T") {
 		l.Errorf("tinylet join does not point to the clock: %s", said)
 	}
 	l.timeComes()

@@ -107,12 +107,12 @@ func (l lab) fullByImage() {
 	})
 	var log string
 	l.until("the agent has seen that this was enough", func() string {
-		if log = l.sh("cat /var/log/tinylet.log"); !strings.Contains(log, "the node has enough again without ending a pod") {
+		if log = l.sh("cat /var/log/tinylet.log"); !strings.Contains(log, "reclaimed enough node-level resources") {
 			return "its log does not say so"
 		}
 		return ""
 	})
-	if strings.Contains(log, "a pod is evicted") {
+	if strings.Contains(log, "evicted pod") {
 		l.Errorf("the agent's log:\n%s", log)
 	}
 	l.usual()
@@ -190,8 +190,8 @@ func (l lab) evicted(pod, message string, disruption bool) {
 func (l lab) inOrder(pod string) {
 	l.Helper()
 	log := l.sh("cat /var/log/tinylet.log")
-	short, went := strings.Index(log, `msg="the node runs short"`), strings.Index(log, `msg="a pod is evicted"`)
-	if short < 0 || went < short || strings.Count(log, `msg="a pod is evicted"`) != 1 || !strings.Contains(log[went:], pod) {
+	short, went := strings.Index(log, `msg="eviction threshold met"`), strings.Index(log, `msg="evicted pod"`)
+	if short < 0 || went < short || strings.Count(log, `msg="evicted pod"`) != 1 || !strings.Contains(log[went:], pod) {
 		l.Errorf("the agent's log:\n%s", log)
 	}
 	if events := l.c.Must(l.T, "get", "events", "--field-selector=reason=EvictionThresholdMet", "--output=jsonpath={.items[*].message}"); !strings.Contains(events, "Attempting to reclaim ephemeral-storage") {

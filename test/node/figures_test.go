@@ -38,8 +38,8 @@ func (l lab) lint(path, text string) {
 
 // knownProblems are those of the names that upstream has.
 var knownProblems = map[string][]string{"metrics": {
-	"kubelet_certificate_manager_client_expiration_renew_errors: is a counter, and its name does not end in _total",
-	"kubelet_server_expiration_renew_errors: is a counter, and its name does not end in _total",
+	"kubelet_certificate_manager_client_expiration_renew_errors: is a counter, but its name does not end in _total",
+	"kubelet_server_expiration_renew_errors: is a counter, but its name does not end in _total",
 }}
 
 // scraped is what metrics-server keeps of one scrape of one thing

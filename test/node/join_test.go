@@ -77,7 +77,7 @@ func (l lab) joinRefused(link *cluster.Link) {
 		{name: "wrong hash", server: l.c.Server(), token: token, hash: "sha256:" + strings.Repeat("ab", 32), want: []string{"the hash " + hash, "--ca-cert-hash", "kubeadm token create"}},
 		{name: "a hash that is none", server: l.c.Server(), token: token, hash: "sha256:abc", want: []string{`"sha256:abc"`, "64 hexadecimal digits", "kubeadm token create"}},
 		{name: "wrong secret", server: l.c.Server(), token: id + ".0123456789abcdef", hash: hash, want: []string{"the token " + id + ".<secret>", "mistyped"}},
-		{name: "unknown token", server: l.c.Server(), token: "aaaaaa.0123456789abcdef", hash: hash, want: []string{"does not know the token aaaaaa.<secret>", "kubeadm token create"}},
+		{name: "unknown token", server: l.c.Server(), token: "aaaaaa.0123456789abcdef", hash: hash, want: []string{"token aaaaaa.<secret> is unknown", "kubeadm token create"}},
 		{name: "expired token", server: l.c.Server(), token: expired, hash: hash, want: []string{"or it has expired", "kubeadm token create"}},
 		{name: "a token that is none", server: l.c.Server(), token: "hello", hash: hash, want: []string{"not of the form", "kubeadm token create"}},
 		{name: "no token", server: l.c.Server(), hash: hash, want: []string{"--token", "kubeadm token create"}},
@@ -87,8 +87,8 @@ func (l lab) joinRefused(link *cluster.Link) {
 		{name: "nothing listens", server: "https://10.77.0.1:6400", token: token, hash: hash, want: []string{"https://10.77.0.1:6400", "connection refused", "is the address right"}},
 		{name: "no such host", server: "https://10.77.0.77:6443", token: token, hash: hash, want: []string{"https://10.77.0.77:6443", "no route to host", "is the address right"}},
 		{name: "no such name", server: "https://control-plane.example:6443", token: token, hash: hash, want: []string{"https://control-plane.example:6443", "is the address right"}},
-		{name: "garbage", mode: cluster.Garbage, server: through, token: token, hash: hash, want: []string{through, "is no API server", "is the address right"}},
-		{name: "a server that hangs", mode: cluster.Hang, server: through, token: token, hash: hash, want: []string{through, "is silent", "is the address right"}},
+		{name: "garbage", mode: cluster.Garbage, server: through, token: token, hash: hash, want: []string{through, "is not an API server", "is the address right"}},
+		{name: "a server that hangs", mode: cluster.Hang, server: through, token: token, hash: hash, want: []string{through, "no data from the API server", "is the address right"}},
 		{name: "no place for the files", server: l.c.Server(), token: token, hash: hash, args: []string{"--ca-file=/proc/x/ca.crt"}, want: []string{"write the cluster's CA", "/proc/x"}},
 	} {
 		l.Run(row.name, func(t *testing.T) {

@@ -52,7 +52,7 @@ spec:
 
 // reactions are how long decisions took from the kernel's sign, by the agent's
 // log.
-var reactions = regexp.MustCompile(`msg="a pod is evicted" .*pod=(\S+) .*signal=(\S+) .*sinceSign=(\S+)`)
+var reactions = regexp.MustCompile(`msg="evicted pod" .*pod=(\S+) .*signal=(\S+) .*sinceTrigger=(\S+)`)
 
 // stays are the resources of the pod that is to stay. The OCI runtime starts a
 // container within the limits of its pod, and runc takes seconds of an emulated

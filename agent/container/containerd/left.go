@@ -13,32 +13,32 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// labelKind tells containerd's containers for sandboxes from the others
+// labelKind is the label that distinguishes sandbox containers from others
 // (internal/cri/labels in containerd).
 const (
 	labelKind   = "io.cri-containerd.kind"
 	kindSandbox = "sandbox"
 )
 
-// left is what is of interest in a containers.Container.
+// left has the used fields of a containers.Container.
 type left struct {
 	id, snapshotter, snapshot string
 	labels                    map[string]string
 }
 
-// RemoveLeft takes away what containerd still holds of a pod of which CRI has
-// stopped all and nothing lives any more, and says of how many containers.
+// RemoveLeft removes the orphaned tasks of a pod from containerd, and for sandboxes
+// also the container record and the snapshot. It returns the number of containers
+// with an orphaned task. The pod must be stopped in CRI and have no live processes.
 //
-// Where the caller of CRI goes away between the making of a task and the
-// answer, containerd forgets that the task was made: it does not end it, its
-// shim stays, and to remove the container fails as it has a task
-// (plugins/services/tasks/local.go: Create). Of a sandbox CRI loses sight then
-// (internal/cri/server/podsandbox/sandbox_run.go), so that its record and its
-// snapshot are removed here, too; the other containers CRI removes by itself
-// once they have no task.
+// If a CRI client disconnects between the creation of a task and the response,
+// containerd loses track of the task: it does not end the task, the shim stays, and
+// removing the container fails because it has a task
+// (plugins/services/tasks/local.go: Create). CRI then no longer lists a sandbox
+// (internal/cri/server/podsandbox/sandbox_run.go), so RemoveLeft removes its record
+// and its snapshot too. CRI can remove other containers once they have no task.
 //
-// It blocks for as long as containerd and the shims take, or until ctx ends.
-// Of several errors all are told, and what can be removed is.
+// It blocks until containerd and the shims have responded, or until ctx ends. It
+// continues after errors and joins them.
 func (t *Tasks) RemoveLeft(ctx context.Context, pod types.UID) (removed int, err error) {
 	if pod == "" {
 		return 0, nil
@@ -63,12 +63,12 @@ func (t *Tasks) RemoveLeft(ctx context.Context, pod types.UID) (removed int, err
 	return removed, errors.Join(errs...)
 }
 
-// containersOf lists a pod's containers, sandboxes among them.
+// containersOf lists a pod's containers, including sandboxes.
 func containersOf(ctx context.Context, conn *grpc.ClientConn, pod types.UID) ([]left, error) {
 	var request, answer message // containers.ListContainersRequest, containers.ListContainersResponse
 	request.text(1, fmt.Sprintf("labels.%s==%s", strconv.Quote(container.LabelPodUID), strconv.Quote(string(pod))))
 	if err := invoke(ctx, conn, "containers.v1.Containers/List", request, &answer); err != nil {
-		return nil, wrap(ctx, err, "list the containers of pod %q", pod)
+		return nil, wrap(ctx, err, "list containers of pod %q", pod)
 	}
 	var found []left
 	err := each(answer, 1, protowire.BytesType, func(value []byte) error {
@@ -79,12 +79,12 @@ func containersOf(ctx context.Context, conn *grpc.ClientConn, pod types.UID) ([]
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the containers of pod %q: %w", pod, err)
+		return nil, fmt.Errorf("list containers of pod %q: %w", pod, err)
 	}
 	return found, nil
 }
 
-// decodeLeft reads a containers.Container.
+// decodeLeft decodes a containers.Container.
 func decodeLeft(m []byte) (c left, err error) {
 	for number, to := range map[protowire.Number]*string{1: &c.id, 6: &c.snapshotter, 7: &c.snapshot} {
 		value, err := field(m, number, protowire.BytesType)
@@ -106,14 +106,14 @@ func decodeLeft(m []byte) (c left, err error) {
 	return c, err
 }
 
-// remove ends what runs for the container, whose processes are dead, and says
-// whether there was anything.
+// remove deletes the task of the container, whose processes must be dead, and for a
+// sandbox the container record and the snapshot. had reports whether there was a task.
 func (c *left) remove(ctx context.Context, conn *grpc.ClientConn) (had bool, err error) {
 	var task message // tasks.DeleteTaskRequest
 	task.text(1, c.id)
-	switch err := wrap(ctx, invoke(ctx, conn, "tasks.v1.Tasks/Delete", task, nil), "delete the task of container %q", c.id); {
+	switch err := wrap(ctx, invoke(ctx, conn, "tasks.v1.Tasks/Delete", task, nil), "delete task of container %q", c.id); {
 	case errors.Is(err, container.ErrNotFound):
-		return false, nil // CRI has all of it in its sight
+		return false, nil // CRI can remove the container
 	case err != nil:
 		return false, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// held is a containers.Container as CRI makes it.
+// held returns a containers.Container like one of CRI.
 func held(id, kind, uid string) message {
 	var m, spec message
 	spec.data(2, []byte(`{"ociVersion":"1.2.0"}`))
@@ -138,7 +138,7 @@ func FuzzDecodeLeft(f *testing.F) {
 	})
 }
 
-// encoded is the message that has what is of interest.
+// encoded encodes the fields of c.
 func (c *left) encoded() message {
 	var m message
 	m.text(1, c.id)

@@ -15,11 +15,11 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// chunk is how much of a blob is in memory at a time.
+// chunk is the size of a write request in bytes.
 const chunk = 128 << 10
 
-// refLabel begins the labels by which containerd's garbage collector finds
-// what a blob needs (docs/garbage-collection.md).
+// refLabel is the prefix of the labels by which containerd's garbage collector finds
+// the blobs that a blob references (docs/garbage-collection.md).
 const refLabel = "containerd.io/gc.ref.content."
 
 func labelsOf(b container.Blob) map[string]string {
@@ -33,11 +33,11 @@ func labelsOf(b container.Blob) map[string]string {
 	return labels
 }
 
-// Put stores a blob that r has from its beginning. It goes on where an
-// earlier Put of the same blob was broken off, and reads nothing that
-// containerd has: r is sought where it can be, else read and dropped.
-// Content that is not what the digest says gives container.ErrCorrupt.
-// Errors of r are in the chain of the error. Only ctx limits the time.
+// Put stores a blob; r must start at its beginning. It resumes an earlier interrupted
+// Put of the same blob: it seeks r to the stored offset if r is an io.Seeker, and
+// otherwise reads and discards the data before it. Content that does not match the
+// digest returns container.ErrCorrupt. Errors of r are wrapped. Only ctx limits the
+// duration.
 func (s *Store) Put(ctx context.Context, b container.Blob, r io.Reader) error {
 	if err := s.connect(); err != nil {
 		return err
@@ -49,8 +49,8 @@ func (s *Store) Put(ctx context.Context, b container.Blob, r io.Reader) error {
 	return err
 }
 
-// relabel gives a blob that was there its labels: somebody may have put it
-// without.
+// relabel sets the labels of a blob that exists already: another client may have
+// stored it without them.
 func (s *Store) relabel(ctx context.Context, b container.Blob) error {
 	labels := labelsOf(b)
 	if labels == nil {
@@ -70,7 +70,7 @@ func (s *Store) relabel(ctx context.Context, b container.Blob) error {
 
 func (s *Store) put(ctx context.Context, b container.Blob, r io.Reader) error {
 	streamed, cancel := context.WithCancel(in(ctx))
-	defer cancel() // ends the stream, in whatever state it is
+	defer cancel() // ends the stream in any state
 	stream, err := s.conn.NewStream(streamed, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, service+"content.v1.Content/Write")
 	if err != nil {
 		return wrap(ctx, err, "write content %s", b.Digest)
@@ -84,10 +84,10 @@ func (s *Store) put(ctx context.Context, b container.Blob, r io.Reader) error {
 	case err != nil:
 		return wrap(ctx, err, "write content %s", b.Digest)
 	case begin > b.Size:
-		begin = 0 // writing at 0 drops what is there
+		begin = 0 // writing at 0 discards the stored data
 	}
 	if err := skip(r, begin); err != nil {
-		return fmt.Errorf("read content %s from %d on: %w", b.Digest, begin, err)
+		return fmt.Errorf("skip content %s to offset %d: %w", b.Digest, begin, err)
 	}
 	if err := w.copy(ctx, b, r, begin); err != nil {
 		return err
@@ -104,8 +104,9 @@ func (s *Store) put(ctx context.Context, b container.Blob, r io.Reader) error {
 	return wrap(ctx, err, "commit content %s", b.Digest)
 }
 
-// refuse drops what was written. What was there from an earlier Put may be
-// what a power cut left of it: then the blob itself is not to blame.
+// refuse aborts a write that failed the digest check, and returns the error. It returns
+// no ErrCorrupt if the write was resumed, because a power cut may have corrupted the
+// data of the earlier Put.
 func (s *Store) refuse(ctx context.Context, b container.Blob, begin int64, why string) error {
 	var m message // content.AbortRequest
 	m.text(1, lease+"-"+b.Digest)
@@ -113,14 +114,14 @@ func (s *Store) refuse(ctx context.Context, b container.Blob, begin int64, why s
 	if status.Code(err) == codes.NotFound {
 		err = nil
 	}
-	err = wrap(ctx, err, "drop what was written of content %s", b.Digest)
+	err = wrap(ctx, err, "abort write of content %s", b.Digest)
 	if begin > 0 {
-		return errors.Join(fmt.Errorf("commit content %s, of which %d bytes were there: %s", b.Digest, begin, why), err)
+		return errors.Join(fmt.Errorf("commit content %s, resumed at offset %d: %s", b.Digest, begin, why), err)
 	}
 	return errors.Join(fmt.Errorf("commit content %s: %w: %s", b.Digest, container.ErrCorrupt, why), err)
 }
 
-// skip moves r to n bytes from its beginning.
+// skip advances r by n bytes from its beginning.
 func skip(r io.Reader, n int64) error {
 	if n == 0 {
 		return nil
@@ -141,24 +142,24 @@ type writer struct {
 	answer  message
 }
 
-// send sends the request and answers where the content's end is now.
+// send sends the request and returns the current end of the content.
 func (w *writer) send() (offset int64, err error) {
 	w.buf = w.request.encode(w.buf)
 	if err := w.stream.SendMsg(w.buf); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
-	// After an EOF, the answer is why the stream has ended.
+	// After an EOF, RecvMsg returns the error that ended the stream.
 	if err := w.stream.RecvMsg(&w.answer); err != nil {
 		return 0, err
 	}
 	return writtenOffset(w.answer)
 }
 
-// copy writes what r has from begin on.
+// copy writes the content of r, which is at offset begin.
 func (w *writer) copy(ctx context.Context, b container.Blob, r io.Reader, begin int64) error {
 	data := make([]byte, min(chunk, b.Size-begin))
 	w.request.action, w.request.offset = actionWrite, begin
-	w.request.total, w.request.expected = 0, "" // containerd looks for it each time
+	w.request.total, w.request.expected = 0, "" // with a digest, containerd looks it up for each request
 	for w.request.offset < b.Size {
 		data = data[:min(int64(len(data)), b.Size-w.request.offset)]
 		if _, err := io.ReadFull(r, data); err != nil {
@@ -170,7 +171,7 @@ func (w *writer) copy(ctx context.Context, b container.Blob, r io.Reader, begin 
 			return wrap(ctx, err, "write content %s at %d", b.Digest, w.request.offset)
 		}
 		if want := w.request.offset + int64(len(data)); end != want {
-			return fmt.Errorf("write content %s: containerd is at %d, not at %d", b.Digest, end, want)
+			return fmt.Errorf("write content %s: containerd reports offset %d, want %d", b.Digest, end, want)
 		}
 		w.request.offset = end
 	}

@@ -70,14 +70,14 @@ func (f fields) dict(t *testing.T, field protowire.Number) map[string]string {
 	return out
 }
 
-// content is a blob of the server.
+// content is a stored blob.
 type content struct {
 	data   []byte
 	labels map[string]string
 }
 
-// server is containerd's content, images and leases in memory, with the
-// rules of its content service (plugins/services/content/contentserver).
+// server is an in-memory containerd with the behavior of its content service
+// (plugins/services/content/contentserver).
 type server struct {
 	t *testing.T
 
@@ -163,7 +163,7 @@ func (s *server) handle(_ any, stream grpc.ServerStream) error {
 	return stream.SendMsg(message{})
 }
 
-// list answers all containers, whatever the filters.
+// list returns all containers and ignores the filters.
 func (s *server) list(f fields) message {
 	s.mu.Lock()
 	defer s.mu.Unlock()

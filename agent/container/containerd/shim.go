@@ -17,25 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shimProgram is the shim of runc and crun. Those of other runtimes, such as
-// virtual machines, are left alone.
+// shimProgram is the shim of runc and crun. The shims of other runtimes, such as
+// virtual machines, are not handled.
 const shimProgram = "containerd-shim-runc-v2"
 
-// maxCommandLine is more than a shim's has.
+// maxCommandLine limits the bytes that are read of a command line. Shims have shorter
+// ones.
 const maxCommandLine = 4 << 10
 
-// EndShim kills the shim of a sandbox, and says whether there was one. It
-// serves all the sandbox's containers: containerd notices its end and takes
-// down what is left of them.
+// EndShim kills the shim of a sandbox, and reports whether there was one. The shim
+// serves all containers of the sandbox: containerd notices its exit and cleans up
+// after it.
 //
-// A process of a container that pretends to be that shim is killed too.
+// A container process that imitates the shim is killed too.
 func (t *Tasks) EndShim(sandboxID string) (bool, error) {
 	if sandboxID == "" {
 		return false, nil
 	}
 	entries, err := os.ReadDir(t.proc)
 	if err != nil {
-		return false, fmt.Errorf("look for the shim of sandbox %q: %w", sandboxID, err)
+		return false, fmt.Errorf("find shim of sandbox %q: %w", sandboxID, err)
 	}
 	found := false
 	var errs []error
@@ -49,17 +50,17 @@ func (t *Tasks) EndShim(sandboxID string) (bool, error) {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return found, fmt.Errorf("end the shim of sandbox %q: %w", sandboxID, err)
+		return found, fmt.Errorf("kill shim of sandbox %q: %w", sandboxID, err)
 	}
 	return found, nil
 }
 
 func (t *Tasks) endIfShim(pid int, sandboxID string) (bool, error) {
-	process, err := os.FindProcess(pid) // before its name is read: the number may be another's soon
+	process, err := os.FindProcess(pid) // before its name is read, because the PID may be reused
 	if err != nil {
 		return false, fmt.Errorf("open process %d: %w", pid, err)
 	}
-	defer process.Release() //nolint:errcheck // nothing was waited for
+	defer process.Release() //nolint:errcheck // the process was not waited for
 	line, err := t.commandLine(pid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !isShim(line, sandboxID) {
 		return false, nil
@@ -73,29 +74,29 @@ func (t *Tasks) endIfShim(pid int, sandboxID string) (bool, error) {
 	return true, nil
 }
 
-// maxReaders bounds the command lines that are read at a time: each that hangs
-// holds a thread.
+// maxReaders limits the concurrent reads of command lines: each one that hangs blocks
+// a thread.
 const maxReaders = 8
 
-// commandLine returns a process's command line, or fs.ErrNotExist where it has
-// none or cannot be a shim.
+// commandLine returns the command line of a process, or fs.ErrNotExist if it has none
+// or cannot be a shim.
 //
-// The kernel reads a command line from the memory of its process. A container
-// with a file system of its own (FUSE) can have that hang for ever, so only
-// processes whose program has a shim's name are read, beside the caller, and
-// one that does not answer is no shim.
+// The kernel reads a command line from the memory of the process. A container with a
+// FUSE file system can make that block forever. So commandLine only reads the command
+// lines of processes whose program has a shim's name, in a separate goroutine, and
+// after a timeout treats the process as not a shim.
 func (t *Tasks) commandLine(pid int) ([]byte, error) {
 	dir := filepath.Join(t.proc, strconv.Itoa(pid))
 	program, err := os.Readlink(filepath.Join(dir, "exe"))
 	if errors.Is(err, unix.ESRCH) || err == nil && path.Base(strings.TrimSuffix(program, " (deleted)")) != shimProgram {
 		return nil, fs.ErrNotExist
 	}
-	if err != nil && !errors.Is(err, fs.ErrPermission) { // without CAP_SYS_PTRACE only the line can be read
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // without CAP_SYS_PTRACE only the command line can be read
 		return nil, err
 	}
 	if t.readers.Add(1) > maxReaders {
 		t.readers.Add(-1)
-		return nil, fmt.Errorf("read the command line of process %d: %w", pid, errReaders)
+		return nil, fmt.Errorf("read command line of process %d: %w", pid, errReaders)
 	}
 	type answer struct {
 		line []byte
@@ -117,7 +118,7 @@ func (t *Tasks) commandLine(pid int) ([]byte, error) {
 	}
 }
 
-var errReaders = errors.New("earlier reads of others hang; end the processes that have a shim's name and are none")
+var errReaders = errors.New("too many earlier reads hang: kill the processes that imitate a shim")
 
 func readLine(file string) ([]byte, error) {
 	f, err := os.Open(file)
@@ -126,13 +127,13 @@ func readLine(file string) ([]byte, error) {
 	}
 	defer f.Close()
 	line, err := io.ReadAll(io.LimitReader(f, maxCommandLine))
-	if errors.Is(err, unix.ESRCH) { // it has ended since
+	if errors.Is(err, unix.ESRCH) { // the process has ended meanwhile
 		return nil, fs.ErrNotExist
 	}
 	return line, err
 }
 
-// isShim says whether a command line is that of a sandbox's shim, such as
+// isShim reports whether a command line is that of a sandbox's shim, such as
 // /usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id ID -address SOCKET.
 func isShim(line []byte, sandboxID string) bool {
 	words := bytes.Split(line, []byte{0})

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestMain is also the shims of the tests: processes that wait for the end of
-// their input.
+// TestMain also runs as the shims of the tests: processes that wait for the end of
+// stdin.
 func TestMain(m *testing.M) {
 	if strings.HasSuffix(os.Args[0], "/"+shimProgram) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs a process with a command line and returns what ends it: "" for
-// the end of its input.
+// start starts a process with a command line. end closes its stdin and returns how the
+// process ended: "" for the end of stdin.
 func start(t *testing.T, words ...string) (end func() string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -110,7 +110,7 @@ func TestIsShim(t *testing.T) {
 	}
 }
 
-// TestEndShimReads: what is in the list of processes is hostile.
+// TestEndShimReads: EndShim handles malformed and hostile entries in /proc.
 func TestEndShimReads(t *testing.T) {
 	proc := t.TempDir()
 	tasks := &Tasks{proc: proc, patience: time.Minute}
@@ -134,8 +134,8 @@ func TestEndShimReads(t *testing.T) {
 	}
 }
 
-// TestEndShimOfHangingProcesses: processes whose command line never comes, as
-// on a file system that a container serves, delay the search and do not end it.
+// TestEndShimOfHangingProcesses: processes whose command line cannot be read, as with a
+// FUSE file system of a container, delay the search but do not block it.
 func TestEndShimOfHangingProcesses(t *testing.T) {
 	proc := t.TempDir()
 	tasks := &Tasks{proc: proc, patience: time.Millisecond}

@@ -1,12 +1,12 @@
-// Package containerd does what CRI cannot, through containerd's own gRPC API
-// on the socket that serves CRI too: it puts images into containerd's store
-// from blobs, and tells and mends where CRI and containerd disagree about a
-// container's end. It owns the connection for that, the lease that keeps blobs
-// from containerd's garbage collector until an image names them, and the few
-// messages of the API that this needs. The namespace is CRI's, k8s.io.
+// Package containerd is a client of containerd's native gRPC API, which is served on
+// the same socket as CRI, for operations that CRI does not have: it imports images
+// from blobs, and detects and repairs inconsistencies between CRI and containerd about
+// ended containers. It owns the connection, the lease that protects blobs from
+// containerd's garbage collector until an image references them, and the few API
+// messages that it needs. The namespace is CRI's, k8s.io.
 //
-// Unpacking is left to containerd: it does that when the first container of
-// the image is created.
+// The package does not unpack images: containerd does that when it creates the first
+// container of an image.
 package containerd
 
 import (
@@ -27,26 +27,26 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// namespace is where CRI's images are.
+// namespace is the containerd namespace of CRI.
 const namespace = "k8s.io"
 
-// lease is the one lease of this agent. It outlives the agent, so that what
-// was written before a power cut is found again.
+// lease is the ID of the agent's lease. The lease persists over restarts of the agent,
+// so that data written before a power cut is still there.
 const lease = "tinylet-preload"
 
-// callTimeout limits each call that moves no content.
+// callTimeout limits each call that transfers no content.
 const callTimeout = 2 * time.Minute
 
-// Store is containerd's store of content and images. It is for one caller at
-// a time. Between Release and Protect it holds no connection.
+// Store is a client of containerd's content and image stores. It is not safe for
+// concurrent use. Between Release and Protect it has no connection.
 type Store struct {
 	path string
 	log  *slog.Logger
 	conn *grpc.ClientConn
 }
 
-// New takes the socket, as unix:///path, unix:/path or /path, and connects to
-// nothing.
+// New returns a Store for the socket endpoint, which is unix:///path, unix:/path or
+// /path. It does not connect.
 func New(endpoint string, log *slog.Logger) (*Store, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
@@ -61,13 +61,13 @@ func socketPath(endpoint string) (string, error) {
 		path = path[1:]
 	}
 	if !strings.HasPrefix(path, "/") {
-		return "", fmt.Errorf("endpoint %q of containerd is not unix:///path", endpoint)
+		return "", fmt.Errorf("invalid containerd endpoint %q: must be unix:///path", endpoint)
 	}
 	return path, nil
 }
 
-// Protect keeps what is put from now on until Release, also when containerd
-// or the agent restarts in between.
+// Protect creates the lease, which protects the blobs of subsequent Puts until
+// Release, also over restarts of containerd or the agent.
 func (s *Store) Protect(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
@@ -78,11 +78,11 @@ func (s *Store) Protect(ctx context.Context) error {
 	if status.Code(err) == codes.AlreadyExists {
 		return nil
 	}
-	return wrap(ctx, err, "take a lease on content")
+	return wrap(ctx, err, "create lease %q", lease)
 }
 
-// Release ends the protection: what no image names may be removed. It is no
-// error if there was none.
+// Release deletes the lease and closes the connection: containerd may then remove
+// blobs that no image references. A missing lease is no error.
 func (s *Store) Release(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
@@ -93,10 +93,10 @@ func (s *Store) Release(ctx context.Context) error {
 	if status.Code(err) == codes.NotFound {
 		err = nil
 	}
-	return errors.Join(wrap(ctx, err, "give back the lease on content"), s.Close())
+	return errors.Join(wrap(ctx, err, "delete lease %q", lease), s.Close())
 }
 
-// Close ends the connection, if there is one. What is protected stays so.
+// Close closes the connection, if there is one. The lease stays.
 func (s *Store) Close() error {
 	if s.conn == nil {
 		return nil
@@ -109,8 +109,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Tag makes name the name of an image, or moves it there. The blob must have
-// been put.
+// Tag creates the image name with the target b, or updates its target. b must have
+// been stored with Put.
 func (s *Store) Tag(ctx context.Context, name string, b container.Blob) error {
 	if err := s.connect(); err != nil {
 		return err
@@ -122,16 +122,16 @@ func (s *Store) Tag(ctx context.Context, name string, b container.Blob) error {
 	image.text(1, name)
 	image.data(3, target)
 	m.data(1, image)
-	// CRI hears of the new image and gives it the labels it wants.
+	// CRI gets an event of the new image and adds its labels.
 	err := s.call(ctx, "images.v1.Images/Create", m)
 	if status.Code(err) == codes.AlreadyExists {
 		m.mask(2, []string{"target"}) // images.UpdateImageRequest
 		err = s.call(ctx, "images.v1.Images/Update", m)
 	}
-	return wrap(ctx, err, "name image %q", name)
+	return wrap(ctx, err, "tag image %q", name)
 }
 
-// connect prepares the connection; the first call makes it.
+// connect creates the client connection; the first call connects.
 func (s *Store) connect() error {
 	if s.conn != nil {
 		return nil
@@ -144,7 +144,7 @@ func (s *Store) connect() error {
 	return nil
 }
 
-// dial prepares a connection, with small buffers.
+// dial creates a client connection with small buffers. It does not connect.
 func dial(path string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -171,17 +171,17 @@ func dial(path string) (*grpc.ClientConn, error) {
 
 const service = "/containerd.services."
 
-// in is ctx with what containerd reads from a call's headers.
+// in returns ctx with the namespace and the lease as headers of a call.
 func in(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace, "containerd-lease", lease)
 }
 
-// call makes a call whose answer says nothing of interest.
+// call makes a call and ignores the response.
 func (s *Store) call(ctx context.Context, method string, request message) error {
 	return invoke(ctx, s.conn, method, request, nil)
 }
 
-// invoke makes a call with a limit of its own; answer may be nil.
+// invoke makes a call with the timeout callTimeout; answer may be nil.
 func invoke(ctx context.Context, conn *grpc.ClientConn, method string, request message, answer *message) error {
 	if answer == nil {
 		answer = new(message)
@@ -191,7 +191,7 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, method string, request m
 	return conn.Invoke(ctx, service+method, request, answer)
 }
 
-// kinds are the codes that callers tell apart.
+// kinds maps gRPC codes to the errors of package container.
 var kinds = map[codes.Code]error{
 	codes.NotFound:         container.ErrNotFound,
 	codes.Unavailable:      container.ErrUnavailable,
@@ -199,8 +199,9 @@ var kinds = map[codes.Code]error{
 	codes.Unimplemented:    container.ErrUnsupported,
 }
 
-// wrap says what was attempted, and maps err to the errors of package
-// container. ctx is the caller's own.
+// wrap adds the attempted operation to err, and maps err to the errors of package
+// container. ctx is the caller's context, without callTimeout. If it has ended, wrap
+// wraps its error instead. A nil err returns nil.
 func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil

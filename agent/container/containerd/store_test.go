@@ -96,7 +96,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestLabels gives labels to what somebody else has put without.
+// TestLabels: Put adds missing labels to an existing blob.
 func TestLabels(t *testing.T) {
 	srv, endpoint := serve(t)
 	s := newStore(t, endpoint)
@@ -137,7 +137,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestCorrupt tells bad content from what a power cut left of good one.
+// TestCorrupt: Put distinguishes corrupt content from the remains of a power cut.
 func TestCorrupt(t *testing.T) {
 	srv, endpoint := serve(t)
 	s := newStore(t, endpoint)

@@ -14,25 +14,26 @@ import (
 // taskStopped is task.Status STOPPED (api/types/task/task.proto).
 const taskStopped = 3
 
-// Tasks asks containerd for the processes of containers. It may be used by
-// several at once, and holds no connection between calls: they are rare.
+// Tasks is a client of containerd's task service. It is safe for concurrent use. It has
+// no connection between calls, because they are rare.
 type Tasks struct {
 	path string
-	proc string // the kernel's list of processes
-	// patience is how long a process's command line is waited for, and readers
-	// how many are read.
+	proc string // mount point of procfs
+	// patience limits the read of a process's command line. readers is the number
+	// of reads in progress.
 	patience time.Duration
 	readers  atomic.Int32
 }
 
-// NewTasks takes the socket as New does, and connects to nothing.
+// NewTasks returns Tasks for a socket endpoint, in the same form as in New. It does not
+// connect.
 func NewTasks(endpoint string) (*Tasks, error) {
 	path, err := socketPath(endpoint)
 	return &Tasks{path: path, proc: "/proc", patience: 2 * time.Second}, err
 }
 
-// Ended says whether a container's task has stopped, or is gone. It blocks
-// for as long as containerd asks the shim, or until ctx ends.
+// Ended reports whether a container's task has stopped or does not exist. It blocks
+// until containerd has the state from the shim, or until ctx ends.
 func (t *Tasks) Ended(ctx context.Context, containerID string) (bool, error) {
 	conn, err := dial(t.path)
 	if err != nil {
@@ -46,15 +47,15 @@ func (t *Tasks) Ended(ctx context.Context, containerID string) (bool, error) {
 		return true, nil
 	}
 	if err != nil {
-		return false, wrap(ctx, err, "ask for the task of container %q", containerID)
+		return false, wrap(ctx, err, "get task of container %q", containerID)
 	}
 	process, err := field(answer, 1, protowire.BytesType)
 	if err != nil {
-		return false, fmt.Errorf("ask for the task of container %q: %w", containerID, err)
+		return false, fmt.Errorf("get task of container %q: %w", containerID, err)
 	}
 	value, err := field(inner(process), 4, protowire.VarintType)
 	if err != nil {
-		return false, fmt.Errorf("ask for the task of container %q: %w", containerID, err)
+		return false, fmt.Errorf("get task of container %q: %w", containerID, err)
 	}
 	state, _ := protowire.ConsumeVarint(value)
 	return state == taskStopped, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// task is a tasks.GetResponse with a Process in that state.
+// task returns a tasks.GetResponse with a Process in a state.
 func task(state int64) message {
 	var process, m message
 	process.text(1, "id")

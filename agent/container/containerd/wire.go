@@ -12,8 +12,8 @@ import (
 // message is an encoded protobuf message. The field numbers are those of
 // containerd's API (api/services/{containers,content,images,leases,snapshots,tasks}/v1, api/types).
 //
-// containerd's generated types are left out: for the few fields that are
-// needed here they would add 0.6 MB to the binary and six modules.
+// containerd's generated types are not used: for the few fields that are needed they
+// would add 0.6 MB to the binary, and six modules.
 type message []byte
 
 func (m *message) text(field protowire.Number, s string) {
@@ -43,7 +43,7 @@ func (m *message) dict(field protowire.Number, d map[string]string) {
 	}
 }
 
-// mask is a google.protobuf.FieldMask.
+// mask appends a google.protobuf.FieldMask.
 func (m *message) mask(field protowire.Number, paths []string) {
 	var mask message
 	for _, p := range paths {
@@ -52,7 +52,7 @@ func (m *message) mask(field protowire.Number, paths []string) {
 	m.data(field, mask)
 }
 
-// What a write stream does next (content.WriteAction).
+// Actions of a write request (content.WriteAction).
 const (
 	actionStat   = 0
 	actionWrite  = 1
@@ -70,7 +70,7 @@ type writeRequest struct {
 	labels   map[string]string
 }
 
-// encode appends to buf, so that one buffer serves a whole stream.
+// encode encodes the request into buf, so that a stream needs only one buffer.
 func (r *writeRequest) encode(buf message) message {
 	m := buf[:0]
 	m.number(1, r.action)
@@ -83,17 +83,17 @@ func (r *writeRequest) encode(buf message) message {
 	return m
 }
 
-var errWire = errors.New("containerd's answer is no protobuf message")
+var errWire = errors.New("invalid protobuf message from containerd")
 
-// writtenOffset reads the offset of a content.WriteContentResponse.
+// writtenOffset decodes the offset of a content.WriteContentResponse.
 func writtenOffset(m message) (int64, error) {
 	value, err := field(m, 4, protowire.VarintType)
 	offset, _ := protowire.ConsumeVarint(value)
 	return int64(offset), err
 }
 
-// field is the encoded value of a message's field, nil where it has none. Of
-// several the last counts. The whole message is read.
+// field returns the encoded value of a message's field, nil if the message does not
+// have it. If there are several, the last one counts. The whole message is parsed.
 func field(m []byte, wanted protowire.Number, of protowire.Type) (value []byte, err error) {
 	err = each(m, wanted, of, func(v []byte) error {
 		value = v
@@ -105,7 +105,8 @@ func field(m []byte, wanted protowire.Number, of protowire.Type) (value []byte, 
 	return value, nil
 }
 
-// each hands out the encoded values of a message's field, in their order.
+// each calls yield for the encoded values of a message's field, in order. It stops at
+// the first error of yield and returns it.
 func each(m []byte, wanted protowire.Number, of protowire.Type, yield func(value []byte) error) error {
 	for len(m) > 0 {
 		number, kind, n := protowire.ConsumeTag(m)
@@ -126,13 +127,13 @@ func each(m []byte, wanted protowire.Number, of protowire.Type, yield func(value
 	return nil
 }
 
-// inner is what an encoded value of BytesType holds; nil for none.
+// inner returns the content of an encoded value of BytesType; nil for a nil value.
 func inner(value []byte) []byte {
 	b, _ := protowire.ConsumeBytes(value)
 	return b
 }
 
-// codec hands encoded messages through gRPC as they are.
+// codec is a gRPC codec for encoded messages, which it does not change.
 type codec struct{}
 
 func (codec) Marshal(v any) ([]byte, error) {

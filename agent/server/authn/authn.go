@@ -16,70 +16,71 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn/cache"
 )
 
-// Config says who is believed.
+// Config configures an Authenticator.
 type Config struct {
-	// ClientCAFile has the certificates in PEM that client certificates must
-	// lead to (authentication.x509.clientCAFile); "" believes no certificate.
-	// It may come, change and go at any time; what cannot be used changes
-	// nothing.
+	// ClientCAFile is the PEM bundle of the client CAs
+	// (authentication.x509.clientCAFile); with "", client certificates are
+	// ignored. It may be created, changed and removed at any time. An invalid or
+	// missing file does not replace the loaded bundle.
 	ClientCAFile string
-	// Review creates a TokenReview at the API server and answers what became
-	// of it; nil believes no token (authentication.webhook.enabled). It must
-	// end with its context, and must not retry for long: those who wait for
-	// it are waiting for an answer to their request.
+	// Review creates a TokenReview on the API server and returns the result
+	// (authentication.webhook.enabled); with nil, tokens are ignored. It must
+	// return when its context ends, and must not retry for long, because requests
+	// block until it returns.
 	Review func(context.Context, *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
-	// CacheTTL is how long a token that was found good is believed without
-	// asking again (authentication.webhook.cacheTTL); 0 asks each time.
+	// CacheTTL is how long an authenticated token is cached
+	// (authentication.webhook.cacheTTL); 0 disables the cache.
 	CacheTTL time.Duration
-	// DeniedTTL is how long a token that was found bad is refused without
-	// asking again: 0 is 10 s, or CacheTTL if that is shorter. A kubelet has
-	// no such time, since the API server gives each refusal the form of an
-	// error; without it, a client with an old token costs a request to the
-	// API server for each of its own.
+	// DeniedTTL is how long a rejected token is cached: 0 means 10 s, or CacheTTL
+	// if that is shorter. The kubelet does not cache rejected tokens, because the
+	// API server returns each rejection as an error. Without this cache, each
+	// request of a client with an expired token would cause a request to the API
+	// server.
 	DeniedTTL time.Duration
-	// ReviewTimeout is how long a review may take; 0 is 10 s.
+	// ReviewTimeout limits one review; 0 means 10 s.
 	ReviewTimeout time.Duration
-	// Anonymous has who shows no credentials be system:anonymous
+	// Anonymous maps requests without credentials to system:anonymous
 	// (authentication.anonymous.enabled).
 	Anonymous bool
 	Log       *slog.Logger
 }
 
 const (
-	// defaultDenied is short, since the API server also answers so while it
-	// cannot read what it needs for a judgement.
+	// defaultDenied is short, because the API server also rejects a token while it
+	// cannot read the data that the review requires.
 	defaultDenied = 10 * time.Second
-	// defaultTimeout is that of DelegatingAuthenticationOptions
+	// defaultTimeout is the timeout of DelegatingAuthenticationOptions
 	// (pkg/server/options of k8s.io/apiserver).
 	defaultTimeout = 10 * time.Second
-	// knownTokens is how many good tokens, and how many bad ones, are known
-	// at a time. A node is called by few.
+	// knownTokens limits the cached authenticated tokens, and the cached rejected
+	// ones. A node has few clients.
 	knownTokens = 128
-	// reviewsAtOnce bounds what strangers can have sent over the uplink.
+	// reviewsAtOnce limits the uplink traffic that unauthenticated clients can
+	// cause.
 	reviewsAtOnce = 4
 )
 
-// ErrNoCredentials is what a request has that shows none, where the anonymous
-// are not allowed.
+// ErrNoCredentials means that a request has no credentials and anonymous requests
+// are disabled.
 var ErrNoCredentials = errors.New("no client certificate and no bearer token, and anonymous requests are not allowed")
 
-// Authenticator finds out who calls. All methods may be called at once.
+// Authenticator authenticates requests. Its methods may be called concurrently.
 type Authenticator struct {
 	anonymous bool
-	bundle    *bundle // nil believes no certificate
-	tokens    *tokens // nil believes no token
+	bundle    *bundle // nil ignores client certificates
+	tokens    *tokens // nil ignores tokens
 }
 
-// New checks the configuration; nothing is read and nothing is started.
+// New validates the configuration. It reads and starts nothing.
 func New(c Config) (*Authenticator, error) {
 	if c.ClientCAFile == "" && c.Review == nil && !c.Anonymous {
-		return nil, errors.New("authenticate clients: no way is configured: set authentication.x509.clientCAFile, authentication.webhook.enabled or authentication.anonymous.enabled")
+		return nil, errors.New("authenticate clients: no method configured: set authentication.x509.clientCAFile, authentication.webhook.enabled or authentication.anonymous.enabled")
 	}
 	a := &Authenticator{anonymous: c.Anonymous}
 	if c.ClientCAFile != "" {
 		path, err := filepath.Abs(c.ClientCAFile)
 		if err != nil {
-			return nil, fmt.Errorf("client CA file %s: %w", c.ClientCAFile, err)
+			return nil, fmt.Errorf("resolve client CA file %s: %w", c.ClientCAFile, err)
 		}
 		a.bundle = &bundle{path: path, log: c.Log}
 	}
@@ -94,19 +95,19 @@ func New(c Config) (*Authenticator, error) {
 			Yes: c.CacheTTL, No: c.DeniedTTL, Size: knownTokens, Timeout: c.ReviewTimeout, AtOnce: reviewsAtOnce,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("authenticate by token: %w", err)
+			return nil, fmt.Errorf("create token cache: %w", err)
 		}
 		a.tokens = &tokens{
 			review: c.Review, answers: answers, hasher: cache.NewHasher(),
-			outage: apiclient.NewOutage(c.Log, "bearer tokens cannot be reviewed: only those that were found good lately are believed",
-				"bearer tokens are reviewed again"),
+			outage: apiclient.NewOutage(c.Log, "cannot review bearer tokens, using cached results",
+				"reviewing bearer tokens again"),
 		}
 	}
 	return a, nil
 }
 
-// Run follows the client CA file until ctx ends. Without it, or before it, a
-// bundle that was read once stays as it is.
+// Run watches the client CA file until ctx ends. While Run does not run, a loaded
+// bundle does not change.
 func (a *Authenticator) Run(ctx context.Context) {
 	if a.bundle == nil {
 		<-ctx.Done()
@@ -115,10 +116,10 @@ func (a *Authenticator) Run(ctx context.Context) {
 	a.bundle.follow(ctx)
 }
 
-// Authenticate finds out who a request comes from. It blocks while the API
-// server is asked, until r's context ends or the review's time is over. Every
-// error means that nobody is known to have sent the request:
-// ErrNoCredentials, ErrReview, or what is wrong with what was shown.
+// Authenticate returns the user of a request. It blocks while a token is reviewed,
+// at most until r's context ends or the review times out. On an error the request is
+// unauthenticated: the error is ErrNoCredentials, ErrReview, or describes the invalid
+// credentials.
 func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 	var wrong []error
 	if a.bundle != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -137,7 +138,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 			wrong = append(wrong, err)
 		}
 	}
-	// Who shows something wrong is not let in as anonymous.
+	// A request with invalid credentials is not anonymous.
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
@@ -147,11 +148,10 @@ func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 	return nil, ErrNoCredentials
 }
 
-// ClientCAs are the certificates that client certificates must lead to, for
-// tls.Config.ClientCAs, by which clients choose the certificate that they
-// show; nil if there are none. A server asks for certificates by
-// tls.RequestClientCert, so that others can show a token, and takes ClientCAs
-// anew for each connection (GetConfigForClient).
+// ClientCAs returns the client CAs for tls.Config.ClientCAs, by which clients choose
+// their certificate; nil if there are none. The server must use
+// tls.RequestClientCert, so that clients without a certificate can use a token, and
+// must call ClientCAs for each connection (GetConfigForClient).
 func (a *Authenticator) ClientCAs() *x509.CertPool {
 	if a.bundle == nil {
 		return nil
@@ -159,8 +159,8 @@ func (a *Authenticator) ClientCAs() *x509.CertPool {
 	return a.bundle.pool.Load()
 }
 
-// Challenge is what WWW-Authenticate tells who was not authenticated; "" if
-// no header would help, as with client certificates (RFC 9110, 11.6.1).
+// Challenge returns the WWW-Authenticate header for unauthenticated requests; "" if
+// none applies, as with client certificates (RFC 9110, 11.6.1).
 func (a *Authenticator) Challenge() string {
 	if a.tokens == nil {
 		return ""

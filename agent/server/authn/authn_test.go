@@ -26,8 +26,8 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn/fake"
 )
 
-// newAuthenticator makes one that believes certificates of ca and tokens of
-// server, where they are not nil.
+// newAuthenticator returns an Authenticator for certificates of ca and tokens of server,
+// either of which may be nil.
 func newAuthenticator(t testing.TB, ca *fake.Authority, server *fake.Server, change func(*Config)) *Authenticator {
 	t.Helper()
 	c := Config{CacheTTL: 2 * time.Minute, Log: slog.New(slog.DiscardHandler)}
@@ -55,7 +55,7 @@ func write(t testing.TB, path string, data []byte) {
 	}
 }
 
-// request is one that shows certificates and a token, where there are any.
+// request returns a request with a token, if it is not empty, and certificates.
 func request(token string, shown ...tls.Certificate) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/pods", nil)
 	r.TLS = &tls.ConnectionState{}
@@ -129,8 +129,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestCertificateExpiresOnAnOpenConnection: what is judged is the certificate
-// now, not as it was at the handshake.
+// TestCertificateExpiresOnAnOpenConnection: the certificate is verified with each
+// request, not only at the handshake.
 func TestCertificateExpiresOnAnOpenConnection(t *testing.T) {
 	ca := fake.NewAuthority(t, "kubernetes")
 	b := &bundle{path: filepath.Join(t.TempDir(), "ca.crt"), log: slog.New(slog.DiscardHandler)}
@@ -156,8 +156,8 @@ func TestTokens(t *testing.T) {
 	}{
 		{"good", &User{"system:serviceaccount:ns:app", "uid-of-system:serviceaccount:ns:app", []string{"system:serviceaccounts", Authenticated}, nil}, ""},
 		{"bad", nil, "token lookup failed"},
-		{"nameless", nil, "names no user"},
-		{strings.Repeat("x", maxToken+1), nil, "more than 16384 are not reviewed"},
+		{"nameless", nil, "has no user name"},
+		{strings.Repeat("x", maxToken+1), nil, "exceeds 16384"},
 		{"", nil, ErrNoCredentials.Error()},
 	} {
 		got, err := a.Authenticate(request(tt.token))
@@ -318,8 +318,8 @@ func TestReviewThatFails(t *testing.T) {
 	}
 }
 
-// TestTokensStaySecret: neither errors nor logs have a token, whatever the
-// server says of it.
+// TestTokensStaySecret: neither errors nor logs contain a token, even if the API
+// server's error does.
 func TestTokensStaySecret(t *testing.T) {
 	const secret = "eyJhbGciOi.secret"
 	var logs bytes.Buffer
@@ -348,9 +348,9 @@ func TestTokensStaySecret(t *testing.T) {
 
 func TestReason(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		{"", "it gives no reason"},
+		{"", "no reason given"},
 		{"expired", "expired"},
-		{"the token tok is bad", "it gives no reason"},
+		{"the token tok is bad", "no reason given"},
 		{strings.Repeat("ä", maxReason), strings.Repeat("ä", maxReason/2) + "…"},
 		{"x" + strings.Repeat("ä", maxReason), "x" + strings.Repeat("ä", maxReason/2-1) + "…"},
 	} {
@@ -378,8 +378,8 @@ func TestUserInContext(t *testing.T) {
 	}
 }
 
-// FuzzBearer holds the header's reading against one that is written as the
-// API server's documentation has it.
+// FuzzBearer compares bearer with an implementation that follows the API server's
+// documentation.
 func FuzzBearer(f *testing.F) {
 	for _, header := range []string{"", "Bearer", "Bearer x", "bearer  x", "BEARER x y", " Bearer\tx", "Basic eDp5", "Bearer x.y.z "} {
 		f.Add(header)

@@ -14,36 +14,36 @@ import (
 	"time"
 )
 
-// maxBundle bounds the client CA file; a CA has 1 to 2 kB.
+// maxBundle limits the client CA file; a CA certificate has 1 to 2 kB.
 const maxBundle = 1 << 20
 
-// bundle is the client CA file as it was last read in one piece.
+// bundle is the client CA bundle that was last loaded successfully.
 type bundle struct {
 	path string
 	log  *slog.Logger
 
-	pool atomic.Pointer[x509.CertPool] // nil: it could never be read
+	pool atomic.Pointer[x509.CertPool] // nil until the first successful load
 
 	mu      sync.Mutex
-	data    []byte // what pool was made of
-	trouble string // told last
+	data    []byte // the content that pool was parsed from
+	trouble string // last logged error
 }
 
-// user answers whose the certificates are that a client shows. Where the
-// bundle could not be read yet, it is tried here: it may have come.
+// user returns the user of a client's certificate chain. If no bundle was loaded yet,
+// user tries to load it.
 func (b *bundle) user(shown []*x509.Certificate, now time.Time) (*User, error) {
 	pool := b.pool.Load()
 	if pool == nil {
 		if err := b.load(); err != nil {
-			return nil, fmt.Errorf("client certificate: nothing to judge it by: %w", err)
+			return nil, fmt.Errorf("verify client certificate: %w", err)
 		}
 		pool = b.pool.Load()
 	}
 	return verify(shown, pool, now)
 }
 
-// load reads the file. What cannot be used leaves the last bundle as it is: a
-// file that is just being written must not lock everybody out.
+// load loads the file. An invalid file does not replace the loaded bundle: a file
+// that is being written must not lock all clients out.
 func (b *bundle) load() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,16 +57,17 @@ func (b *bundle) load() error {
 		pool, err = parse(data)
 	}
 	if err != nil {
-		err = fmt.Errorf("client CA file %s (authentication.x509.clientCAFile): %w", b.path, err)
+		err = fmt.Errorf("load client CA file %s (authentication.x509.clientCAFile): %w", b.path, err)
 		if text := err.Error(); text != b.trouble {
 			b.trouble = text
-			b.log.Warn("the client CA file cannot be used: clients are judged by the last one that could, or refused", "error", err)
+			b.log.Warn("cannot load client CA bundle", "error", err,
+				"remedy", "repair the file; until then the last valid bundle is used, if there is one")
 		}
 		return err
 	}
 	b.pool.Store(pool)
 	b.data, b.trouble = data, ""
-	b.log.Info("client CA file read", "path", b.path)
+	b.log.Info("loaded client CA bundle", "path", b.path)
 	return nil
 }
 
@@ -78,14 +79,14 @@ func readBounded(path string) ([]byte, error) {
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxBundle+1))
 	if err == nil && len(data) > maxBundle {
-		err = fmt.Errorf("it has more than %d bytes", maxBundle)
+		err = fmt.Errorf("file exceeds %d bytes", maxBundle)
 	}
 	return data, err
 }
 
-// parse takes each certificate of a bundle in PEM. One that cannot be read
-// makes the whole bundle unusable: to leave it out would lock out whom it is
-// for, and nobody would know why.
+// parse returns the certificates of a PEM bundle. An invalid certificate makes the
+// whole bundle invalid: skipping it would lock out the clients of that CA without an
+// error.
 func parse(data []byte) (*x509.CertPool, error) {
 	pool, count := x509.NewCertPool(), 0
 	for {
@@ -94,17 +95,17 @@ func parse(data []byte) (*x509.CertPool, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
-			continue // as client-go's util/cert leaves them out
+			continue // skipped as in client-go's util/cert
 		}
 		ca, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d: %w", count+1, err)
+			return nil, fmt.Errorf("parse certificate %d: %w", count+1, err)
 		}
 		pool.AddCert(ca)
 		count++
 	}
 	if count == 0 {
-		return nil, errors.New("it has no certificate in PEM")
+		return nil, errors.New("no PEM certificate found")
 	}
 	return pool, nil
 }

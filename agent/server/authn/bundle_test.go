@@ -24,7 +24,7 @@ func decode(t testing.TB, data []byte) []byte {
 	return block.Bytes
 }
 
-// told is a log whose messages can be waited for.
+// told is a log handler that sends its messages to a channel.
 type told chan string
 
 func (l told) Enabled(context.Context, slog.Level) bool      { return true }
@@ -49,11 +49,11 @@ func (l told) wait(t *testing.T, part string) {
 }
 
 const (
-	isRead = "client CA file read"
-	isBad  = "client CA file cannot be used"
+	isRead = "loaded client CA bundle"
+	isBad  = "cannot load client CA bundle"
 )
 
-// folder is a client CA file that is followed.
+// folder is an Authenticator that watches a client CA file.
 type folder struct {
 	t    *testing.T
 	path string
@@ -81,7 +81,7 @@ func follow(t *testing.T, path string) *folder {
 	return f
 }
 
-// believes says which authorities' clients are known and which not.
+// believes checks that clients of yes are authenticated and clients of no are not.
 func (f *folder) believes(yes, no *fake.Authority) {
 	f.t.Helper()
 	if yes != nil {
@@ -175,8 +175,8 @@ func TestBundleThatComesLater(t *testing.T) {
 	f.believes(other, ca)
 }
 
-// TestBundleInAVolume: the file is a link into a folder that is swapped, as
-// with a projected volume.
+// TestBundleInAVolume: the file is a symbolic link into a directory that is swapped, as
+// in a projected volume.
 func TestBundleInAVolume(t *testing.T) {
 	one, two := fake.NewAuthority(t, "one"), fake.NewAuthority(t, "two")
 	dir := t.TempDir()
@@ -217,7 +217,7 @@ func TestBundleInAVolume(t *testing.T) {
 	f.believes(one, two)
 }
 
-// TestBundleBeforeItIsFollowed: nobody is refused because Run has not begun.
+// TestBundleBeforeItIsFollowed: no request is rejected because Run has not started.
 func TestBundleBeforeItIsFollowed(t *testing.T) {
 	ca := fake.NewAuthority(t, "kubernetes")
 	a := newAuthenticator(t, ca, nil, nil)

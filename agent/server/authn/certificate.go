@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/asn1"
 )
 
-// maxChain is how many certificates a client may show: its own and those
-// between it and its CA.
+// maxChain limits the certificates that a client sends: its own and the intermediate
+// ones.
 const maxChain = 8
 
-// verify judges the certificates that a client shows, its own first, and
-// answers whose they are. Nil and no error is a certificate that names
-// nobody, which counts as none (pkg/authentication/request/x509).
+// verify verifies a client's certificate chain, leaf first, and returns the user of
+// the leaf. It returns nil and no error for a certificate without a common name,
+// which counts as no certificate (pkg/authentication/request/x509).
 func verify(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) (*User, error) {
 	leaf := shown[0]
 	if len(shown) > maxChain {
-		return nil, fmt.Errorf("client certificate: %d certificates are shown, and more than %d are not looked at", len(shown), maxChain)
+		return nil, fmt.Errorf("verify client certificate: chain of %d certificates is longer than %d", len(shown), maxChain)
 	}
 	options := x509.VerifyOptions{
 		Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -33,20 +33,20 @@ func verify(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) (*Us
 		}
 	}
 	if _, err := leaf.Verify(options); err != nil {
-		return nil, fmt.Errorf("client certificate of %q, serial %x: %w", leaf.Subject.CommonName, leaf.SerialNumber, err)
+		return nil, fmt.Errorf("verify client certificate of %q, serial %x: %w", leaf.Subject.CommonName, leaf.SerialNumber, err)
 	}
 	return holder(leaf)
 }
 
-// holder is the user that a good certificate names: the common name, with the
-// organizations as groups.
+// holder returns the user of a verified certificate: its name is the common name, its
+// groups are the organizations.
 func holder(leaf *x509.Certificate) (*User, error) {
 	if leaf.Subject.CommonName == "" {
 		return nil, nil
 	}
 	uid, err := holderUID(leaf)
 	if err != nil {
-		return nil, fmt.Errorf("client certificate of %q, serial %x: %w", leaf.Subject.CommonName, leaf.SerialNumber, err)
+		return nil, fmt.Errorf("read UID from client certificate of %q, serial %x: %w", leaf.Subject.CommonName, leaf.SerialNumber, err)
 	}
 	fingerprint := sha256.Sum256(leaf.Raw)
 	user := &User{
@@ -56,20 +56,20 @@ func holder(leaf *x509.Certificate) (*User, error) {
 	return user.authenticated(), nil
 }
 
-// holderUID is the user's UID, where the subject has one: then once, and not
-// empty.
+// holderUID returns the UID of the subject, "" if it has none. It fails if the subject
+// has more than one UID or an empty one.
 func holderUID(leaf *x509.Certificate) (uid string, err error) {
 	found := false
 	for _, name := range leaf.Subject.Names {
 		if !name.Type.Equal(asn1.X509UID()) {
 			continue
 		}
-		text, _ := name.Value.(string) // what is no text counts as empty
+		text, _ := name.Value.(string) // a value of another type counts as empty
 		switch {
 		case found:
-			return "", errors.New("the subject has more than one UID")
+			return "", errors.New("subject has more than one UID")
 		case text == "":
-			return "", errors.New("the subject's UID is empty")
+			return "", errors.New("subject UID is empty")
 		}
 		uid, found = text, true
 	}

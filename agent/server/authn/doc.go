@@ -1,16 +1,15 @@
-// Package authn owns who calls the node's HTTPS API: it turns a request into
-// a user, as a kubelet does (cmd/kubelet/app/auth.go, and
-// pkg/authentication of k8s.io/apiserver).
+// Package authn authenticates clients of the kubelet's HTTPS API: it maps a request
+// to a user, like the kubelet (cmd/kubelet/app/auth.go, and pkg/authentication of
+// k8s.io/apiserver).
 //
-// A client certificate counts first, then a bearer token, and who shows
-// neither is system:anonymous where that is allowed. Who shows something that
-// does not hold is nobody, also where the anonymous are allowed.
+// It checks the client certificate first, then the bearer token. A request with
+// neither is system:anonymous if anonymous requests are enabled. A request with
+// invalid credentials is rejected, even if anonymous requests are enabled.
 //
-// Certificates are judged anew at each request, by the client CA bundle as
-// its file is now: a certificate that expires, or whose CA is taken from the
-// bundle, loses its rights on a connection that is kept open too. Tokens are
-// judged by the API server (TokenReview); its answers are kept for a while
-// under a keyed hash, never with the token. Unlike with a kubelet, a token
-// among the subprotocols of a WebSocket, which is how pages in a browser show
-// theirs, counts for nothing.
+// Certificates are verified with each request, against the current client CA
+// bundle: a certificate that expires, or whose CA is removed from the bundle, is
+// rejected on open connections too. Tokens are reviewed by the API server
+// (TokenReview). Results are cached for a limited time under a keyed hash, never
+// with the token. Unlike in the kubelet, a token in the subprotocols of a WebSocket,
+// which browsers use, is ignored.
 package authn

@@ -15,11 +15,10 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// blindPeriod is how often the file is looked at where inotify does not work.
+// blindPeriod is the poll interval of the file if inotify does not work.
 const blindPeriod = 2 * time.Minute
 
-// follow reads the file when it begins and when the file changes, until ctx
-// ends.
+// follow loads the file at its start and after each change, until ctx ends.
 func (b *bundle) follow(ctx context.Context) {
 	told := false
 	for {
@@ -29,9 +28,9 @@ func (b *bundle) follow(ctx context.Context) {
 		}
 		if !told {
 			told = true
-			b.log.Warn("cannot watch the client CA file: it is looked at every two minutes", "path", b.path, "error", err)
+			b.log.Warn("cannot watch client CA file, polling it", "path", b.path, "interval", blindPeriod, "error", err)
 		}
-		_ = b.load() // it has told what is wrong
+		_ = b.load() // has logged the error
 		again := time.NewTimer(blindPeriod + rand.N(blindPeriod/10))
 		select {
 		case <-again.C:
@@ -42,8 +41,8 @@ func (b *bundle) follow(ctx context.Context) {
 	}
 }
 
-// watch follows the file until ctx ends or inotify fails. Watched are
-// folders, so that a file that is replaced, or that comes later, is seen.
+// watch loads the file after each change until ctx ends or inotify fails. It watches
+// directories, to notice a file that is replaced or created later.
 func (b *bundle) watch(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -51,7 +50,7 @@ func (b *bundle) watch(ctx context.Context) error {
 	}
 	defer watcher.Close()
 	var have []string
-	lost := false // another folder may have taken the place of one that is watched
+	lost := false // a watched directory may have been replaced
 	for {
 		want, links := b.places()
 		if lost || !slices.Equal(want, have) {
@@ -59,9 +58,9 @@ func (b *bundle) watch(ctx context.Context) error {
 				return err
 			}
 			have, lost = want, false
-			continue // a link or a folder may have changed before it was watched
+			continue // a link or a directory may have changed before it was watched
 		}
-		_ = b.load() // it has told what is wrong
+		_ = b.load() // has logged the error
 		if err := wait(ctx, watcher, func(e fsnotify.Event) bool {
 			lost = slices.Contains(have, e.Name)
 			return lost || e.Op != fsnotify.Chmod && slices.ContainsFunc(links, func(link string) bool { return within(link, e.Name) })
@@ -71,13 +70,14 @@ func (b *bundle) watch(ctx context.Context) error {
 	}
 }
 
-// wait returns nil after an event that matters.
+// wait blocks until an event for which matters returns true, an event overflow, an
+// error, or the end of ctx. It returns nil in the first two cases.
 func wait(ctx context.Context, watcher *fsnotify.Watcher, matters func(fsnotify.Event) bool) error {
 	for {
 		select {
 		case e, open := <-watcher.Events:
 			if !open {
-				return errors.New("watch client CA file: inotify ended")
+				return errors.New("watch client CA file: inotify watcher closed")
 			}
 			if matters(e) {
 				return nil
@@ -86,16 +86,16 @@ func wait(ctx context.Context, watcher *fsnotify.Watcher, matters func(fsnotify.
 			if !open || !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("watch client CA file: %w", err)
 			}
-			return nil // something was missed
+			return nil // events were lost
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// places are the folders to watch, that of the file and those of what it
-// links to, and the paths of all these files. Of a folder that does not
-// exist, it is the nearest one above that does.
+// places returns the directories to watch and the paths of the files in them: the
+// file itself and the targets of its symbolic links. A directory that does not exist
+// is replaced by its nearest existing parent.
 func (b *bundle) places() (folders, links []string) {
 	const maxLinks = 8
 	path := b.path
@@ -115,8 +115,8 @@ func (b *bundle) places() (folders, links []string) {
 	return slices.Compact(folders), links
 }
 
-// nearest is the folder, or the one above it that exists. What cannot be read
-// is not missing.
+// nearest returns the directory, or its nearest existing parent. A directory that
+// cannot be read counts as existing.
 func nearest(folder string) string {
 	for {
 		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) || folder == filepath.Dir(folder) {
@@ -126,20 +126,20 @@ func nearest(folder string) string {
 	}
 }
 
-// within says whether path is name or lies under it.
+// within reports whether path is name or below it.
 func within(path, name string) bool {
 	return path == name || strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/")
 }
 
-// move watches the folders of want in place of those of have. One that just
-// went is no error: the next look finds another.
+// move replaces the watched directories have by want. A directory that was just
+// removed is no error: the next call of places returns its parent.
 func move(watcher *fsnotify.Watcher, have, want []string) error {
 	for _, folder := range have {
-		_ = watcher.Remove(folder) // it may be gone, which ended it
+		_ = watcher.Remove(folder) // fails if the directory was removed, which ended the watch
 	}
 	for _, folder := range want {
 		if err := watcher.Add(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("watch folder %s: %w", folder, err)
+			return fmt.Errorf("watch directory %s: %w", folder, err)
 		}
 	}
 	return nil

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// maxToken bounds what is sent to the API server for a stranger. A token
-	// of a service account has about 1 kB, of a user of many groups some more.
+	// maxToken limits the data that is sent to the API server for an
+	// unauthenticated client. A service account token has about 1 kB, the token of
+	// a user with many groups somewhat more.
 	maxToken = 16 << 10
-	// maxReason bounds what is kept of the server's reason for a refusal.
+	// maxReason limits the stored reason of a rejection.
 	maxReason = 256
 )
 
-// ErrReview is what a token has that the API server could not be asked about.
-// It may be good.
-var ErrReview = errors.New("the token could not be reviewed")
+// ErrReview means that the API server could not review a token. The token may be
+// valid.
+var ErrReview = errors.New("cannot review bearer token")
 
-// tokens judges bearer tokens by the API server.
+// tokens authenticates bearer tokens by reviews of the API server.
 type tokens struct {
 	review  func(context.Context, *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
 	answers *cache.Cache[verdict]
@@ -32,16 +33,15 @@ type tokens struct {
 	outage  *apiclient.Outage
 }
 
-// verdict is what became of a token: its user, or why it is refused.
+// verdict is the result of a review: the user, or the reason of the rejection.
 type verdict struct {
 	user   *User
 	reason string
 }
 
-// bearer is the token of an Authorization header, "" if there is none. As
-// with k8s.io/apiserver (pkg/authentication/request/bearertoken) the scheme
-// may be in any case, one space follows it, and what comes after the token is
-// left out.
+// bearer returns the token of an Authorization header, "" if there is none. As in
+// k8s.io/apiserver (pkg/authentication/request/bearertoken) the scheme is
+// case-insensitive, one space follows it, and text after the token is ignored.
 func bearer(header string) string {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(header), " ")
 	if !strings.EqualFold(scheme, "bearer") {
@@ -51,10 +51,10 @@ func bearer(header string) string {
 	return token
 }
 
-// user answers whose token it is.
+// user returns the user of a token, cached or by a review.
 func (t *tokens) user(ctx context.Context, token string) (*User, error) {
 	if len(token) > maxToken {
-		return nil, fmt.Errorf("bearer token: it has %d bytes, and more than %d are not reviewed", len(token), maxToken)
+		return nil, fmt.Errorf("review bearer token: size of %d bytes exceeds %d", len(token), maxToken)
 	}
 	got, yes, err := t.answers.Get(ctx, t.hasher.Key(token), func(ctx context.Context) (verdict, bool, error) {
 		v, err := t.ask(ctx, token)
@@ -65,13 +65,13 @@ func (t *tokens) user(ctx context.Context, token string) (*User, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrReview, err)
 	case !yes:
-		return nil, fmt.Errorf("bearer token: the API server does not accept it: %s", got.reason)
+		return nil, fmt.Errorf("bearer token rejected by API server: %s", got.reason)
 	default:
 		return got.user, nil
 	}
 }
 
-// ask has a token reviewed.
+// ask creates a TokenReview for a token.
 func (t *tokens) ask(ctx context.Context, token string) (verdict, error) {
 	review, err := t.review(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
 	if err != nil {
@@ -82,7 +82,7 @@ func (t *tokens) ask(ctx context.Context, token string) (verdict, error) {
 		return verdict{reason: reason(status.Error, token)}, nil
 	}
 	if status.User.Username == "" {
-		return verdict{}, errors.New("create TokenReview: the answer names no user for a token that it finds good")
+		return verdict{}, errors.New("create TokenReview: response authenticates the token but has no user name")
 	}
 	user := &User{Name: status.User.Username, UID: status.User.UID, Groups: status.User.Groups}
 	if len(status.User.Extra) > 0 {
@@ -94,12 +94,12 @@ func (t *tokens) ask(ctx context.Context, token string) (verdict, error) {
 	return verdict{user: user.authenticated()}, nil
 }
 
-// reason is what the server says of a token that it does not accept, without
-// the token.
+// reason returns the API server's reason of a rejection, without the token and
+// shortened to maxReason bytes.
 func reason(text, token string) string {
 	switch {
 	case text == "" || strings.Contains(text, token):
-		return "it gives no reason"
+		return "no reason given"
 	case len(text) > maxReason:
 		return strings.ToValidUTF8(text[:maxReason], "") + "…"
 	default:

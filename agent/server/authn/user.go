@@ -5,39 +5,37 @@ import (
 	"slices"
 )
 
-// The names that Kubernetes gives to users and groups of its own
-// (pkg/authentication/user of k8s.io/apiserver).
+// Names of Kubernetes' built-in users and groups (pkg/authentication/user of
+// k8s.io/apiserver).
 const (
-	// Anonymous is the name of who shows no credentials.
+	// Anonymous is the user name of requests without credentials.
 	Anonymous = "system:anonymous"
-	// Unauthenticated is the group of who shows no credentials.
+	// Unauthenticated is the group of requests without credentials.
 	Unauthenticated = "system:unauthenticated"
-	// Authenticated is the group of everybody else.
+	// Authenticated is the group of all other requests.
 	Authenticated = "system:authenticated"
 )
 
-// credentialID is the key of Extra that says which credential was shown.
+// credentialID is the key of Extra that identifies the credential of the request.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// User is who a request comes from. One value serves many requests: it must
-// not be changed.
+// User is the user of a request. Requests share a value: it must not be changed.
 type User struct {
 	// Name is never empty.
 	Name string
-	// UID tells users of one name apart; "" where nobody knows.
+	// UID distinguishes users of the same name; "" if unknown.
 	UID string
-	// Groups are what the user belongs to, Authenticated or Unauthenticated
-	// among them.
+	// Groups are the user's groups, including Authenticated or Unauthenticated.
 	Groups []string
-	// Extra is what else the authenticator says, for the authorizer.
+	// Extra is additional information of the authenticator for the authorizer.
 	Extra map[string][]string
 }
 
-// nobody is who shows no credentials.
+// nobody is the user of a request without credentials.
 var nobody = &User{Name: Anonymous, Groups: []string{Unauthenticated}}
 
-// authenticated adds the group of all who have shown credentials, unless the
-// user is named as one who has not, or its groups say already
+// authenticated adds the group Authenticated, unless the user's name is Anonymous or
+// its groups already include Authenticated or Unauthenticated
 // (pkg/authentication/group).
 func (u *User) authenticated() *User {
 	if u.Name != Anonymous && !slices.Contains(u.Groups, Authenticated) && !slices.Contains(u.Groups, Unauthenticated) {
@@ -48,11 +46,11 @@ func (u *User) authenticated() *User {
 
 type userKey struct{}
 
-// With is ctx with the user whose request it belongs to.
+// With returns ctx with the user of a request.
 func With(ctx context.Context, u *User) context.Context { return context.WithValue(ctx, userKey{}, u) }
 
-// From is the user of a request's context, for logs and answers; nil where
-// nobody was asked.
+// From returns the user in a request's context, for logs and responses; nil if the
+// request was not authenticated.
 func From(ctx context.Context) *User {
 	u, _ := ctx.Value(userKey{}).(*User)
 	return u

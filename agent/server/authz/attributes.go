@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// subresources of a Node, in the order in which they are asked for: any of
-// them will do. The finer ones come first, and proxy after them is the right
-// to everything that has no other (pkg/kubelet/server/auth.go).
+// Subresources of a Node, in the order in which they are reviewed: access to any of
+// them is sufficient. The finer ones come first; proxy covers all paths without a
+// subresource of their own (pkg/kubelet/server/auth.go).
 var (
 	proxy      = []string{"proxy"}
 	pods       = []string{"pods", "proxy"}
@@ -16,16 +16,15 @@ var (
 	configz    = []string{"configz", "proxy"}
 	stats      = []string{"stats"}
 	metrics    = []string{"metrics"}
-	logs       = []string{"log"} // as pods/log is named
+	logs       = []string{"log"} // named like pods/log
 	checkpoint = []string{"checkpoint"}
 	statusz    = []string{"statusz"}
-	flagz      = []string{"configz"} // flags are configuration; proxy does not do
+	flagz      = []string{"configz"} // flags are configuration; proxy is not sufficient
 )
 
-// Subresources are those of the Node of which a request for a path needs one,
-// in the order in which they are to be asked for. They must not be changed.
-// The path is a request's URL.Path, which is decoded; what it means follows
-// from its first part alone.
+// Subresources returns the subresources of the Node for a path, in the order in which
+// to review them; a request requires access to one of them. The slice must not be
+// changed. path is the decoded URL.Path of a request. Only its first element is used.
 func Subresources(path string) []string {
 	switch firstPart(path) {
 	case "pods", "runningpods":
@@ -51,11 +50,11 @@ func Subresources(path string) []string {
 	}
 }
 
-// Verb is the verb that a request needs. What runs a program in a container,
-// or reaches into its network, needs create whatever its method is: a WebSocket
-// begins with GET, and the right to get nodes/proxy is given to accounts that
-// only read. Other requests need the verb of their method. A method that has
-// none, HEAD among them, yields "", which only the verb * covers.
+// Verb returns the verb that a request requires. Requests that run a program in a
+// container or access its network require create, regardless of their method: a
+// WebSocket begins with GET, and access to get nodes/proxy is granted to read-only
+// accounts. Other requests require the verb of their method. For other methods,
+// including HEAD, Verb returns "", which only the verb * covers.
 func Verb(method, path string) string {
 	switch firstPart(path) {
 	case "exec", "attach", "run", "portForward":
@@ -77,18 +76,18 @@ func Verb(method, path string) string {
 	}
 }
 
-// firstPart is the first part of a clean path, by which requests are routed.
+// firstPart returns the first element of a clean path, by which requests are routed.
 func firstPart(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return first
 }
 
-// maxPath is how long a path may be, decoded: as long as one of a file, whose
-// name /logs/ takes.
+// maxPath limits a decoded path in bytes. It is the kernel's PATH_MAX, because /logs/
+// takes file names.
 const maxPath = 4096
 
-// clean is a path as http.ServeMux has it: it begins with a slash and has
-// neither empty parts nor dots, and a slash at its end stays.
+// clean returns a path in the canonical form of http.ServeMux: it begins with a slash,
+// has no empty, "." or ".." elements, and keeps a trailing slash.
 func clean(p string) string {
 	c := path.Clean("/" + p)
 	if c != "/" && strings.HasSuffix(p, "/") {

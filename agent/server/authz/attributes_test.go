@@ -11,8 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// routes are the paths of the kubelet's API, and the rights of which each
-// needs one.
+// routes are the paths of the kubelet's API and the subresources that allow them.
 var routes = []struct {
 	path         string
 	subresources []string
@@ -99,8 +98,8 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// needs is which rights a path needs, as the kubelet finds it: by the prefixes
-// of its own paths.
+// needs returns the subresources for a path like the kubelet: by the prefixes of its
+// paths.
 func needs(path string) []string {
 	under := func(prefix string) bool { return path == prefix || strings.HasPrefix(path, prefix+"/") }
 	var all []string
@@ -122,8 +121,7 @@ func needs(path string) []string {
 	return append(all, "proxy")
 }
 
-// served is a handler of the kubelet's paths, as http.ServeMux finds them,
-// which says which of them it is.
+// served returns an http.ServeMux of the kubelet's paths that reports the matched route.
 func served() http.Handler {
 	mux := http.NewServeMux()
 	for _, pattern := range []string{
@@ -135,9 +133,8 @@ func served() http.Handler {
 	return mux
 }
 
-// FuzzPath holds the rights that are asked for against the route that is then
-// served, whatever the path looks like: nobody gets by one path to what has
-// another's right.
+// FuzzPath compares the reviewed subresources with the served route for arbitrary
+// paths: no path may reach a route that requires another subresource.
 func FuzzPath(f *testing.F) {
 	for _, tt := range routes {
 		f.Add("GET", tt.path)

@@ -20,38 +20,37 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn/cache"
 )
 
-// Config says who decides.
+// Config configures an Authorizer.
 type Config struct {
-	// Mode is authorization.mode: Webhook asks the API server, AlwaysAllow
-	// lets everybody do everything.
+	// Mode is authorization.mode: Webhook requests reviews from the API server,
+	// AlwaysAllow allows all requests.
 	Mode kubelet.KubeletAuthorizationMode
 	// NodeName is the node's name.
 	NodeName string
-	// Review creates a SubjectAccessReview at the API server and answers what
-	// became of it. It must end with its context, and must not retry for
-	// long: those who wait for it are waiting for an answer to their request.
+	// Review creates a SubjectAccessReview on the API server and returns the
+	// result. It must return when its context ends, and must not retry for long,
+	// because requests block until it returns.
 	Review func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
-	// AllowedTTL is how long what was allowed stays allowed
-	// (authorization.webhook.cacheAuthorizedTTL), and DeniedTTL how long what
-	// was not stays so (cacheUnauthorizedTTL); 0 asks each time.
+	// AllowedTTL is how long a positive decision is cached
+	// (authorization.webhook.cacheAuthorizedTTL), DeniedTTL how long a negative
+	// one is (cacheUnauthorizedTTL); 0 disables the cache.
 	AllowedTTL, DeniedTTL time.Duration
-	// ReviewTimeout is how long a review may take; 0 is 10 s.
+	// ReviewTimeout limits one review; 0 means 10 s.
 	ReviewTimeout time.Duration
 	Log           *slog.Logger
 }
 
 const (
-	// defaultTimeout is as long as that of a review of a token.
+	// defaultTimeout equals the default timeout of a token review.
 	defaultTimeout = 10 * time.Second
-	// knownDecisions is how many rights that somebody has, and how many that
-	// somebody has not, are known at a time. A node is called by few, each of
-	// whom needs two or three rights.
+	// knownDecisions limits the cached positive decisions, and the cached negative
+	// ones. A node has few clients, each with two or three subresources.
 	knownDecisions = 256
-	// reviewsAtOnce bounds what strangers can have sent over the uplink.
+	// reviewsAtOnce limits the uplink traffic that unauthorized clients can cause.
 	reviewsAtOnce = 4
 )
 
-// Authorizer decides what users may do. All methods may be called at once.
+// Authorizer authorizes requests. Its methods may be called concurrently.
 type Authorizer struct {
 	config    Config
 	decisions *cache.Cache[struct{}] // nil allows everything
@@ -59,18 +58,18 @@ type Authorizer struct {
 	outage    *apiclient.Outage
 }
 
-// New checks the configuration; nothing is started.
+// New validates the configuration and starts nothing.
 func New(c Config) (*Authorizer, error) {
 	switch c.Mode {
 	case kubelet.KubeletAuthorizationModeAlwaysAllow:
 		return &Authorizer{config: c}, nil
 	case kubelet.KubeletAuthorizationModeWebhook:
 	default:
-		return nil, fmt.Errorf("authorize clients: authorization.mode is %q, and has to be %s or %s",
+		return nil, fmt.Errorf("authorize clients: invalid authorization.mode %q: must be %s or %s",
 			c.Mode, kubelet.KubeletAuthorizationModeWebhook, kubelet.KubeletAuthorizationModeAlwaysAllow)
 	}
 	if c.Review == nil || c.NodeName == "" {
-		return nil, errors.New("authorize clients: a review and a node's name are needed")
+		return nil, errors.New("authz: Review and NodeName are required")
 	}
 	if c.ReviewTimeout == 0 {
 		c.ReviewTimeout = defaultTimeout
@@ -79,39 +78,39 @@ func New(c Config) (*Authorizer, error) {
 		Yes: c.AllowedTTL, No: c.DeniedTTL, Size: knownDecisions, Timeout: c.ReviewTimeout, AtOnce: reviewsAtOnce,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("authorize clients: %w", err)
+		return nil, fmt.Errorf("create decision cache: %w", err)
 	}
 	return &Authorizer{
 		config: c, decisions: decisions, hasher: cache.NewHasher(),
-		outage: apiclient.NewOutage(c.Log, "clients' rights cannot be reviewed: only what was decided lately holds",
-			"clients' rights are reviewed again"),
+		outage: apiclient.NewOutage(c.Log, "cannot review client access, using cached decisions",
+			"reviewing client access again"),
 	}, nil
 }
 
-// ReviewError is a right that the API server did not decide on.
+// ReviewError is the error of a review without a decision.
 type ReviewError struct {
-	// Subresource is what the right is to.
+	// Subresource is the reviewed subresource.
 	Subresource string
-	// Away says that the server gave no answer, so that it makes sense to ask
-	// again; otherwise it refused to review, or its answer makes no sense.
+	// Away means that the API server was unavailable, so that a retry makes sense.
+	// Otherwise it rejected the review, or its response is contradictory.
 	Away bool
 	Err  error
 }
 
-// Error says which right it was, and why there is no decision.
+// Error returns the subresource and the cause.
 func (e *ReviewError) Error() string {
-	return fmt.Sprintf("review the right to nodes/%s: %v", e.Subresource, e.Err)
+	return fmt.Sprintf("review access to nodes/%s: %v", e.Subresource, e.Err)
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *ReviewError) Unwrap() error { return e.Err }
 
-// Allowed decides whether a user may do something (a Verb) with one of the
-// node's Subresources. What is known is looked at first, and then the first
-// is asked for whose answer is not known, in their order: so what was allowed
-// lately holds also where a finer right could not be asked for. It blocks
-// while the API server is asked, until ctx ends or the review's time is over.
-// Every error is a *ReviewError, and means that the user may not.
+// Allowed reports whether a user has access with a verb (see Verb) to one of the
+// node's subresources (see Subresources). It first checks the cache for an allowed
+// subresource, and then gets a decision for each in order, cached or by a review: so a
+// cached permission is used even if a finer subresource cannot be reviewed. It blocks
+// during reviews, at most until ctx ends or the review times out. Every error is a
+// *ReviewError, and means that the request is not allowed.
 func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, subresources []string) (bool, error) {
 	if a.decisions == nil {
 		return true, nil
@@ -138,7 +137,7 @@ func (a *Authorizer) Allowed(ctx context.Context, u *authn.User, verb string, su
 	return false, nil
 }
 
-// ask has a right reviewed.
+// ask creates a SubjectAccessReview.
 func (a *Authorizer) ask(ctx context.Context, u *authn.User, verb, subresource string) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: u.Name, UID: u.UID, Groups: u.Groups,
@@ -162,10 +161,10 @@ func (a *Authorizer) ask(ctx context.Context, u *authn.User, verb, subresource s
 	return review.Status.Allowed, nil
 }
 
-var errNonsense = errors.New("create SubjectAccessReview: the answer both allows and denies")
+var errNonsense = errors.New("create SubjectAccessReview: response both allows and denies")
 
-// away says whether a review failed because the server gave no answer, or one
-// that says to ask again later.
+// away reports whether a review failed because the API server did not respond, or
+// responded with a retriable status.
 func away(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -175,8 +174,8 @@ func away(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
 }
 
-// who stands for all that the API server is told of a user, so that one whose
-// groups change has other rights at once.
+// who returns a hash of all user attributes of a review, so that a change of a user's
+// groups takes effect at once.
 func (a *Authorizer) who(u *authn.User) string {
 	parts := make([]string, 0, 3+len(u.Groups)+4*len(u.Extra))
 	parts = append(parts, u.Name, u.UID, strconv.Itoa(len(u.Groups)))

@@ -25,7 +25,7 @@ import (
 
 type review = func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
 
-// newAuthorizer makes one with a kubelet's times.
+// newAuthorizer returns an Authorizer with the kubelet's default TTLs.
 func newAuthorizer(t testing.TB, r review) *Authorizer {
 	t.Helper()
 	a, err := New(Config{
@@ -38,8 +38,8 @@ func newAuthorizer(t testing.TB, r review) *Authorizer {
 	return a
 }
 
-// guardBy makes a guard that lets the anonymous through, and tells which
-// rights it asks for.
+// guardBy returns a Guard that authenticates anonymous requests, and calls asks for each
+// review.
 func guardBy(t testing.TB, asks func(subresource string)) *Guard {
 	t.Helper()
 	who, err := authn.New(authn.Config{Anonymous: true})
@@ -128,8 +128,8 @@ func TestDecisionsHoldForTheirTime(t *testing.T) {
 	})
 }
 
-// TestWhileTheServerIsAway: what is decided holds to its end, and then nobody
-// may anything.
+// TestWhileTheServerIsAway: decisions are used until they expire, and then all requests
+// are rejected.
 func TestWhileTheServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := new(fake.Server)
@@ -201,8 +201,8 @@ func TestOneReviewForAll(t *testing.T) {
 	})
 }
 
-// TestWhoIsWho: each of these is somebody else, and none has the right of
-// another that is known.
+// TestWhoIsWho: each of these is a different user, and none uses the cached decision of
+// another.
 func TestWhoIsWho(t *testing.T) {
 	server := new(fake.Server)
 	a := newAuthorizer(t, server.AccessReview)

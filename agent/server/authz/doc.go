@@ -1,14 +1,13 @@
-// Package authz owns what those who call the node's HTTPS API may do: which
-// right a request needs, whether the user has it, and what is answered where
-// not.
+// Package authz authorizes requests to the kubelet's HTTPS API: it determines the
+// access that a request requires, checks whether the user has it, and sends the
+// response if not.
 //
-// A request needs a right to a subresource of its own Node, as with a kubelet
-// (pkg/kubelet/server/auth.go of Kubernetes 1.36, and KEP-2862 for the
-// subresources that are finer than proxy). The API server decides
-// (SubjectAccessReview), and what it decided holds for a while, also when it
-// is away; then nobody may do anything until it answers again. What it has
-// not decided is never guessed.
+// A request requires access to a subresource of this Node, as in the kubelet
+// (pkg/kubelet/server/auth.go of Kubernetes 1.36, and KEP-2862 for the subresources
+// that are finer than proxy). The API server decides (SubjectAccessReview). Decisions
+// are cached for a limited time, also while the API server is unavailable. Without a
+// decision a request is rejected.
 //
-// Guard stands in front of the API's handler and lets through only what has
-// its right.
+// Guard is an http.Handler that passes only authorized requests to the handler of the
+// API.
 package authz

@@ -11,9 +11,9 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn"
 )
 
-// Guard lets those requests through to a handler whose user is known and has
-// the right to them. The handler finds the user by authn.From, and no longer
-// any token. All methods may be called at once.
+// Guard passes authenticated and authorized requests to a handler. The handler gets
+// the user with authn.From; the Authorization header is removed. Its methods may be
+// called concurrently.
 type Guard struct {
 	authn *authn.Authenticator
 	authz *Authorizer
@@ -21,34 +21,34 @@ type Guard struct {
 	log   *slog.Logger
 }
 
-// NewGuard stands in front of next. The server must ask for client
-// certificates without judging them (tls.RequestClientCert), and should bound
-// headers and their time.
+// NewGuard returns a Guard in front of next. The server must request client
+// certificates without verifying them (tls.RequestClientCert), and should limit the
+// size of headers and the time to read them.
 func NewGuard(authn *authn.Authenticator, authz *Authorizer, next http.Handler, log *slog.Logger) *Guard {
 	return &Guard{authn, authz, next, log}
 }
 
-// ServeHTTP answers as a kubelet does where it does not let through
-// (InstallAuthFilter in pkg/kubelet/server/server.go), but for one case: a
-// right that cannot be reviewed since the API server is away is 503 in place
-// of 500, and says so.
+// ServeHTTP rejects requests like the kubelet (InstallAuthFilter in
+// pkg/kubelet/server/server.go), with one difference: if access cannot be reviewed
+// because the API server is unavailable, it sends 503 with an explanation instead of
+// 500.
 func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The right follows from the path, so it must mean the same to whoever
-	// serves it. http.ServeMux, behind which a kubelet asks for rights, sends
-	// the client to the clean path too.
+	// Authorization depends on the path, so the handler must see the same path.
+	// http.ServeMux, behind which the kubelet authorizes, redirects to the clean
+	// path too.
 	switch path := r.URL.Path; {
 	case len(path) > maxPath:
 		refuse(w, http.StatusRequestURITooLong, fmt.Sprintf("The path is longer than %d bytes\n", maxPath))
 		return
 	case path != clean(path):
-		query := strings.ReplaceAll(r.URL.RawQuery, "#", "%23") // which would end it
+		query := strings.ReplaceAll(r.URL.RawQuery, "#", "%23") // "#" would end the query
 		w.Header().Set("Location", (&url.URL{Path: clean(path), RawQuery: query}).String())
-		refuse(w, http.StatusTemporaryRedirect, "The path is "+clean(path)+"\n")
+		refuse(w, http.StatusTemporaryRedirect, "Redirecting to "+clean(path)+"\n")
 		return
 	}
 	user, err := g.authn.Authenticate(r)
 	if err != nil {
-		g.log.Debug("request refused: nobody is known to have sent it", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
+		g.log.Debug("rejected unauthenticated request", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
 		if challenge := g.authn.Challenge(); challenge != "" {
 			w.Header().Set("WWW-Authenticate", challenge)
 		}
@@ -63,13 +63,14 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	g.log.Debug("request refused: its user has no right to it", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path,
+	g.log.Debug("rejected unauthorized request", "remote", r.RemoteAddr, "method", r.Method, "path", r.URL.Path,
 		"user", user.Name, "verb", verb, "subresources", subresources, "error", err)
 	code, text := answerTo(user, verb, subresources, err)
 	refuse(w, code, text)
 }
 
-// answerTo is what somebody is told who may not do something.
+// answerTo returns the status code and text for an unauthorized request. err is the
+// error of Allowed, nil for a negative decision.
 func answerTo(user *authn.User, verb string, subresources []string, err error) (code int, text string) {
 	var review *ReviewError
 	if !errors.As(err, &review) {
@@ -79,16 +80,16 @@ func answerTo(user *authn.User, verb string, subresources []string, err error) (
 	if !review.Away {
 		return http.StatusInternalServerError, text
 	}
-	return http.StatusServiceUnavailable, text + ": the node cannot ask the API server whether this is allowed, and has no earlier decision that still holds; try again when the node has a link to its API server\n"
+	return http.StatusServiceUnavailable, text + ": the node cannot get a SubjectAccessReview from the API server and has no valid cached decision; try again when the node is connected to the API server\n"
 }
 
-// refuse answers with a text that no browser takes for anything else and
-// nobody keeps.
+// refuse sends a plain text, which browsers must not interpret as another type, and
+// which must not be cached.
 func refuse(w http.ResponseWriter, code int, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) // who went away needs no answer
+	_, _ = w.Write([]byte(text)) // fails only if the client has disconnected
 }

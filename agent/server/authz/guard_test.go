@@ -26,7 +26,7 @@ import (
 	"github.com/tinylet/tinylet/agent/server/authn/fake"
 )
 
-// board is a node's API with a cluster around it.
+// board is a guarded kubelet API with a fake cluster.
 type board struct {
 	t       testing.TB
 	ca      *fake.Authority
@@ -39,7 +39,7 @@ type board struct {
 	served []string // user and path
 }
 
-// newBoard makes a guard in front of a handler that serves everything.
+// newBoard returns a guard in front of a handler that serves every path.
 func newBoard(t testing.TB, anonymous bool) *board {
 	t.Helper()
 	b := &board{t: t, ca: fake.NewAuthority(t, "kubernetes"), cluster: new(fake.Server), caFile: filepath.Join(t.TempDir(), "ca.crt")}
@@ -66,7 +66,7 @@ func newBoard(t testing.TB, anonymous bool) *board {
 	return b
 }
 
-// listen serves the API by TLS.
+// listen serves the API over TLS.
 func (b *board) listen() {
 	b.t.Helper()
 	server := httptest.NewUnstartedServer(b.guard)
@@ -77,7 +77,7 @@ func (b *board) listen() {
 	b.url = server.URL
 }
 
-// client is one that shows a certificate and a token, where there are any.
+// client is a client with an optional certificate and token.
 type client struct {
 	http  http.Client
 	token string
@@ -94,7 +94,7 @@ func (b *board) client(token string, shown ...tls.Certificate) *client {
 	}}
 }
 
-// ask sends a request and answers what came of it.
+// ask sends a request and returns the response.
 func (b *board) ask(c *client, method, path string) (code int, header http.Header, text string) {
 	b.t.Helper()
 	request, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, nil)
@@ -116,8 +116,8 @@ func (b *board) ask(c *client, method, path string) (code int, header http.Heade
 	return response.StatusCode, response.Header, string(data)
 }
 
-// TestWhoMayDoWhat asks for every route of the kubelet's API as everybody who
-// calls a node, over TLS.
+// TestWhoMayDoWhat requests every route of the kubelet's API as each kind of client,
+// over TLS.
 func TestWhoMayDoWhat(t *testing.T) {
 	methods := []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 	type rights map[string][]string // by verb; "*" is every one
@@ -313,8 +313,8 @@ func TestPathsThatAreNotClean(t *testing.T) {
 	}
 }
 
-// TestCAChangesUnderAnOpenConnection: a client whose CA is taken from the
-// bundle is refused by its next request, on the same connection.
+// TestCAChangesUnderAnOpenConnection: if its CA is removed from the bundle, a client is
+// rejected from its next request on, on the same connection.
 func TestCAChangesUnderAnOpenConnection(t *testing.T) {
 	b := newBoard(t, false)
 	b.listen()
@@ -348,7 +348,7 @@ func TestCAChangesUnderAnOpenConnection(t *testing.T) {
 	}
 }
 
-// virtual asks without a network, in virtual time.
+// virtual sends a request without a network, in virtual time.
 func (b *board) virtual(token, path string, shown ...tls.Certificate) (int, string) {
 	r := httptest.NewRequestWithContext(b.t.Context(), http.MethodGet, path, nil)
 	r.TLS = new(tls.ConnectionState)
@@ -408,7 +408,7 @@ func TestOffline(t *testing.T) {
 		want("token", "/stats/summary", 403, forbidden)
 		want("", "/pods", 200, "served operator", cert)
 		want("other", "/metrics", 401, "Unauthorized")
-		want("token", "/logs/", 503, "Authorization error (user=app, verb=get, resource=nodes, subresource=log): the node cannot ask the API server")
+		want("token", "/logs/", 503, "Authorization error (user=app, verb=get, resource=nodes, subresource=log): the node cannot get a SubjectAccessReview")
 		time.Sleep(2 * time.Minute) // the token is no longer known
 		want("token", "/metrics", 401, "Unauthorized")
 		want("", "/pods", 200, "served operator", cert)

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// ofLargestSource is the oldest connection of the source that has the most, so
-// that a source that opens many displaces its own.
+// ofLargestSource returns the oldest connection of the source with the most pending
+// connections, so that a source that opens many displaces its own.
 func ofLargestSource(pending []*Conn) (out *Conn) {
 	most := 0
 	for i, c := range pending {
@@ -23,9 +23,10 @@ func ofLargestSource(pending []*Conn) (out *Conn) {
 	return out
 }
 
-// yields is the promoted connection that gives its place to one of a user: the
-// oldest idle one of the user who has the most places among those who have an
-// idle one, if that user then still has as many as the other.
+// yields returns the promoted connection to close for a new one of user, nil if there
+// is none: among the users with an idle connection, it takes the user with the most
+// promoted ones, and returns its oldest idle one. That user must still have at least
+// as many promoted connections as user afterwards.
 func yields(promoted []*Conn, user string) (out *Conn) {
 	places := make(map[string]int)
 	for _, c := range promoted {
@@ -40,8 +41,8 @@ func yields(promoted []*Conn, user string) (out *Conn) {
 	return out
 }
 
-// source is where a connection is from: an address of IPv4, or the 64 bits that
-// are one host's in IPv6.
+// source returns the source of a connection: the IPv4 address, or the /64 prefix of an
+// IPv6 address, which belongs to one host.
 func source(address net.Addr) netip.Prefix {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {
@@ -53,7 +54,7 @@ func source(address net.Addr) netip.Prefix {
 		bits = 64
 	}
 	out, err := from.Prefix(bits)
-	if err != nil { // no address, which is one too
+	if err != nil { // all connections without an address share a source
 		return netip.Prefix{}
 	}
 	return out

@@ -1,8 +1,8 @@
-// Package connlimit bounds the connections of a listener in a way that keeps
-// nobody out who has something to ask. A connection is pending until its first
-// request has been found good, and promoted then. Pending connections have few
-// places and displace each other, those of the source with the most first;
-// promoted ones stay.
+// Package connlimit limits the connections of a listener without locking out
+// authorized clients. A connection is pending until its first request was authorized,
+// and then promoted. The number of pending connections is small: a new one displaces
+// another, of the source with the most of them. Promoted connections are not displaced
+// by pending ones.
 package connlimit
 
 import (
@@ -14,51 +14,51 @@ import (
 	"time"
 )
 
-// Config bounds a listener.
+// Config configures a Listener.
 type Config struct {
-	// Promoted bounds the promoted connections.
+	// Promoted limits the promoted connections.
 	Promoted int
-	// Pending bounds the others that are served.
+	// Pending limits the other served connections.
 	Pending int
-	// Waiting bounds those that wait to become pending, since displacing the
-	// others of their source would have all of them begin again. They cost
-	// what the kernel has for them.
+	// Waiting limits the connections that wait to become pending. They wait
+	// because displacing other connections of their source would make all of its
+	// connections start again. A waiting connection uses only kernel memory.
 	Waiting int
-	// Grace is how long a pending connection is not displaced, so that a
-	// request that has arrived with it is read. Others are not accepted until
-	// then.
+	// Grace is how long a pending connection is not displaced, so that a request
+	// that has arrived with it is read. Until then, no further connection is
+	// accepted.
 	Grace time.Duration
 }
 
-// Listener accepts the connections of another within bounds. One goroutine
-// calls Accept; each connection is a *Conn.
+// Listener limits the connections of another listener. One goroutine must call
+// Accept; each connection is a *Conn.
 type Listener struct {
 	net.Listener
 	config  Config
-	arrived chan arrival  // made by the first Accept
-	room    chan struct{} // one slot: there is room
+	arrived chan arrival  // created by the first Accept
+	room    chan struct{} // capacity 1: a pending connection has ended
 	closed  chan struct{}
 	once    sync.Once // closes closed
 
 	mu       sync.Mutex
-	shut     bool    // nobody comes in any more
-	promoted []*Conn // the oldest first, as are the next two
+	shut     bool    // no new connections
+	promoted []*Conn // oldest first, as are the next two
 	pending  []*Conn
 	waiting  []*Conn
 }
 
-// arrival is what the listener below has answered.
+// arrival is a result of the underlying listener's Accept.
 type arrival struct {
 	conn net.Conn
 	err  error
 }
 
-// New bounds what l accepts.
+// New returns a Listener that limits the connections of l.
 func New(l net.Listener, c Config) *Listener {
 	return &Listener{Listener: l, config: c, room: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// Conn is a connection as it was accepted, below TLS.
+// Conn is an accepted connection, below TLS.
 type Conn struct {
 	net.Conn
 	listener *Listener
@@ -70,8 +70,8 @@ type Conn struct {
 	gone     bool
 }
 
-// Accept waits for a connection. Where too many are pending, it closes one, or
-// has the new one wait.
+// Accept waits for a connection. If too many are pending, it closes one of them or
+// makes the new one wait.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.arrived == nil {
 		l.arrived = make(chan arrival)
@@ -97,7 +97,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// listen hands over what the listener below accepts, until it is closed.
+// listen passes the results of the underlying listener's Accept to Accept, until l is
+// closed.
 func (l *Listener) listen() {
 	for {
 		c, err := l.Listener.Accept()
@@ -105,14 +106,14 @@ func (l *Listener) listen() {
 		case l.arrived <- arrival{c, err}:
 		case <-l.closed:
 			if c != nil {
-				_ = c.Close() // nobody will read it
+				_ = c.Close() // nothing will read it
 			}
 			return
 		}
 	}
 }
 
-// Close ends the listener and the connections that wait.
+// Close closes the listener and the waiting connections.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	err := l.Listener.Close()
@@ -126,8 +127,8 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// forbear waits until there is room, or the grace of the connection that would
-// make room is over.
+// forbear waits until there is room for a pending connection, or the grace period of
+// the connection to displace is over.
 func (l *Listener) forbear() {
 	for {
 		l.mu.Lock()
@@ -151,14 +152,14 @@ func (l *Listener) forbear() {
 	}
 }
 
-// enter makes a pending connection of raw, or nil if it has to wait or comes
-// too late.
+// enter makes raw a pending connection. It returns nil if the connection has to wait
+// or the listener is closed.
 func (l *Listener) enter(raw net.Conn) *Conn {
 	c := &Conn{Conn: raw, listener: l, from: source(raw.RemoteAddr()), began: time.Now()}
 	l.mu.Lock()
 	if l.shut {
 		l.mu.Unlock()
-		_ = raw.Close() // nobody will read it
+		_ = raw.Close() // nothing will read it
 		return nil
 	}
 	var out *Conn
@@ -172,12 +173,13 @@ func (l *Listener) enter(raw net.Conn) *Conn {
 	l.pending = append(l.pending, c)
 	l.mu.Unlock()
 	if out != nil {
-		_ = out.Close() // its handler sees it
+		_ = out.Close() // the HTTP server notices the error
 	}
 	return c
 }
 
-// next is the connection that has waited longest, if there is room.
+// next makes the connection that has waited longest pending and returns it. It returns
+// nil if there is none or no room.
 func (l *Listener) next() *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,9 +193,9 @@ func (l *Listener) next() *Conn {
 	return c
 }
 
-// Promote keeps the connection from being displaced by those that are pending.
-// Where all places are taken, a user with more of them than this one gives up
-// a place that is idle; where there is none, the connection stays pending.
+// Promote protects the connection from being displaced by pending ones. If the limit
+// of promoted connections is reached, it closes an idle one of a user that has more of
+// them than this user; without one, the connection stays pending.
 func (c *Conn) Promote(user string) {
 	if c.isIn.Load() {
 		return
@@ -219,21 +221,21 @@ func (c *Conn) Promote(user string) {
 	c.isIn.Store(true)
 	l.mu.Unlock()
 	if out != nil {
-		_ = out.Close() // its client connects again
+		_ = out.Close() // its client reconnects
 	}
 }
 
 // Promoted reports whether the connection was promoted.
 func (c *Conn) Promoted() bool { return c.isIn.Load() }
 
-// Begin counts a request on the connection, and returns how many there are
-// now. End ends one; what has taken the connection over never does.
+// Begin records the start of a request, and returns the number of requests in flight.
 func (c *Conn) Begin() int { return int(c.requests.Add(1)) }
 
-// End is the counterpart of Begin.
+// End records the end of a request. It must not be called for a request that has
+// hijacked the connection.
 func (c *Conn) End() { c.requests.Add(-1) }
 
-// Close gives the place up.
+// Close closes the connection and frees its slot.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	l := c.listener
@@ -250,12 +252,12 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// leave takes c from the pending connections. The lock is held.
+// leave removes c from the pending connections. The lock must be held.
 func (l *Listener) leave(c *Conn) {
 	l.pending = remove(l.pending, c)
 	select {
 	case l.room <- struct{}{}:
-	default: // Accept is to look already
+	default: // Accept is already notified
 	}
 }
 

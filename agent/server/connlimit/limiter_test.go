@@ -42,7 +42,7 @@ func TestOfLargestSource(t *testing.T) {
 	}
 }
 
-// addressed is a connection from somewhere.
+// addressed is a connection with a remote address.
 type addressed struct {
 	net.Conn
 	host   byte
@@ -52,7 +52,7 @@ type addressed struct {
 func (a *addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, a.host)} }
 func (a *addressed) Close() error         { a.closed = true; return nil }
 
-// callers is a listener whom each comes from another address.
+// callers is a listener whose connections each have another address.
 type callers struct {
 	net.Listener
 	n byte
@@ -64,7 +64,7 @@ func (c *callers) Accept() (net.Conn, error) {
 }
 func (c *callers) Close() error { return nil }
 
-// Bounds of these tests.
+// Limits of these tests.
 const (
 	maxPromoted = maxPending + maxWaiting
 	maxPending  = 16
@@ -75,7 +75,7 @@ func limited(l net.Listener) *Listener {
 	return New(l, Config{Promoted: maxPromoted, Pending: maxPending, Waiting: maxWaiting})
 }
 
-// TestPlaces counts who is in.
+// TestPlaces checks the number of promoted and pending connections.
 func TestPlaces(t *testing.T) {
 	d := limited(&callers{})
 	defer d.Close()
@@ -131,8 +131,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestBurst has one host open many connections at once, as an API server
-// does: none of its own is displaced, and others still come in.
+// TestBurst: one host opens many connections at once, like an API server. None of them is
+// displaced, and other hosts can still connect.
 func TestBurst(t *testing.T) {
 	d := limited(nil)
 	var in []*Conn
@@ -171,8 +171,8 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestCrowd has one host take all places and all of the queue: it
-// displaces its own then, and another host displaces one of its.
+// TestCrowd: one host has all pending and waiting connections. Its further connections
+// displace its own, and a connection of another host displaces one of them.
 func TestCrowd(t *testing.T) {
 	d := limited(nil)
 	var crowd []*addressed
@@ -197,8 +197,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestClosed: who arrives while it closes is let go, and not kept waiting
-// for a place that nobody gives.
+// TestClosed: a connection that arrives during Close is closed and does not wait.
 func TestClosed(t *testing.T) {
 	d := limited(&callers{})
 	for range maxPending {
@@ -211,8 +210,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestUserWithManyPlaces gives idle ones up to users with fewer, and none that
-// is in use.
+// TestUserWithManyPlaces: a user with many promoted connections loses idle ones to users
+// with fewer, and none that is in use.
 func TestUserWithManyPlaces(t *testing.T) {
 	d := limited(&callers{})
 	defer d.Close()
@@ -271,8 +270,8 @@ func TestUserWithManyPlaces(t *testing.T) {
 	}
 }
 
-// TestGrace: a connection whose request has arrived with it is not displaced
-// before anybody could read it, however many come; they wait outside.
+// TestGrace: a connection is not displaced during its grace period, regardless of the
+// number of new connections, which are not accepted until then.
 func TestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const grace = 20 * time.Millisecond

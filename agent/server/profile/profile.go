@@ -1,6 +1,6 @@
-// Package profile owns the agent's profiles over HTTP, as /debug/pprof/ has
-// them. It is apart from package server because who links it links the
-// runtime's sampling of memory too, which costs an idle agent some of its own.
+// Package profile serves the agent's profiles at /debug/pprof/. It is not part of
+// package server because linking it also links the Go runtime's memory profiling,
+// which costs memory even in an idle agent.
 package profile
 
 import (
@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Handler answers /debug/pprof/ and what is below (InstallProfilingHandler in
-// pkg/kubelet/server/server.go). A profile of a time blocks for so long.
+// Handler returns the handler of /debug/pprof/ and the paths below it
+// (InstallProfilingHandler in pkg/kubelet/server/server.go). A request for a profile
+// or trace with a duration blocks for that duration.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {

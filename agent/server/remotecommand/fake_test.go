@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// fake is a server's side of a session, which a test leads by hand. What
-// fails in it ends its connection, by which the client's result differs.
+// fake is the server side of a session, which a test scripts. Errors end its
+// connection, which changes the client's result.
 type fake struct {
 	t       *testing.T
 	conn    net.Conn
@@ -26,7 +26,7 @@ type fake struct {
 	ids     map[string]uint32
 }
 
-// serve answers how to reach a fake that script leads, once.
+// serve returns a dial func for a fake that runs script once.
 func serve(t *testing.T, script func(*fake)) func(context.Context) (net.Conn, error) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -49,8 +49,8 @@ func serve(t *testing.T, script func(*fake)) func(context.Context) (net.Conn, er
 	}
 }
 
-// pipe is serve over a connection without any buffer, in whose bubble of
-// testing/synctest nothing is under way once all wait.
+// pipe is serve over an unbuffered connection, so that in a testing/synctest bubble no
+// data is in flight when all goroutines are blocked.
 func pipe(t *testing.T, script func(*fake)) func(context.Context) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	done := make(chan struct{})
@@ -74,7 +74,7 @@ const upgradeTo = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUp
 
 func (f *fake) say(b []byte) { _, _ = f.conn.Write(b) }
 
-// begin upgrades, and takes the streams that the query asks for.
+// begin upgrades the connection and accepts the streams of the query.
 func (f *fake) begin() {
 	f.say(fmt.Appendf(nil, upgradeTo, "v4.channel.k8s.io"))
 	query, expected := f.request.URL.Query(), 1
@@ -91,7 +91,7 @@ func (f *fake) begin() {
 	}
 }
 
-// open reads what opens a stream.
+// open reads a SYN_STREAM frame.
 func (f *fake) open() {
 	kind, _, payload := f.read()
 	if kind != frameSynStream || len(payload) < 10 {
@@ -126,8 +126,8 @@ func (f *fake) open() {
 	f.ids[words()] = binary.BigEndian.Uint32(payload)
 }
 
-// read reads a frame: its kind, or 0 for data; its first word without the
-// control bit; and its payload, "" with 0 for the end of the connection.
+// read reads a frame. It returns its kind, or 0 for data, its header and its payload.
+// At the end of the connection the header is zero.
 func (f *fake) read() (kind uint16, head [frameHead]byte, payload []byte) {
 	if _, err := io.ReadFull(f.in, head[:]); err != nil {
 		return 0, head, nil
@@ -140,7 +140,7 @@ func (f *fake) read() (kind uint16, head [frameHead]byte, payload []byte) {
 	return binary.BigEndian.Uint16(head[2:]), head, payload
 }
 
-// input reads data of a stream until its end.
+// input reads the data of a stream until its end.
 func (f *fake) input(stream string) []byte {
 	var all []byte
 	for {
@@ -169,7 +169,7 @@ func (f *fake) control(kind uint16, word uint32, rest string) {
 
 func (f *fake) reset(stream string) { f.control(frameRstStream, f.ids[stream], "\x00\x00\x00\x05") }
 
-// end ends the session as Kubernetes' server does.
+// end ends the session like Kubernetes' server.
 func (f *fake) end(status string) {
 	f.data("error", status, false)
 	for name := range f.ids {

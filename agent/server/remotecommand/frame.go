@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Frames of SPDY/3 that mean something here. All others are passed over.
+// The SPDY/3 frames that the client uses. It skips all others.
 const (
 	frameSynStream = 1
 	frameSynReply  = 2
@@ -20,23 +20,24 @@ const (
 const (
 	version   = 3
 	flagFin   = 1
-	frameHead = 8 // bytes of each frame's head
-	// bufferSize is how much is read or written at once.
+	frameHead = 8 // bytes of a frame header
+	// bufferSize limits a single read or write, in bytes.
 	bufferSize = 16 << 10
 )
 
-// frame is the head of one, and of a control frame the first words behind it.
+// frame is a frame header, with the first word of a control frame's payload.
 type frame struct {
 	control bool
 	kind    uint16 // of a control frame
 	stream  uint32 // of data; the first word of a control frame
 	fin     bool
-	left    int // bytes of it that were not read yet
+	left    int // unread bytes of the frame
 }
 
-var errVersion = errors.New("the server speaks another SPDY, or none")
+var errVersion = errors.New("server does not speak SPDY/3")
 
-// readFrame reads a frame but for its data.
+// readFrame reads a frame header, and the first word of the control frames that have a
+// stream or ping ID.
 func readFrame(in *bufio.Reader) (frame, error) {
 	head, err := in.Peek(frameHead) // without an allocation
 	if err != nil {
@@ -56,7 +57,7 @@ func readFrame(in *bufio.Reader) (frame, error) {
 	switch f.kind {
 	case frameSynReply, frameRstStream, framePing:
 		if f.left < 4 {
-			return frame{}, fmt.Errorf("the server sends a frame of type %d with %d bytes", f.kind, f.left)
+			return frame{}, fmt.Errorf("invalid frame from server: type %d with %d bytes", f.kind, f.left)
 		}
 		word, err := in.Peek(4)
 		if err != nil {
@@ -69,7 +70,7 @@ func readFrame(in *bufio.Reader) (frame, error) {
 	return f, nil
 }
 
-// unfinished is the error of an end within a frame.
+// unfinished returns io.ErrUnexpectedEOF for io.EOF, which occurred within a frame.
 func unfinished(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -77,18 +78,19 @@ func unfinished(err error) error {
 	return err
 }
 
-// writeError is what a writer failed with, to be told from a reader's error.
+// writeError marks the error of a writer, to distinguish it from a reader's error.
 type writeError struct{ error }
 
 func (e writeError) Unwrap() error { return e.error }
 
-// pass writes the rest of a frame to w, without a copy; nil skips it.
+// pass writes the remaining n bytes of a frame to w, without a copy. With a nil w it
+// skips them.
 func pass(in *bufio.Reader, w io.Writer, n int) error {
 	for n > 0 {
 		if _, err := in.Peek(1); err != nil { // fills the buffer
 			return unfinished(err)
 		}
-		ahead, _ := in.Peek(min(n, in.Buffered())) // it is there
+		ahead, _ := in.Peek(min(n, in.Buffered())) // cannot fail
 		if w != nil {
 			if _, err := w.Write(ahead); err != nil {
 				return writeError{err}
@@ -100,7 +102,8 @@ func pass(in *bufio.Reader, w io.Writer, n int) error {
 	return nil
 }
 
-// dataFrame puts the head before the data of a frame, for which it has room.
+// dataFrame writes the header of a data frame into the first frameHead bytes of b; the
+// data follows them.
 func dataFrame(b []byte, stream uint32, fin bool) []byte {
 	binary.BigEndian.PutUint32(b, stream)
 	binary.BigEndian.PutUint32(b[4:], uint32(len(b)-frameHead))
@@ -110,7 +113,7 @@ func dataFrame(b []byte, stream uint32, fin bool) []byte {
 	return b
 }
 
-// controlFrame appends the head of one.
+// controlFrame appends the header of a control frame to b.
 func controlFrame(b []byte, kind uint16, size int) []byte {
 	b = binary.BigEndian.AppendUint32(b, 1<<31|version<<16|uint32(kind))
 	return binary.BigEndian.AppendUint32(b, uint32(size))
@@ -120,14 +123,13 @@ func pong(id uint32) []byte {
 	return binary.BigEndian.AppendUint32(controlFrame(nil, framePing, 4), id)
 }
 
-// zlibHead begins the one compressed text that all headers of a connection
-// are: deflate with a window of 32 KiB, and the checksum of SPDY's dictionary,
-// of which nothing is used.
+// zlibHead is the header of the zlib stream of all headers of a connection: deflate
+// with a window of 32 KiB, and the checksum of SPDY's dictionary, which is not used.
 var zlibHead = []byte{0x78, 0x20, 0xe3, 0xc6, 0xa7, 0xc2}
 
-// synStream opens a stream of a kind. The headers are a stored block of
-// deflate (RFC 1951, section 3.2.4), and then an empty one, by which a reader
-// knows that it may go on with what it has.
+// synStream returns a frame that opens a stream with the header streamtype. The headers
+// are a stored deflate block (RFC 1951, section 3.2.4), followed by an empty one, which
+// flushes the reader's decompressor.
 func synStream(stream uint32, kind string, first bool) []byte {
 	const name = "streamtype"
 	headers := binary.BigEndian.AppendUint32(nil, 1)
@@ -148,6 +150,6 @@ func synStream(stream uint32, kind string, first bool) []byte {
 
 	b := controlFrame(nil, frameSynStream, 10+len(packed))
 	b = binary.BigEndian.AppendUint32(b, stream)
-	b = append(b, 0, 0, 0, 0, 0, 0) // of no other stream, of no priority
+	b = append(b, 0, 0, 0, 0, 0, 0) // no associated stream, no priority
 	return append(b, packed...)
 }

@@ -1,24 +1,24 @@
-// Package remotecommand is the client of the protocol that runs a command in
-// a container: what kubectl exec speaks with a node
-// (k8s.io/cri-streaming/pkg/streaming/remotecommand in Kubernetes 1.36). It
-// owns the upgrade, the frames, the streams of a session and what the end of
-// one means. It knows no agent: the connection comes from a function.
+// Package remotecommand is a client of the protocol that runs a command in a
+// container, which kubectl exec uses
+// (k8s.io/cri-streaming/pkg/streaming/remotecommand in Kubernetes 1.36). It owns the
+// upgrade, the frames, the streams of a session and the result of the command. It is
+// independent of the agent: a func provides the connection.
 //
-//	        ┌ error  ◄── how the command ended: a Status
-//	SPDY ───┤ stdin  ──► data, and its end alone
+//	        ┌ error  ◄── the result of the command: a Status
+//	SPDY ───┤ stdin  ──► data, and its end (half-close)
 //	        │ stdout, stderr ◄──
 //	        └ resize ──► the terminal's sizes, as JSON
 //
-// SPDY/3.1, and not WebSocket: over that, the streaming servers of today's
-// runtimes speak v4.channel.k8s.io only, which cannot tell a command that its
-// input has ended; v5, which can, is translated by a kubelet, and agent/server/streaming
-// does not. The client's half of SPDY is written here: it opens five streams
-// and never a sixth, needs nothing of the headers that come back, and sends
-// its own uncompressed, so it has neither zlib nor its dictionary. Measured
-// against github.com/moby/spdystream in ARCHITECTURE.md.
+// It uses SPDY/3.1 instead of WebSocket: over WebSocket, the streaming servers of
+// today's runtimes only speak v4.channel.k8s.io, which cannot signal the end of stdin.
+// v5, which can, is translated by the kubelet, but not by agent/server/streaming. The
+// package implements the client side of SPDY itself: it opens at most five streams,
+// ignores the headers of replies, and sends its own uncompressed, so it needs neither
+// zlib nor its dictionary. ARCHITECTURE.md compares it with
+// github.com/moby/spdystream.
 //
-// SPDY's flow control does not exist in this protocol: no server has it. Who
-// reads slowly is waited for by the connection itself.
+// The protocol does not use SPDY's flow control: no server implements it. A slow
+// reader is limited by the flow control of the connection.
 package remotecommand
 
 import (
@@ -31,84 +31,85 @@ import (
 	"time"
 )
 
-// beginTimeout is how long it may take until a session has begun: the agent
-// waits 30 s for the runtime, and the runtime 30 s for the streams.
+// beginTimeout limits the start of a session: the agent waits 30 s for the runtime,
+// and the runtime 30 s for the streams.
 const beginTimeout = time.Minute
 
 // Errors of Run, for errors.Is.
 var (
-	// ErrNoAnswer says that the session had not begun after a minute.
-	ErrNoAnswer = fmt.Errorf("no session after %v", beginTimeout)
-	// ErrBroken says that a session ended and nobody told how the command did:
-	// the runtime or the agent ended, or the session was idle for too long.
-	ErrBroken = errors.New("the session broke off before the command's end was told")
+	// ErrNoAnswer means that the session did not start within a minute.
+	ErrNoAnswer = fmt.Errorf("session did not start within %v", beginTimeout)
+	// ErrBroken means that a session ended without a result of the command: the
+	// runtime or the agent ended, or the session reached its idle timeout.
+	ErrBroken = errors.New("session ended without the command's exit status")
 )
 
-// Refused is an answer of HTTP that is no session.
+// Refused is an HTTP response that did not start a session.
 type Refused struct {
-	// Code is the status of HTTP; 101 for an upgrade to something else.
+	// Code is the HTTP status code; 101 for an upgrade to another protocol.
 	Code int
-	// Text is what the server says, up to 16 KiB, as it came.
+	// Text is the unmodified text of the server, up to 16 KiB.
 	Text string
 }
 
-// Error is the server's text.
+// Error returns the server's text.
 func (r *Refused) Error() string { return r.Text }
 
-// Failed is a command that could not be run, or whose end the runtime does not
-// know.
+// Failed means that the command could not be run, or that the runtime does not know
+// its result.
 type Failed struct {
-	// Text is what the runtime says, as it came.
+	// Text is the unmodified text of the runtime.
 	Text string
 }
 
-// Error is the runtime's text.
+// Error returns the runtime's text.
 func (f *Failed) Error() string { return f.Text }
 
-// Size is that of a terminal in characters.
+// Size is the size of a terminal in characters.
 type Size struct{ Width, Height uint16 }
 
-// Session is one command, or one attachment, to be.
+// Session configures one command or one attachment.
 type Session struct {
 	// Dial connects to the server. It must not be nil.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Path is that of the kubelet's API, such as
+	// Path is a path of the kubelet's API, such as
 	// /exec/NAMESPACE/POD/CONTAINER.
 	Path string
-	// Command is what /exec runs, with its arguments; without a shell.
+	// Command is the command of /exec, with its arguments. It is not run in a
+	// shell.
 	Command []string
-	// Stdin is the command's input, nil for none. It is read until its end,
-	// which is passed on, by a goroutine that Run waits for. Run closes it
-	// when the session ends; that must end a Read that waits.
+	// Stdin is the command's input, nil for none. A goroutine that Run waits for
+	// reads it until its end, which is signaled to the command. Run closes Stdin
+	// when the session ends; Close must unblock Read.
 	Stdin io.ReadCloser
-	// Stdout and Stderr get what the command writes; nil does not ask for it.
-	// Run cannot end while a Write blocks. One of the three streams must be
-	// there.
+	// Stdout and Stderr receive the command's output; nil does not request the
+	// stream. Run does not return while a Write blocks. One of the three streams is
+	// required.
 	Stdout, Stderr io.Writer
-	// TTY gives the command a terminal. Then its errors come with its output:
-	// Stderr gets nothing.
+	// TTY gives the command a terminal. Its errors are then part of its output, and
+	// Stderr receives nothing.
 	TTY bool
-	// Begun is called once the server has taken the session, before Stdin is
-	// read or an output written; nil is not called. It must not block.
+	// Begun is called when the server has accepted the session, before Stdin is
+	// read or output is written. It may be nil. It must not block.
 	Begun func()
-	// Sizes are the terminal's, the first one included; nil has none. It is
-	// read while the session lasts, and need not be closed.
+	// Sizes are the terminal's sizes, including the initial one; nil has none. It
+	// is read during the session, and need not be closed.
 	Sizes <-chan Size
 }
 
-// Run runs the session and blocks until it is over, in memory that does not
-// depend on what goes through. It answers the command's exit code, and nil
-// also where that is not 0. Otherwise there is no code, and the error is a
-// *Refused or a *Failed, ErrNoAnswer, ErrBroken, the cause of ctx's end, or
-// what Dial, Stdin, Stdout or Stderr failed with.
+// Run runs the session and blocks until its end. Its memory use does not depend on the
+// amount of data. It returns the command's exit code and a nil error, also for a
+// nonzero code. If there is no exit code, the error is a *Refused or a *Failed,
+// ErrNoAnswer, ErrBroken, the cause of ctx's end, or the error of Dial, Stdin, Stdout
+// or Stderr.
 func Run(ctx context.Context, c Session) (code int, err error) {
 	closeStdin := func() {}
 	if c.Stdin != nil {
-		closeStdin = sync.OnceFunc(func() { _ = c.Stdin.Close() }) // it was read only
+		closeStdin = sync.OnceFunc(func() { _ = c.Stdin.Close() }) // only read, so the error is irrelevant
 	}
 	defer closeStdin()
 	if c.Dial == nil || c.Stdin == nil && c.Stdout == nil && c.Stderr == nil {
-		return 0, errors.New("run a command: no way to a server, or no stream")
+		return 0, errors.New("remotecommand: Dial, and one of Stdin, Stdout and Stderr are required")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -137,14 +138,14 @@ func Run(ctx context.Context, c Session) (code int, err error) {
 		}
 	}
 	err = s.run(ctx)                         // never nil
-	if status := s.status(); status != nil { // told before whatever came then
+	if status := s.status(); status != nil { // takes precedence over later errors
 		return status.code, status.err
 	}
 	return 0, because(ctx, err)
 }
 
-// because is the reason for a connection's error: the one that it was closed
-// for, if it was.
+// because returns the cause of a connection's error: the cause of ctx's end, which
+// closes the connection, or else err.
 func because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

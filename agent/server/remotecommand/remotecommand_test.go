@@ -18,8 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// typed is an input that stays open after what is in it, as a terminal's, and
-// counts its ends.
+// typed is an input that blocks after its content until it is closed, like a terminal.
 type typed struct {
 	io.Reader
 	closed chan struct{}
@@ -66,7 +65,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestEnds is what a session answers to how it ends.
+// TestEnds checks the result of Run for each end of a session.
 func TestEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		script func(*fake)
@@ -93,7 +92,7 @@ func TestEnds(t *testing.T) {
 		"cannot run": {script: func(f *fake) {
 			f.end(`{"status":"Failure","reason":"InternalError","message":"no such file","code":500}`)
 		}, text: "no such file"},
-		"failure without words": {script: func(f *fake) { f.end(`{"status":"Failure","reason":"Odd"}`) }, text: `"Odd", and no exit code`},
+		"failure without words": {script: func(f *fake) { f.end(`{"status":"Failure","reason":"Odd"}`) }, text: `"Odd" and without exit code`},
 		"code that is none":     {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "4x", 1)) }, text: `"4x"`},
 		"code 0 that failed":    {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "0", 1)) }, text: `"0"`},
 		"code beyond":           {script: func(f *fake) { f.end(strings.Replace(exit42, "42", "256", 1)) }, text: `"256"`},
@@ -130,7 +129,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestNoSession is what comes before a session.
+// TestNoSession checks the errors before the start of a session.
 func TestNoSession(t *testing.T) {
 	answer := func(text string) func(*fake) { return func(f *fake) { f.say([]byte(text)) } }
 	for name, tt := range map[string]struct {
@@ -149,7 +148,7 @@ func TestNoSession(t *testing.T) {
 		"garbage":              {answer("SSH-2.0-x\r\n\r\n"), 0, "malformed HTTP"},
 		"silence":              {func(*fake) {}, 0, "EOF"},
 		"endless head":         {answer("HTTP/1.1 101 x\r\nA: " + strings.Repeat("a", 2*maxHead)), 0, "EOF"},
-		"a stream is refused":  {func(f *fake) { f.say(fmt.Appendf(nil, upgradeTo, "v5.channel.k8s.io")); f.open(); f.reset("error") }, 0, "refuses the session's stream error"},
+		"a stream is refused":  {func(f *fake) { f.say(fmt.Appendf(nil, upgradeTo, "v5.channel.k8s.io")); f.open(); f.reset("error") }, 0, "runtime rejected stream error"},
 		"vanishes after words": {answer(fmt.Sprintf(upgradeTo, "v5.channel.k8s.io")), 0, ErrBroken.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,8 +180,8 @@ func TestNothingToDo(t *testing.T) {
 	}
 }
 
-// TestEndOfInput: what ends the input does not end the session, nor does the
-// command's end wait for the input's.
+// TestEndOfInput: the end of the input does not end the session, and the end of the
+// command does not wait for the end of the input.
 func TestEndOfInput(t *testing.T) {
 	const size = 5<<20 + 3
 	var sum []byte
@@ -202,7 +201,7 @@ func TestEndOfInput(t *testing.T) {
 	}
 }
 
-// endAtOnce is a reader whose last bytes come with its end.
+// endAtOnce is a reader that returns its last bytes together with io.EOF.
 type endAtOnce struct{ text string }
 
 func (e *endAtOnce) Read(b []byte) (int, error) {
@@ -251,8 +250,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestNothingBeforeTheReply: a server loses what comes before it has taken the
-// streams.
+// TestNothingBeforeTheReply: the client sends no data before the server has accepted
+// the streams, because the server would lose it.
 func TestNothingBeforeTheReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := pipe(t, func(f *fake) {
@@ -283,7 +282,7 @@ func TestNothingBeforeTheReply(t *testing.T) {
 	})
 }
 
-// TestPing: a server's pings are answered, its answers are not.
+// TestPing: pings of the server get a reply, its replies do not.
 func TestPing(t *testing.T) {
 	dial := serve(t, func(f *fake) {
 		f.begin()
@@ -299,7 +298,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// TestMuchOutput: frames of any size go through one buffer.
+// TestMuchOutput: one buffer is sufficient for frames of any size.
 func TestMuchOutput(t *testing.T) {
 	sizes := []int{1, bufferSize - 1, bufferSize, bufferSize + 1, 3*bufferSize + 7, 1<<24 - 1}
 	want := sha256.New()
@@ -323,7 +322,7 @@ func TestMuchOutput(t *testing.T) {
 	}
 }
 
-// TestContextEnds: its cause comes back, whatever is under way.
+// TestContextEnds: Run returns the cause of the context's end in every phase.
 func TestContextEnds(t *testing.T) {
 	why := errors.New("enough")
 	for name, script := range map[string]func(*fake, func()){
@@ -373,8 +372,8 @@ func TestOwnStreamsFail(t *testing.T) {
 	}
 }
 
-// TestInputWhileNobodyReads: a server that has stopped to read holds the input
-// up, and not the session.
+// TestInputWhileNobodyReads: a server that has stopped reading blocks the input, but not
+// the session.
 func TestInputWhileNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := pipe(t, func(f *fake) {
@@ -412,7 +411,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// scripted is a connection on which everything was said before.
+// scripted is a connection with a fixed response.
 type scripted struct {
 	net.Conn // nil: what is not here is not called
 	*bytes.Reader
@@ -422,13 +421,13 @@ func (s scripted) Read(b []byte) (int, error) { return s.Reader.Read(b) }
 func (scripted) Write(b []byte) (int, error)  { return len(b), nil }
 func (scripted) Close() error                 { return nil }
 
-// count is how many bytes came.
+// count is a writer that counts bytes.
 type count struct{ n int }
 
 func (c *count) Write(b []byte) (int, error) { c.n += len(b); return len(b), nil }
 
-// FuzzAnswer: whatever a server says ends the session, with a code that a
-// process can have and no more output than was sent.
+// FuzzAnswer: each response ends the session, with a valid exit code and no more output
+// than the server has sent.
 func FuzzAnswer(f *testing.F) {
 	good := fmt.Sprintf(upgradeTo, "v4.channel.k8s.io")
 	rest := &bytes.Buffer{}
@@ -459,7 +458,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// BenchmarkOutput measures what 16 MiB of output cost.
+// BenchmarkOutput measures the cost of 16 MiB of output.
 func BenchmarkOutput(b *testing.B) {
 	frame := string(dataFrame(make([]byte, frameHead+32<<10), 3, false))
 	said := fmt.Sprintf(upgradeTo, "v4.channel.k8s.io") + strings.Repeat(frame, 512) +

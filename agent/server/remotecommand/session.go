@@ -11,32 +11,32 @@ import (
 	"sync"
 )
 
-// maxPongs is how many pings may wait for their answer; more get none.
+// maxPongs limits the pings that wait for a reply; further ones get none.
 const maxPongs = 4
 
-// stream is one of the session's.
+// stream is a stream of a session.
 type stream struct {
 	id      uint32
-	to      io.Writer // nil: what comes on it is skipped
+	to      io.Writer // nil discards received data
 	name    string
 	replied bool
 	ended   bool // by the server
 }
 
-// session is a connection after its upgrade. The goroutine of run reads it; a
-// second one, in write, is the only one that writes; a third reads the input.
+// session is a connection after its upgrade. The goroutine of run reads from it; a
+// second one, in write, is the only writer; a third reads the input.
 type session struct {
 	conn net.Conn
 	in   *bufio.Reader
 	c    *Session
 	fail context.CancelCauseFunc
-	// begun is called once the server has taken all streams.
+	// begun is called when the server has accepted all streams.
 	begun      func()
 	closeStdin func()
 
 	streams []*stream
-	stdin   uint32 // 0 without
-	resize  uint32 // 0 without
+	stdin   uint32 // stream ID; 0 if there is none
+	resize  uint32 // stream ID; 0 if there is none
 	told    report
 	pongs   chan uint32
 }
@@ -53,13 +53,13 @@ func newSession(conn net.Conn, in *bufio.Reader, c *Session, fail context.Cancel
 	if c.errors() {
 		s.add("stderr", c.Stderr)
 	}
-	if c.TTY { // a server waits for it, also if there are no sizes
+	if c.TTY { // servers require the stream, even if there are no sizes
 		s.resize = s.add("resize", nil)
 	}
 	return s
 }
 
-// add numbers a stream as a client has to: with odd numbers that grow.
+// add adds a stream and returns its ID. The IDs of a client are odd and increasing.
 func (s *session) add(name string, to io.Writer) uint32 {
 	id := uint32(2*len(s.streams) + 1)
 	s.streams = append(s.streams, &stream{id: id, name: name, to: to})
@@ -75,12 +75,13 @@ func (s *session) find(id uint32) *stream {
 	return nil
 }
 
-// run opens the streams and reads until the session is over. All that it
-// started is done then. There is always an error, which tells why it is over.
+// run opens the streams and reads until the session is over. Before it returns, it
+// waits for the goroutines that it has started. It always returns an error, with the
+// cause of the end.
 func (s *session) run(ctx context.Context) (err error) {
 	for i, st := range s.streams {
 		if _, err := s.conn.Write(synStream(st.id, st.name, i == 0)); err != nil {
-			break // what the server has said before it went is read
+			break // the data that the server has already sent is still read
 		}
 	}
 	var others sync.WaitGroup
@@ -98,17 +99,17 @@ func (s *session) run(ctx context.Context) (err error) {
 		case err != nil:
 			return err
 		}
-		// What is sent on a stream before the server has taken it may be lost.
+		// Data sent on a stream before the server has accepted it may be lost.
 		if !started && s.taken() {
 			started = true
 			s.begun()
 			s.start(ctx, &others)
 		}
 	}
-	return ErrBroken // unless there is a status, as usual
+	return ErrBroken // ignored if there is a status, which is the normal case
 }
 
-// taken says that the server has all streams.
+// taken reports whether the server has accepted all streams.
 func (s *session) taken() bool {
 	for _, st := range s.streams {
 		if !st.replied {
@@ -118,7 +119,7 @@ func (s *session) taken() bool {
 	return true
 }
 
-// over says that nothing that is waited for can come any more.
+// over reports whether the server has ended all streams that it sends on.
 func (s *session) over() bool {
 	for _, st := range s.streams {
 		if st.to != nil && !st.ended {
@@ -128,11 +129,11 @@ func (s *session) over() bool {
 	return true
 }
 
-// errGone says that the server has ended the connection, as it does when all
-// is said.
-var errGone = errors.New("the server is gone")
+// errGone means that the server has closed the connection, as it does at the end of a
+// session.
+var errGone = errors.New("server has closed the connection")
 
-// read does what one frame wants.
+// read reads and handles one frame.
 func (s *session) read() error {
 	f, err := readFrame(s.in)
 	if err != nil {
@@ -148,7 +149,7 @@ func (s *session) read() error {
 		}
 	case frameRstStream:
 		if st != nil && !st.replied {
-			return &Failed{Text: fmt.Sprintf("the runtime refuses the session's stream %s", st.name)}
+			return &Failed{Text: fmt.Sprintf("runtime rejected stream %s", st.name)}
 		}
 		if st != nil {
 			st.ended = true
@@ -180,8 +181,8 @@ func (s *session) data(f frame) error {
 	return nil
 }
 
-// torn tells the end of a connection, also one within a frame, from what is no
-// end.
+// torn returns errGone for the end of a connection, also within a frame. It wraps the
+// errors of writers, and returns other errors unchanged.
 func (s *session) torn(err error) error {
 	if err == nil {
 		return nil
@@ -192,14 +193,14 @@ func (s *session) torn(err error) error {
 	case errors.Is(err, errVersion), errors.Is(err, errLongStatus):
 		return err
 	case errors.As(err, &w):
-		return fmt.Errorf("write the command's output: %w", w.error)
+		return fmt.Errorf("write command output: %w", w.error)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &n):
 		return errGone
 	}
 	return err
 }
 
-// start begins to write.
+// start starts the goroutines that write to the server and read the input.
 func (s *session) start(ctx context.Context, others *sync.WaitGroup) {
 	var chunks chan []byte
 	written := make(chan struct{})
@@ -210,8 +211,8 @@ func (s *session) start(ctx context.Context, others *sync.WaitGroup) {
 	others.Go(func() { s.write(ctx, chunks, written) })
 }
 
-// feed reads the input; an empty chunk is its end. A chunk is not used any
-// more when it was written.
+// feed reads the input and sends it to write in chunks; an empty chunk is its end. A
+// chunk is reused after it was written.
 func (s *session) feed(ctx context.Context, chunks chan<- []byte, written <-chan struct{}) {
 	buf := make([]byte, bufferSize)
 	for {
@@ -228,7 +229,7 @@ func (s *session) feed(ctx context.Context, chunks chan<- []byte, written <-chan
 		case err == io.EOF:
 			return
 		case err != nil:
-			s.fail(fmt.Errorf("read the command's input: %w", err))
+			s.fail(fmt.Errorf("read command input: %w", err))
 			return
 		}
 	}
@@ -248,8 +249,8 @@ func give(ctx context.Context, chunks chan<- []byte, written <-chan struct{}, b 
 	}
 }
 
-// write writes until the session is over, or the server reads no more: what
-// that says last is still wanted, and ends the session.
+// write writes frames until the session is over or a write fails. A write error does
+// not end the session: run still reads the server's remaining data.
 func (s *session) write(ctx context.Context, chunks <-chan []byte, written chan<- struct{}) {
 	sizes := s.c.Sizes
 	if s.resize == 0 {

@@ -10,19 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxStatus is how many bytes a server may take to say how a command ended.
+// maxStatus limits the bytes of the command's status.
 const maxStatus = 64 << 10
 
-// How a status tells an exit code (constants.go of the package above).
+// Reason and cause type of an exit code in a status (constants.go of
+// k8s.io/cri-streaming/pkg/streaming/remotecommand).
 const (
 	reasonExitCode    = "NonZeroExitCode"
 	causeTypeExitCode = "ExitCode"
 )
 
-// report is what comes on the stream error.
+// report receives the data of the stream error.
 type report struct{ bytes.Buffer }
 
-var errLongStatus = errors.New("the server takes too many bytes to say how the command ended")
+var errLongStatus = errors.New("command status from server is too long")
 
 func (r *report) Write(b []byte) (int, error) {
 	if r.Len()+len(b) > maxStatus {
@@ -31,14 +32,14 @@ func (r *report) Write(b []byte) (int, error) {
 	return r.Buffer.Write(b)
 }
 
-// outcome is how a command ended.
+// outcome is the result of a command.
 type outcome struct {
 	code int
 	err  error
 }
 
-// status is how the command ended; nil if that was not told, or not to its
-// end.
+// status returns the result of the command; nil if the server has sent none, or an
+// incomplete one.
 func (s *session) status() *outcome {
 	var status metav1.Status
 	if json.Unmarshal(s.told.Bytes(), &status) != nil {
@@ -62,13 +63,13 @@ func outcomeOf(status *metav1.Status) *outcome {
 			}
 			code, err := strconv.ParseUint(cause.Message, 10, 8)
 			if err != nil || code == 0 {
-				return &outcome{err: &Failed{Text: fmt.Sprintf("the command ended with the exit code %.20q, which is none", cause.Message)}}
+				return &outcome{err: &Failed{Text: fmt.Sprintf("command ended with invalid exit code %.20q", cause.Message)}}
 			}
 			return &outcome{code: int(code)}
 		}
 	}
 	if status.Message == "" {
-		return &outcome{err: &Failed{Text: fmt.Sprintf("the command ended with %.80q, and no exit code", status.Reason)}}
+		return &outcome{err: &Failed{Text: fmt.Sprintf("command ended with reason %.80q and without exit code", status.Reason)}}
 	}
 	return &outcome{err: &Failed{Text: status.Message}}
 }

@@ -12,23 +12,23 @@ import (
 	"strings"
 )
 
-// Limits of an answer, in bytes.
+// Limits of a response, in bytes.
 const (
-	maxHead = 64 << 10 // before the session
-	maxText = 16 << 10 // of a refusal
+	maxHead = 64 << 10 // of the header
+	maxText = 16 << 10 // of an error
 )
 
 const protocolSPDY = "SPDY/3.1"
 
-// headerProtocol names what is spoken on the streams.
+// headerProtocol is the header with the protocol of the streams.
 const headerProtocol = "X-Stream-Protocol-Version"
 
-// protocols are those that tell an exit code and can change a terminal's
-// size, the best first. Over SPDY the two are one: v5 adds to v4 what SPDY
-// has always had, the end of the input alone.
+// protocols are the supported protocols, in order of preference. They report the exit
+// code and support terminal resizing. Over SPDY they are equal: v5 adds the half-close
+// of stdin to v4, which SPDY has anyway.
 var protocols = []string{"v5.channel.k8s.io", "v4.channel.k8s.io"}
 
-// begin asks for the upgrade; what follows it is read from the reader.
+// begin requests the upgrade, and returns a reader of the data after it.
 func begin(conn net.Conn, c *Session) (*bufio.Reader, error) {
 	r := &http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: c.Path, RawQuery: query(c)}, Host: "node",
@@ -40,7 +40,7 @@ func begin(conn net.Conn, c *Session) (*bufio.Reader, error) {
 			"User-Agent":   {""}, // none
 		},
 	}
-	sent := r.Write(conn) // who refuses may not read all of it
+	sent := r.Write(conn) // a server that rejects the request may not read all of it
 	head := &io.LimitedReader{R: conn, N: maxHead}
 	in := bufio.NewReaderSize(head, bufferSize)
 	resp, err := http.ReadResponse(in, r)
@@ -48,10 +48,11 @@ func begin(conn net.Conn, c *Session) (*bufio.Reader, error) {
 		if sent != nil {
 			err = sent
 		}
-		// Its cause is the connection's, not that of the caller's streams.
-		return nil, fmt.Errorf("ask for a session: %v", err)
+		// Not wrapped: callers must not take the connection's error for one of
+		// their streams.
+		return nil, fmt.Errorf("request session: %v", err)
 	}
-	defer resp.Body.Close() // an upgrade has none
+	defer resp.Body.Close() // empty for an upgrade
 	if err := upgraded(resp); err != nil {
 		return nil, err
 	}
@@ -72,25 +73,25 @@ func query(c *Session) string {
 	return q.Encode()
 }
 
-// errors says whether the command's errors come apart from its output.
+// errors reports whether the session has a stderr stream.
 func (c *Session) errors() bool { return c.Stderr != nil && !c.TTY }
 
-// upgraded says why an answer is no session.
+// upgraded returns nil for the requested upgrade, and a *Refused for other responses.
 func upgraded(resp *http.Response) error {
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // as much as came
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // an incomplete text is used too
 		said := strings.TrimSpace(string(text))
 		if said == "" {
-			said = fmt.Sprintf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+			said = fmt.Sprintf("server responded with %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 		}
 		return &Refused{Code: resp.StatusCode, Text: said}
 	}
 	given := resp.Header.Get("Upgrade")
 	if !strings.EqualFold(given, protocolSPDY) {
-		return &Refused{Code: resp.StatusCode, Text: fmt.Sprintf("the server upgrades to %.40q where %s was asked for", given, protocolSPDY)}
+		return &Refused{Code: resp.StatusCode, Text: fmt.Sprintf("server upgraded to %.40q instead of %s", given, protocolSPDY)}
 	}
 	if p := resp.Header.Get(headerProtocol); !slices.Contains(protocols, p) {
-		return &Refused{Code: resp.StatusCode, Text: fmt.Sprintf("the server speaks %.40q, and none of %s, which tell how a command ends", p, strings.Join(protocols, ", "))}
+		return &Refused{Code: resp.StatusCode, Text: fmt.Sprintf("server selected protocol %.40q: must be one of %s, which report the exit code", p, strings.Join(protocols, ", "))}
 	}
 	return nil
 }

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// maxHead is how many bytes of the runtime's answer are read before the
-// upgrade: its head, or an error with its text.
+// maxHead limits the bytes of the runtime's response that are read before the upgrade:
+// the header, or an error with its text.
 const maxHead = 64 << 10
 
-// answer is a runtime that has agreed to an upgrade.
+// answer is a successful upgrade of the connection to the runtime.
 type answer struct {
 	conn   net.Conn
 	header http.Header // for the client
-	rest   []byte      // what came behind the head
+	rest   []byte      // data received after the header
 
 	webSocket bool
 }
 
-// ask connects to the runtime's streaming server and asks it for the upgrade.
-// The connection is the caller's if there is no error. An answer that is no
-// upgrade is an error with the runtime's own status and text.
+// ask connects to the runtime's streaming server and requests the upgrade. If there is
+// no error, the caller owns the connection. A response other than an upgrade is
+// returned as an error with the runtime's status and text.
 func ask(ctx context.Context, to target, method string, up *upgrade, limit time.Duration) (*answer, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -38,14 +38,14 @@ func ask(ctx context.Context, to target, method string, up *upgrade, limit time.
 	}
 	stop := context.AfterFunc(limited, func() { conn.Close() })
 	a, err := converse(conn, to, method, up)
-	if !stop() || err != nil { // also when it was closed in the same moment
+	if !stop() || err != nil { // also if the connection was closed at the same time
 		conn.Close()
 		return nil, unanswered(ctx, limited, to, limit, err)
 	}
 	return a, nil
 }
 
-// converse sends the request and reads the answer.
+// converse sends the request and reads the response.
 func converse(conn net.Conn, to target, method string, up *upgrade) (*answer, error) {
 	u, err := url.ParseRequestURI(to.uri)
 	if err != nil {
@@ -54,12 +54,12 @@ func converse(conn net.Conn, to target, method string, up *upgrade) (*answer, er
 	up.header["User-Agent"] = []string{""} // none
 	r := &http.Request{Method: method, URL: u, Host: to.host, Header: up.header, ProtoMajor: 1, ProtoMinor: 1}
 	if err := r.Write(conn); err != nil {
-		return nil, fmt.Errorf("send the request: %w", err)
+		return nil, fmt.Errorf("send upgrade request: %w", err)
 	}
 	in := bufio.NewReaderSize(io.LimitReader(conn, maxHead), 1<<10)
 	resp, err := http.ReadResponse(in, r)
 	if err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read upgrade response: %w", err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer resp.Body.Close()
@@ -67,32 +67,32 @@ func converse(conn net.Conn, to target, method string, up *upgrade) (*answer, er
 	}
 	header, ok := up.granted(resp.Header)
 	if !ok {
-		return nil, &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("the container runtime upgrades to %.40q where %s was asked for", resp.Header.Get("Upgrade"), up.protocol())}
+		return nil, &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("container runtime upgraded to %.40q instead of %s", resp.Header.Get("Upgrade"), up.protocol())}
 	}
 	return &answer{conn: conn, header: header, rest: unread(in), webSocket: up.webSocket}, nil
 }
 
-// passedOn is the runtime's own refusal. What is none, such as a redirect or
-// a page, is the runtime's mistake.
+// passedOn returns the runtime's error response. A response that is neither an upgrade
+// nor an error, such as a redirect, becomes a 502.
 func passedOn(resp *http.Response) *refusal {
 	if resp.StatusCode < 400 || resp.StatusCode > 599 {
-		return &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("the container runtime's streaming server answers %d where it was asked for an upgrade", resp.StatusCode)}
+		return &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("container runtime's streaming server responded with %d instead of an upgrade", resp.StatusCode)}
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // as much as came
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // an incomplete text is used too
 	return &refusal{code: resp.StatusCode, header: pick(resp.Header, refusedWith), text: string(text)}
 }
 
-// unanswered says why there is no session: limited ends by the limit or with
-// ctx, which is the client's.
+// unanswered returns the error of a failed upgrade. ctx is the client's context,
+// limited ends with it or at the limit.
 func unanswered(ctx, limited context.Context, to target, limit time.Duration, err error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("wait for the container runtime's streaming server at %s: %w", to.address, err)
 	}
 	if limited.Err() != nil {
-		return &refusal{code: http.StatusGatewayTimeout, text: fmt.Sprintf("the container runtime's streaming server at %s did not answer in %v", to.address, limit)}
+		return &refusal{code: http.StatusGatewayTimeout, text: fmt.Sprintf("container runtime's streaming server at %s did not respond within %v", to.address, limit)}
 	}
 	if r := (*refusal)(nil); errors.As(err, &r) {
 		return r
 	}
-	return &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("ask the container runtime's streaming server at %s: %.300s", to.address, err)}
+	return &refusal{code: http.StatusBadGateway, text: fmt.Sprintf("request upgrade from the container runtime's streaming server at %s: %.300s", to.address, err)}
 }

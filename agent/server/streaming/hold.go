@@ -6,25 +6,25 @@ import (
 	"sync/atomic"
 )
 
-// maxHeld is how many bytes of pings are kept back; what is over goes at once.
+// maxHeld limits the buffered pings in bytes; further pings are sent at once.
 const maxHeld = 4 << 10
 
-// hold keeps the client's pings back while there is something left to read of
-// the runtime. A runtime that is done closes its connection with what it has
-// written still under way, megabytes of it where the client is slow. A byte
-// that reaches it then is answered with a reset (RFC 9293, section 3.6.1), and
-// what was under way is dropped. To the client that looks like the end: of a
-// file that kubectl cp fetched the tail was missing when an API server's ping,
-// which comes each five seconds, was late by a moment.
+// hold buffers the client's pings while there is unread output of the runtime. A
+// runtime closes its connection at the end of a session while its output is still in
+// flight, megabytes of it if the client is slow. A byte that arrives then is answered
+// with a reset (RFC 9293, section 3.6.1), and the output in flight is dropped. To the
+// client that looks like the end of the output: the tail of a file of kubectl cp was
+// missing when a ping of the API server, which sends one every five seconds, arrived
+// at that moment.
 type hold struct {
 	runtime net.Conn
-	held    atomic.Bool // there are pings
+	held    atomic.Bool // pings is not empty
 
-	mu    sync.Mutex // of writers
+	mu    sync.Mutex // held while writing to runtime
 	pings []byte
 }
 
-// write passes b on, behind what is held, or holds it.
+// write sends the buffered pings and b to the runtime, or buffers b.
 func (h *hold) write(b []byte, ping bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -32,7 +32,7 @@ func (h *hold) write(b []byte, ping bool) error {
 		h.pings = append(h.pings, b...)
 		h.held.Store(true)
 		if waiting(h.runtime) > 0 {
-			return nil // who reads the rest sees that something is held
+			return nil // the reader of the remaining output flushes the pings
 		}
 		b = nil
 	}
@@ -43,18 +43,18 @@ func (h *hold) write(b []byte, ping bool) error {
 	return err
 }
 
-// due says whether something is held that may go now.
+// due reports whether buffered pings can be sent now.
 func (h *hold) due() bool { return h.held.Load() && waiting(h.runtime) == 0 }
 
-// flush passes on what is held.
+// flush sends the buffered pings.
 func (h *hold) flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_ = h.release() // the next write meets the same error
+	_ = h.release() // the next write returns the same error
 }
 
-// drop forgets what is held: a client that has ended its side may still want
-// all output, and no ping's answer is worth that.
+// drop discards the buffered pings: a client that has closed its write side may still
+// read all output, which is more important than replies to its pings.
 func (h *hold) drop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,7 +62,7 @@ func (h *hold) drop() {
 	h.held.Store(false)
 }
 
-// release is flush with the lock held.
+// release sends the buffered pings. The lock must be held.
 func (h *hold) release() error {
 	pings := h.pings
 	h.pings = nil

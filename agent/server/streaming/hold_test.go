@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// legs is a session over TCP. What the runtime writes, much bytes at a time, its
-// own socket takes in, and the client's leg holds little beside held bytes.
+// legs is a session over TCP. The socket of the runtime can buffer much bytes at once,
+// the client's connection only little more than held bytes.
 type legs struct {
 	*session
 	client, runtime *net.TCPConn
@@ -48,7 +48,7 @@ func (l *legs) say(t *testing.T, to *net.TCPConn, b []byte) {
 	}
 }
 
-// rest is how much the client can still read.
+// rest reads the data that the client can still receive and returns its size.
 func (l *legs) rest(t *testing.T) int64 {
 	t.Helper()
 	if err := l.client.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
@@ -61,8 +61,8 @@ func (l *legs) rest(t *testing.T) int64 {
 	return n
 }
 
-// A ping that finds a runtime which is done does not cost the client what it
-// has not read yet.
+// TestPingsLoseNothing: a ping that arrives after the runtime has closed its connection
+// does not drop unread output.
 func TestPingsLoseNothing(t *testing.T) {
 	l := overTCP(t, 64<<10, lingerTime)
 	l.say(t, l.runtime, make([]byte, much))
@@ -79,7 +79,8 @@ func TestPingsLoseNothing(t *testing.T) {
 	}
 }
 
-// Nor does a client that pings and then ends its side while output is unread.
+// TestEndedClientGetsAll: neither does a client that sends a ping and then closes its
+// write side while output is unread.
 func TestEndedClientGetsAll(t *testing.T) {
 	l := overTCP(t, 64<<10, lingerTime)
 	l.say(t, l.runtime, make([]byte, much))
@@ -99,8 +100,8 @@ func TestEndedClientGetsAll(t *testing.T) {
 	}
 }
 
-// Pings wait while the runtime has something to say, and for no longer; what is
-// more than a ping takes them along.
+// TestPingsWait: pings are held while output of the runtime is unread, and no longer;
+// other data flushes them.
 func TestPingsWait(t *testing.T) {
 	for _, tc := range []struct {
 		name, more string
@@ -131,7 +132,7 @@ func TestPingsWait(t *testing.T) {
 	}
 }
 
-// Pings do not pile up.
+// TestPingsAreHeldInPart: the size of the held pings is limited.
 func TestPingsAreHeldInPart(t *testing.T) {
 	l := overTCP(t, 64<<10, lingerTime)
 	l.say(t, l.runtime, make([]byte, much))
@@ -150,8 +151,8 @@ func TestPingsAreHeldInPart(t *testing.T) {
 	}
 }
 
-// A client on a slow link gets all of what a runtime has said that is done,
-// however long it takes, and whatever it says meanwhile.
+// TestSlowClientGetsAll: a client on a slow link receives all output of a runtime that
+// has ended, regardless of the duration and of the data that it sends meanwhile.
 func TestSlowClientGetsAll(t *testing.T) {
 	const linger = 100 * time.Millisecond
 	l := overTCP(t, 2*much, linger)
@@ -178,7 +179,7 @@ func TestSlowClientGetsAll(t *testing.T) {
 	}
 }
 
-// A client that reads no more does not keep a session.
+// TestClientThatReadsNoMore: a session ends if the client stops reading.
 func TestClientThatReadsNoMore(t *testing.T) {
 	l := overTCP(t, 2*much, 50*time.Millisecond)
 	l.say(t, l.runtime, make([]byte, much))

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// BenchmarkIdleSession measures what a session holds that has been used and
-// waits, 50 at once: heap and stacks beyond those of the same connections
-// straight to the runtime. The client's half of TLS is in it, some kilobytes.
-// The metric is held-B/session.
+// BenchmarkIdleSession measures the memory of a used and now idle session, with 50 at
+// once: heap and stacks in addition to those of the same connections directly to the
+// runtime. It includes the client side of TLS, some kilobytes. The metric is
+// held-B/session.
 func BenchmarkIdleSession(b *testing.B) {
 	const sessions = 50
 	rt := upgrading(b, func(_ *http.Request, conn net.Conn) {
@@ -64,7 +64,7 @@ func BenchmarkIdleSession(b *testing.B) {
 	b.ReportMetric(float64(through-straight)/float64(b.N)/sessions, "held-B/session")
 }
 
-// use has a connection upgraded and a byte come back.
+// use upgrades a connection and reads an echoed byte.
 func use(b *testing.B, conn net.Conn) {
 	if _, err := io.WriteString(conn, "POST /exec/ns/pod/main?command=x&output=1 HTTP/1.1\r\nHost: node\r\n"+spdy+"\r\n~"); err != nil {
 		b.Fatal(err)
@@ -85,7 +85,7 @@ func inUse() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// BenchmarkPass measures what a megabyte through a session costs.
+// BenchmarkPass measures the cost of a megabyte through a session.
 func BenchmarkPass(b *testing.B) {
 	const size = 1 << 20
 	c, client := tcpPair(b)

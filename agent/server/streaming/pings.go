@@ -2,29 +2,29 @@ package streaming
 
 import "encoding/binary"
 
-// pings tells the pings of one direction of a session from all else that goes
-// that way. Both protocols have them, and a client that sends one each five
-// seconds for as long as it lives (k8s.io/client-go/tools/remotecommand) is not
-// thereby in use. It reads the heads of frames and keeps nothing of them.
+// pings detects ping frames in one direction of a session. Both protocols have them. A
+// client that sends a ping every five seconds (k8s.io/client-go/tools/remotecommand)
+// must not keep an idle session open. pings parses the frame headers and buffers at
+// most one of them.
 //
 // SPDY: http://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1,
 // sections 2.2 and 2.6.5. WebSocket: RFC 6455, sections 5.2 and 5.5.2.
 type pings struct {
 	webSocket bool
-	ping      bool // the frame that left is of
-	left      uint64
-	have      int
+	ping      bool   // the current frame is a ping
+	left      uint64 // remaining payload bytes of the current frame
+	have      int    // bytes in head
 	head      [maxFrameHead]byte
 }
 
 const (
 	spdyHead     = 8
 	spdyPing     = 6
-	maxFrameHead = 2 + 8 + 4 // of WebSocket, with its longest length and a mask
+	maxFrameHead = 2 + 8 + 4 // WebSocket, with a 64-bit length and a mask
 )
 
-// only says whether what follows the bytes before is of nothing but pings. The
-// head of a frame counts when all of it has come.
+// only reports whether b has only bytes of pings. b continues the data of the previous
+// calls. A frame header is classified after its last byte.
 func (p *pings) only(b []byte) bool {
 	only := true
 	for len(b) > 0 {
@@ -46,7 +46,8 @@ func (p *pings) only(b []byte) bool {
 	return only
 }
 
-// headSize is how many bytes the head has, as far as can be told yet.
+// headSize returns the size of the current frame header, as far as the received bytes
+// determine it.
 func (p *pings) headSize() int {
 	if !p.webSocket {
 		return spdyHead
@@ -67,7 +68,7 @@ func (p *pings) headSize() int {
 	return size
 }
 
-// begin reads a head that is whole.
+// begin parses a complete frame header.
 func (p *pings) begin() {
 	p.have = 0
 	if !p.webSocket {
@@ -76,7 +77,7 @@ func (p *pings) begin() {
 		return
 	}
 	opcode := p.head[0] & 0x0f
-	p.ping = opcode == 9 || opcode == 10 // a pong answers a ping
+	p.ping = opcode == 9 || opcode == 10 // ping or pong
 	switch size := p.head[1] & 0x7f; size {
 	case 126:
 		p.left = uint64(binary.BigEndian.Uint16(p.head[2:]))

@@ -47,7 +47,7 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// FuzzPings: how bytes are cut says nothing of what they are.
+// FuzzPings: the division of the data into reads does not change the classification.
 func FuzzPings(f *testing.F) {
 	f.Add(false, []byte(spdyPingFrame+spdyDataFrame), 3)
 	f.Add(true, []byte(wsPingFrame+wsDataFrame+wsPongFrame), 5)

@@ -17,8 +17,8 @@ import (
 	"github.com/tinylet/tinylet/agent/container/fake"
 )
 
-// forward opens a forwarded port and reads past the port's number, which comes
-// first on each channel.
+// forward opens a forwarded port and skips the port number, which is sent first on each
+// channel.
 func (n *node) forward(port int) *websocket.Conn {
 	n.Helper()
 	address := n.server.Listener.Addr().String()
@@ -51,8 +51,8 @@ func received(conn *websocket.Conn) (message string, err error) {
 	return string(got), err
 }
 
-// TestPortForwardSessions: a session whose port refuses says so and ends alone;
-// those before it, beside it and after it go on.
+// TestPortForwardSessions: a session whose port rejects the connection reports the error
+// and ends; earlier, concurrent and later sessions are not affected.
 func TestPortForwardSessions(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

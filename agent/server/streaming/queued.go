@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiting is how many bytes of a connection have come and were not read, and
-// unsent how many the other side has not acknowledged (tcp(7), SIOCINQ and
-// SIOCOUTQ). Both are 0 where that is not known.
+// waiting returns the number of received bytes of a connection that were not read,
+// unsent the number of sent bytes that the peer has not acknowledged (tcp(7), SIOCINQ
+// and SIOCOUTQ). Both return 0 if that is unknown.
 func waiting(conn net.Conn) int { return queued(conn, unix.SIOCINQ) }
 func unsent(conn net.Conn) int  { return queued(conn, unix.SIOCOUTQ) }
 

@@ -10,22 +10,22 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// maxBody is how many bytes of an error's text a client is sent.
+// maxBody limits the text of an error response in bytes.
 const maxBody = 16 << 10
 
-// refusal is an answer that is no session.
+// refusal is an error with the HTTP response for it.
 type refusal struct {
 	code   int
-	header http.Header // beside what every refusal has; may be nil
+	header http.Header // additional headers; may be nil
 	text   string
 }
 
 func (r *refusal) Error() string { return r.text }
 
-var errEnded = &refusal{code: http.StatusServiceUnavailable, text: "the node's agent is ending"}
+var errEnded = &refusal{code: http.StatusServiceUnavailable, text: "agent is shutting down"}
 
-// refusalOf maps errors to statuses. Where the kubelet answers 500 for
-// whatever it does not know, the cause is told apart here.
+// refusalOf maps errors to status codes. The kubelet returns 500 for these errors;
+// here each cause has its own code.
 func refusalOf(err error) *refusal {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -57,7 +57,7 @@ func (r *refusal) write(w http.ResponseWriter) {
 		header.Set("Retry-After", retryAfter)
 	}
 	w.WriteHeader(r.code)
-	_, _ = io.WriteString(w, strings.ToValidUTF8(r.text[:min(len(r.text), maxBody)], "")) // who has left does not read
+	_, _ = io.WriteString(w, strings.ToValidUTF8(r.text[:min(len(r.text), maxBody)], "")) // fails only if the client has disconnected
 }
 
 func plainText(header http.Header) {

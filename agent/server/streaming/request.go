@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a request may say. The API server passes on what it got in
-// a URL, of which it takes 1 MiB.
+// Limits of a request. The API server forwards the URL that it receives, and accepts
+// URLs of up to 1 MiB.
 const (
 	maxQuery = 256 << 10 // bytes, escaped
 	maxName  = 253       // bytes of a name or a UID
 	maxPorts = 128
 )
 
-// verb is the first word of a path.
+// verb is the first element of a path.
 type verb string
 
 const (
@@ -27,7 +27,7 @@ const (
 	verbPortForward verb = "portForward"
 )
 
-// request is what a path and a query say.
+// request is a parsed path and query.
 type request struct {
 	verb verb
 	name Name
@@ -37,8 +37,8 @@ type request struct {
 	ports                      []int32  // port-forward over WebSocket
 }
 
-// parsePath reads /VERB/NAMESPACE/POD[/UID]/CONTAINER, without the container
-// for port-forward. What can be no name of anything is not found.
+// parsePath parses /VERB/NAMESPACE/POD[/UID]/CONTAINER, without the container for
+// port-forward. An invalid name is a 404.
 func parsePath(method, path string) (request, error) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	asked := request{verb: verb(first)}
@@ -48,19 +48,19 @@ func parsePath(method, path string) (request, error) {
 	case verbRun:
 		methods = "POST"
 	default:
-		return request{}, notFound("there is nothing at this path")
+		return request{}, notFound("no such path")
 	}
 	if method != http.MethodPost && (method != http.MethodGet || asked.verb == verbRun) {
 		return asked, &refusal{
 			code:   http.StatusMethodNotAllowed,
 			header: http.Header{"Allow": {methods}},
-			text:   fmt.Sprintf("/%s answers %s only", asked.verb, methods),
+			text:   fmt.Sprintf("/%s only allows %s", asked.verb, methods),
 		}
 	}
 	words := strings.Split(rest, "/")
 	for _, word := range words {
 		if !isName(word) {
-			return asked, notFound(fmt.Sprintf("a part of the path is no name: it is /%s/", asked.verb) + shape(asked.verb))
+			return asked, notFound(fmt.Sprintf("invalid name in path: must be /%s/", asked.verb) + shape(asked.verb))
 		}
 	}
 	if asked.verb != verbPortForward {
@@ -72,7 +72,7 @@ func parsePath(method, path string) (request, error) {
 	case 3:
 		asked.name.UID = words[2]
 	default:
-		return asked, notFound(fmt.Sprintf("the path has too few or too many parts: it is /%s/", asked.verb) + shape(asked.verb))
+		return asked, notFound(fmt.Sprintf("wrong number of path elements: must be /%s/", asked.verb) + shape(asked.verb))
 	}
 	asked.name.Namespace, asked.name.Pod = words[0], words[1]
 	return asked, nil
@@ -88,7 +88,8 @@ func shape(v verb) string {
 func notFound(text string) error { return &refusal{code: http.StatusNotFound, text: text} }
 func invalid(text string) error  { return &refusal{code: http.StatusBadRequest, text: text} }
 
-// isName accepts all names and UIDs that an API server accepts, and more.
+// isName reports whether s can be a name or a UID. It accepts all that the API server
+// accepts, and more.
 func isName(s string) bool {
 	if s == "" || len(s) > maxName || s[0] == '.' {
 		return false
@@ -98,15 +99,15 @@ func isName(s string) bool {
 	}) < 0
 }
 
-// parseQuery reads what the request's verb takes from a query; the rest of
-// the query means nothing, as in the kubelet.
+// parseQuery parses the query parameters of the request's verb. It ignores others,
+// like the kubelet.
 func (asked *request) parseQuery(raw string, webSocket bool) error {
 	if len(raw) > maxQuery {
-		return &refusal{code: http.StatusRequestURITooLong, text: fmt.Sprintf("the query has %d bytes: %d are read; put a long script into the container", len(raw), maxQuery)}
+		return &refusal{code: http.StatusRequestURITooLong, text: fmt.Sprintf("query of %d bytes exceeds %d: copy a long script into the container", len(raw), maxQuery)}
 	}
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return invalid(fmt.Sprintf("the query cannot be read: %v", err))
+		return invalid(fmt.Sprintf("parse query: %v", err))
 	}
 	switch asked.verb {
 	case verbExec:
@@ -128,52 +129,52 @@ func (asked *request) parseQuery(raw string, webSocket bool) error {
 	return err
 }
 
-// checkCommand refuses what no container could be asked to run: CRI has text
-// in UTF-8, the kernel has text without zero bytes.
+// checkCommand rejects commands that no runtime can run: CRI requires UTF-8, and the
+// kernel strings without NUL bytes.
 func checkCommand(cmd []string, parameter string) error {
 	if len(cmd) == 0 || cmd[0] == "" {
-		return invalid(fmt.Sprintf("no command is given: the parameter is %q", parameter))
+		return invalid(fmt.Sprintf("no command: set the parameter %q", parameter))
 	}
 	for _, word := range cmd {
 		if !utf8.ValidString(word) || strings.ContainsRune(word, 0) {
-			return invalid("a word of the command is not in UTF-8, or has a zero byte")
+			return invalid("invalid command: an argument is not valid UTF-8, or has a NUL byte")
 		}
 	}
 	return nil
 }
 
-// parseStreams reads the parameters of
-// k8s.io/cri-streaming/pkg/streaming/remotecommand.NewOptions: only "1" is
-// yes, a terminal has no stderr, and one stream must be left.
+// parseStreams parses the parameters like NewOptions of
+// k8s.io/cri-streaming/pkg/streaming/remotecommand: only "1" is true, a terminal has
+// no stderr, and at least one stream is required.
 func (asked *request) parseStreams(query url.Values) error {
 	asked.stdin = query.Get("input") == "1"
 	asked.stdout = query.Get("output") == "1"
 	asked.tty = query.Get("tty") == "1"
 	asked.stderr = query.Get("error") == "1" && !asked.tty
 	if !asked.stdin && !asked.stdout && !asked.stderr {
-		return invalid("no stream is asked for: set one of input, output and error to 1; a terminal (tty) has no error")
+		return invalid("no stream requested: set input, output or error to 1; a terminal (tty) has no error stream")
 	}
 	return nil
 }
 
-// parsePorts reads the ports of WebSocket's port-forward: each parameter is a
-// list with commas, as in portforward.NewV4Options.
+// parsePorts parses the ports of port-forward over WebSocket: each parameter is a
+// comma-separated list, as in portforward.NewV4Options.
 func parsePorts(lists []string) ([]int32, error) {
 	var ports []int32
 	for _, list := range lists {
 		for word := range strings.SplitSeq(list, ",") {
 			port, err := strconv.ParseUint(word, 10, 16)
 			if err != nil || port == 0 {
-				return nil, invalid(fmt.Sprintf("%.20q is no port: give port=1 to port=65535", word))
+				return nil, invalid(fmt.Sprintf("invalid port %.20q: must be 1 to 65535", word))
 			}
 			if len(ports) == maxPorts {
-				return nil, invalid(fmt.Sprintf("more than %d ports are asked for", maxPorts))
+				return nil, invalid(fmt.Sprintf("more than %d ports requested", maxPorts))
 			}
 			ports = append(ports, int32(port))
 		}
 	}
 	if len(ports) == 0 {
-		return nil, invalid("no port is given: over WebSocket, the parameter port names each")
+		return nil, invalid("no port: over WebSocket, set the parameter port for each")
 	}
 	return ports, nil
 }

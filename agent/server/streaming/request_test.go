@@ -86,8 +86,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// FuzzRequest: whatever a client sends is refused as its own mistake, or
-// holds nothing that a runtime could not be asked.
+// FuzzRequest: each request is rejected with a 4xx code, or has only values that are
+// valid in CRI.
 func FuzzRequest(f *testing.F) {
 	f.Add("/exec/a/b/c", "command=ls&output=1", false)
 	f.Add("/attach/a/b/d/c", "input=1&tty=1", true)

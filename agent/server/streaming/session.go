@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Memory of a session: an idle one holds two small buffers. What fills one is
-// followed by a read into a large one, which goes back at once when a read
-// leaves some of it empty. A TLS record has up to 16 KiB.
+// Buffer sizes of a session. An idle session has two small buffers. After a read that
+// fills one, a large one is used, which returns to the pool after a read that does not
+// fill it. A TLS record has up to 16 KiB.
 const (
 	smallBuffer = 1 << 10
 	largeBuffer = 16 << 10
@@ -23,45 +23,44 @@ const (
 
 var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 
-// lingerTime is how long a client may take to end its side once it has all that
-// the runtime had to say, and how long nothing of that may reach it. To close a
-// connection on which something was not read would lose output that is still
-// under way to the client.
+// lingerTime is how long a client that has received all output may take to close its
+// write side, and how long output in flight to it may make no progress. Closing a
+// connection with unread data would drop output that is still in flight to the client.
 const lingerTime = 30 * time.Second
 
-// session is two connections whose bytes are passed on.
+// session forwards bytes between two connections.
 //
-//	both ways ── client ends its side ──► runtime to client, as long as it takes
-//	either ── runtime ends its side ──► the client gets all, then has 30 s to end its own ──► ended
-//	any ── a side fails, idle, end() ──► ended
+//	both directions ── client closes its write side ──► runtime to client, no time limit
+//	either ── runtime closes its write side ──► client has 30 s after all output ──► ended
+//	any ── error, idle timeout, end() ──► ended
 type session struct {
 	client, runtime net.Conn
-	early           []byte // what the client has sent already
-	first           []byte // what the client gets first: the runtime's head
+	early           []byte // data that the client has sent before the hijack
+	first           []byte // data to send to the client first: the response header
 
 	idle     time.Duration
 	begun    time.Time
 	last     atomic.Int64 // nanoseconds from begun to the last byte that is not of a ping
 	up, down pings        // from the client, and to it
-	hold     hold         // of what goes to the runtime
+	hold     hold         // writes to the runtime
 	upward   sync.WaitGroup
 
 	mu        sync.Mutex
-	idling    *time.Timer // nil where nothing ends an idle session
+	idling    *time.Timer // nil without an idle timeout
 	linger    time.Duration
-	lingering *time.Timer // nil until a side has ended
-	said      bool        // the runtime has ended its side
-	unsent    int         // bytes that were on the way to the client when it was last looked
+	lingering *time.Timer // nil until a side has closed its write side
+	said      bool        // the runtime has closed its write side
+	unsent    int         // bytes in flight to the client at the last check
 	ended     bool
 }
 
-// takeOver takes the client's connection from its HTTP server. The runtime's
-// connection is closed on an error.
+// takeOver hijacks the client's connection from its HTTP server. On an error it closes
+// the runtime's connection.
 func takeOver(w http.ResponseWriter, a *answer, idle time.Duration) (*session, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		a.conn.Close()
-		return nil, fmt.Errorf("take over the client's connection: %w", err)
+		return nil, fmt.Errorf("hijack client connection: %w", err)
 	}
 	s := newSession(conn, a.conn, unread(buffered.Reader), append(head(a.header), a.rest...), idle)
 	s.up.webSocket, s.down.webSocket = a.webSocket, a.webSocket
@@ -70,13 +69,13 @@ func takeOver(w http.ResponseWriter, a *answer, idle time.Duration) (*session, e
 	return s, nil
 }
 
-// unread is a copy of what a reader has read ahead.
+// unread returns a copy of a reader's buffered data.
 func unread(r *bufio.Reader) []byte {
-	ahead, _ := r.Peek(r.Buffered()) // as much is there
+	ahead, _ := r.Peek(r.Buffered()) // cannot fail
 	return bytes.Clone(ahead)
 }
 
-// head is the answer that the client gets.
+// head returns the response header for the client.
 func head(header http.Header) []byte {
 	out := []byte("HTTP/1.1 101 Switching Protocols\r\n")
 	for name, values := range header {
@@ -93,7 +92,7 @@ func newSession(client, runtime net.Conn, early, first []byte, idle time.Duratio
 	return s
 }
 
-// run passes bytes on until the session has ended.
+// run forwards bytes until the session has ended.
 func (s *session) run() {
 	s.mu.Lock()
 	if s.idle > 0 && !s.ended {
@@ -108,11 +107,11 @@ func (s *session) run() {
 	s.end()
 }
 
-// sendUp passes on what the client sends.
+// sendUp forwards the data of the client to the runtime.
 func (s *session) sendUp(early []byte) {
 	readErr, writeErr := s.pump(s.client, early, &s.up, nil, s.hold.write)
 	switch {
-	case writeErr != nil: // what the runtime has said last is still wanted
+	case writeErr != nil: // the client still receives the runtime's remaining output
 		s.lingers(false)
 		s.discard()
 	case !errors.Is(readErr, io.EOF):
@@ -125,9 +124,9 @@ func (s *session) sendUp(early []byte) {
 	}
 }
 
-// discard reads what the client says that nobody hears, until it ends its side
-// or the session has ended: a connection that is closed before drops what is
-// still under way to the client.
+// discard discards the data of the client until it closes its write side or the
+// session ends: closing the connection earlier would drop output in flight to the
+// client.
 func (s *session) discard() {
 	buf := make([]byte, smallBuffer)
 	for {
@@ -137,8 +136,8 @@ func (s *session) discard() {
 	}
 }
 
-// sendDown passes on what the runtime sends. A runtime that dies and one that
-// is done look the same.
+// sendDown forwards the data of the runtime to the client. It cannot distinguish a
+// runtime that crashed from the end of the output.
 func (s *session) sendDown(first []byte) {
 	write := func(b []byte, _ bool) error {
 		_, err := s.client.Write(b)
@@ -151,17 +150,17 @@ func (s *session) sendDown(first []byte) {
 	s.lingers(true)
 }
 
-// flush sends on what is held for the runtime if its time has come. It does not
-// block: who reads must not wait for one that writes.
+// flush sends the buffered pings to the runtime if they are due. It does not block,
+// because the reading goroutine must not wait for a write.
 func (s *session) flush() {
 	if s.hold.due() {
 		s.upward.Go(s.hold.flush)
 	}
 }
 
-// pump passes bytes on, first those that it is given, until a side fails; the
-// end of src is io.EOF. before is called before each read unless it is nil,
-// and write is told whether b is of nothing but pings.
+// pump calls write for first and then for the data of src, until a read or a write
+// fails; at the end of src, readErr is io.EOF. before is called before each read and
+// may be nil. ping reports whether b has only bytes of pings.
 func (s *session) pump(src net.Conn, first []byte, p *pings, before func(), write func(b []byte, ping bool) error) (readErr, writeErr error) {
 	if len(first) > 0 {
 		if err := write(first, false); err != nil {
@@ -202,14 +201,14 @@ func (s *session) pump(src net.Conn, first []byte, p *pings, before func(), writ
 	}
 }
 
-// touch notes that something moved, unless that was idle.
+// touch records the time of a transfer. idle transfers, which are pings, do not count.
 func (s *session) touch(idle bool) {
 	if !idle {
 		s.last.Store(int64(time.Since(s.begun)))
 	}
 }
 
-// expire ends the session unless something moved meanwhile.
+// expire ends the session if its idle timeout is over; otherwise it resets the timer.
 func (s *session) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,8 +222,8 @@ func (s *session) expire() {
 	s.close()
 }
 
-// lingers ends the session in a while; said is that the runtime has ended its
-// side.
+// lingers starts the timer that ends the session after linger. said means that the
+// runtime has closed its write side.
 func (s *session) lingers(said bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,8 +234,8 @@ func (s *session) lingers(said bool) {
 	}
 }
 
-// lingered ends the session unless something still reaches the client: on a
-// slow link what the kernel holds for it takes longer.
+// lingered ends the session unless output still reaches the client: on a slow link,
+// sending the kernel's buffer takes longer than linger.
 func (s *session) lingered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,8 +251,8 @@ func (s *session) lingered() {
 	s.close()
 }
 
-// end closes both connections; run returns soon. It does not block and may be
-// called again.
+// end closes both connections, which makes run return. It does not block and may be
+// called repeatedly.
 func (s *session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,9 +261,9 @@ func (s *session) end() {
 	}
 }
 
-// close is end with the lock held. TLS would wait up to 5 s to say farewell to
-// a client that does not read; whose session ends in order has had it with
-// the end of our writes.
+// close is end with the lock held. It closes the TCP connection below TLS, because TLS
+// would wait up to 5 s to send its closing alert to a client that does not read. In a
+// regular session the alert was already sent by CloseWrite.
 func (s *session) close() {
 	s.ended = true
 	for _, t := range []*time.Timer{s.idling, s.lingering} {
@@ -280,8 +279,8 @@ func (s *session) close() {
 	s.client.Close()
 }
 
-// endWrites ends the writing side of a connection; false if it cannot be
-// ended alone.
+// endWrites closes the write side of a connection. It reports false if that failed or
+// is not supported.
 func endWrites(conn net.Conn) bool {
 	half, ok := conn.(interface{ CloseWrite() error })
 	return ok && half.CloseWrite() == nil

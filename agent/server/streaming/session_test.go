@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// line is a connection in memory whose writing side can be ended alone.
+// line is a connection in memory that supports CloseWrite.
 type line struct {
 	net.Conn // nil: what is not here is not called
 	in       *io.PipeReader
@@ -33,7 +33,7 @@ func lines() (ours, theirs *line) {
 	return &line{in: ar, out: bw}, &line{in: br, out: aw}
 }
 
-// table is a session between two ends that a test holds.
+// table is a session between two connections of a test.
 type table struct {
 	*session
 	client, runtime *line
@@ -72,7 +72,7 @@ func say(t *testing.T, from, to *line, text string) {
 	}
 }
 
-// Frames as they go over a session.
+// Frames of a session.
 const (
 	spdyPingFrame = "\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01"
 	spdyDataFrame = "\x00\x00\x00\x05\x00\x00\x00\x02hi"
@@ -81,7 +81,7 @@ const (
 	wsDataFrame   = "\x82\x03\x01hi"
 )
 
-// TestIdle: what is said in time keeps a session, pings do not.
+// TestIdle: data resets the idle timeout, pings do not.
 func TestIdle(t *testing.T) {
 	for name, tt := range map[string]struct {
 		webSocket        bool
@@ -137,7 +137,8 @@ func TestNeverIdle(t *testing.T) {
 	})
 }
 
-// TestIdleWhileBlocked: a client that reads nothing moves no byte either.
+// TestIdleWhileBlocked: a write that blocks because the client does not read does not
+// reset the idle timeout.
 func TestIdleWhileBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tb := seat(time.Hour, "", "")
@@ -163,8 +164,7 @@ func TestWhatCameBefore(t *testing.T) {
 	})
 }
 
-// TestClientEndsItsSide is stdin's end: output goes on for as long as it
-// takes.
+// TestClientEndsItsSide: after the end of stdin, output continues without time limit.
 func TestClientEndsItsSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tb := seat(0, "", "")
@@ -184,7 +184,8 @@ func TestClientEndsItsSide(t *testing.T) {
 	})
 }
 
-// TestRuntimeEndsItsSide: the client gets all, and some time to leave.
+// TestRuntimeEndsItsSide: the client receives all output, and has a limited time to
+// close its side.
 func TestRuntimeEndsItsSide(t *testing.T) {
 	for name, leaves := range map[string]bool{"and the client": true, "and the client stays": false} {
 		t.Run(name, func(t *testing.T) {
@@ -243,7 +244,7 @@ func TestSidesThatVanish(t *testing.T) {
 	}
 }
 
-// TestBuffers passes messages of all sizes around the buffers' own.
+// TestBuffers forwards messages of all sizes near the buffer sizes.
 func TestBuffers(t *testing.T) {
 	tb := seat(0, "", "")
 	defer func() { tb.end(); <-tb.done }()

@@ -1,23 +1,22 @@
-// Package streaming is the part of the kubelet's HTTPS API that goes into
-// containers: /exec, /attach, /portForward and /run. It owns what their paths
-// and queries mean (pkg/kubelet/server/server.go and
-// k8s.io/cri-streaming/pkg/streaming/remotecommand in Kubernetes 1.36), the
-// way to the streaming server of the container runtime, and the sessions: how
-// many there are, what one costs, and when it ends.
+// Package streaming serves the paths of the kubelet's HTTPS API that access
+// containers: /exec, /attach, /portForward and /run. It parses their paths and queries
+// (pkg/kubelet/server/server.go and
+// k8s.io/cri-streaming/pkg/streaming/remotecommand in Kubernetes 1.36), connects to
+// the streaming server of the container runtime, and owns the sessions: their limits,
+// memory and timeouts.
 //
-// The runtime speaks SPDY/3.1 or WebSocket with the client itself; after the
-// upgrade bytes are passed on as they are, and of their frames it is only seen
-// which are pings, for the idle time. So a client gets what the runtime can:
-// v4.channel.k8s.io and below, and portforward.k8s.io, in containerd 2.4. The
-// newer v5.channel.k8s.io over WebSocket, and SPDY inside WebSocket, which a
-// kubelet translates for the runtime, are not translated here: the node must
-// not declare ExtendWebSocketsToKubelet.
+// The runtime itself speaks SPDY/3.1 or WebSocket with the client. After the upgrade,
+// bytes are forwarded unchanged; frames are only parsed to detect pings, for the idle
+// timeout. So the runtime determines the supported protocols: in containerd 2.4,
+// v4.channel.k8s.io and below, and portforward.k8s.io. The newer v5.channel.k8s.io over
+// WebSocket, and SPDY in WebSocket, which the kubelet translates for the runtime, are
+// not translated: the node must not declare ExtendWebSocketsToKubelet.
 //
 //	client ── TLS ──► ServeHTTP: parse, Find, Runtime.Exec ──► URL
-//	   ▲                  │ dials it, passes the upgrade on
+//	   ▲                  │ dials it, forwards the upgrade
 //	   └──── session ─────┴──► the runtime's streaming server
 //
-// Who calls has been authenticated and authorised before.
+// Requests must be authenticated and authorized before.
 package streaming
 
 import (
@@ -37,38 +36,39 @@ import (
 
 // Defaults and limits of a Handler.
 const (
-	// DefaultMaxSessions is how many sessions there may be at once.
+	// DefaultMaxSessions limits the concurrent sessions.
 	DefaultMaxSessions = 64
-	// DefaultAnswerTimeout is how long the runtime's streaming server may take
-	// for its answer to the upgrade.
+	// DefaultAnswerTimeout limits the time until the runtime's streaming server
+	// responds to an upgrade request.
 	DefaultAnswerTimeout = 30 * time.Second
-	// maxRuns is how many commands of /run there may be at once: the runtime
-	// answers up to 16 MiB for each, which are in memory until they are sent.
+	// maxRuns limits the concurrent commands of /run: the runtime returns up to
+	// 16 MiB for each, which are in memory until they are sent.
 	maxRuns = 2
-	// retryAfter is what clients beyond a limit are told to wait, in seconds.
+	// retryAfter is the Retry-After header for requests beyond a limit, in
+	// seconds.
 	retryAfter = "10"
 )
 
-// Errors that Config.Find answers with, for errors.Is.
+// Errors of Config.Find, for errors.Is.
 var (
-	// ErrNotFound says that there is no such pod, or no such container in it.
+	// ErrNotFound means that the pod, or the container in it, does not exist.
 	ErrNotFound = errors.New("not found on this node")
-	// ErrNotRunning says that the container, or the pod's sandbox, is known
-	// and does not run.
+	// ErrNotRunning means that the container, or the pod's sandbox, exists and is
+	// not running.
 	ErrNotRunning = errors.New("not running")
 )
 
-// Name is what a request's path names. It is made of letters, digits, '.',
-// '-' and '_' only, but it is the client's: nothing of that name need exist.
+// Name identifies the target of a request by its path. It has only letters, digits,
+// '.', '-' and '_', but comes from the client: the target may not exist.
 type Name struct {
 	Namespace, Pod string
-	// UID is empty where the path has none: any pod of that name.
+	// UID is empty if the path has none, which means any pod of that name.
 	UID string
 	// Container is empty for port-forward.
 	Container string
 }
 
-// String is namespace/pod, and the container where there is one.
+// String returns namespace/pod, or namespace/pod/container.
 func (n Name) String() string {
 	s := n.Namespace + "/" + n.Pod
 	if n.Container != "" {
@@ -77,7 +77,7 @@ func (n Name) String() string {
 	return s
 }
 
-// Found is what the runtime knows a Name by.
+// Found has the runtime's IDs of a Name.
 type Found struct {
 	// SandboxID is the pod's ready sandbox; it is used by port-forward only.
 	SandboxID string
@@ -86,34 +86,34 @@ type Found struct {
 	ContainerID string
 }
 
-// Runtime is the part of the container runtime's driver that is used here.
+// Runtime is the part of container.Runtime that the package uses.
 type Runtime interface {
 	container.Streams
-	// ExecSync is that of container.Containers.
+	// ExecSync is the method of container.Containers.
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
 }
 
-// Config is what New needs.
+// Config configures a Handler.
 type Config struct {
 	// Runtime prepares the streams. It must not be nil.
 	Runtime Runtime
-	// Find answers what the runtime runs under a name: ErrNotFound for a pod
-	// or a container that there is not (a pod with another UID is another
-	// pod), ErrNotRunning, with the state in its text, for what does not run.
-	// The text goes to the client. Find may be called concurrently and may
-	// block until ctx ends. It must not be nil.
+	// Find returns the runtime's IDs of a name. It returns ErrNotFound if the pod
+	// or container does not exist (a pod with another UID is another pod), and
+	// ErrNotRunning, with the state in its text, if it is not running. The text is
+	// sent to the client. Find may be called concurrently and may block until ctx
+	// ends. It must not be nil.
 	Find func(ctx context.Context, name Name) (Found, error)
-	// IdleTimeout ends a session over which nothing but pings went either way
-	// for that long (streamingConnectionIdleTimeout); 0 never does.
+	// IdleTimeout ends a session after that time without data other than pings in
+	// both directions (streamingConnectionIdleTimeout); 0 means no timeout.
 	IdleTimeout time.Duration
-	// AnswerTimeout limits the way to the runtime's answer to an upgrade; 0 is
-	// DefaultAnswerTimeout.
+	// AnswerTimeout limits the time until the runtime responds to an upgrade
+	// request; 0 means DefaultAnswerTimeout.
 	AnswerTimeout time.Duration
-	// MaxSessions is how many sessions there may be at once, those of /run
-	// with them; 0 is DefaultMaxSessions. Further ones are answered with 429.
+	// MaxSessions limits the concurrent sessions, including those of /run; 0 means
+	// DefaultMaxSessions. Further requests get a 429.
 	MaxSessions int
-	// Log is told of sessions (debug) and of a runtime that fails (warning),
-	// never of commands. It must not be nil.
+	// Log gets sessions (debug) and runtime failures (warning), never commands. It
+	// must not be nil.
 	Log *slog.Logger
 }
 
@@ -129,24 +129,24 @@ type Handler struct {
 	wait  sync.WaitGroup // one for each slot
 }
 
-// slot is a request's place among the sessions; end ends the session, or what
-// leads to it, soon. It is guarded by the handler's lock.
+// slot is a request's slot in the session limit. end ends the session, or the request
+// that is about to start it, without blocking. A slot is guarded by the handler's lock.
 type slot struct {
 	run bool
 	end func()
 }
 
-// New checks the configuration and starts nothing.
+// New validates the configuration and starts nothing.
 func New(c Config) (*Handler, error) {
 	switch {
 	case c.Runtime == nil:
-		return nil, errors.New("stream: no runtime")
+		return nil, errors.New("streaming: Runtime is required")
 	case c.Find == nil:
-		return nil, errors.New("stream: nothing to find pods with")
+		return nil, errors.New("streaming: Find is required")
 	case c.Log == nil:
-		return nil, errors.New("stream: no logger")
+		return nil, errors.New("streaming: Log is required")
 	case c.IdleTimeout < 0 || c.AnswerTimeout < 0 || c.MaxSessions < 0:
-		return nil, fmt.Errorf("stream: negative limit (idle %v, answer %v, sessions %d)", c.IdleTimeout, c.AnswerTimeout, c.MaxSessions)
+		return nil, fmt.Errorf("streaming: negative limit: IdleTimeout %v, AnswerTimeout %v, MaxSessions %d", c.IdleTimeout, c.AnswerTimeout, c.MaxSessions)
 	}
 	if c.AnswerTimeout == 0 {
 		c.AnswerTimeout = DefaultAnswerTimeout
@@ -157,9 +157,9 @@ func New(c Config) (*Handler, error) {
 	return &Handler{c: c, open: make(map[*slot]struct{})}, nil
 }
 
-// Run blocks until ctx ends, then ends all sessions, waits for them and
-// refuses further requests. An http.Server knows nothing of the sessions: it
-// neither ends them nor waits for them. Only one Run goes on at a time.
+// Run blocks until ctx ends. It then ends all sessions, waits for them and rejects
+// further requests. An http.Server neither ends nor waits for hijacked connections.
+// Run must not be called concurrently.
 func (h *Handler) Run(ctx context.Context) {
 	h.mu.Lock()
 	h.ended = false
@@ -174,7 +174,7 @@ func (h *Handler) Run(ctx context.Context) {
 	h.wait.Wait()
 }
 
-// enter takes a place; end must not block.
+// enter acquires a slot; end must not block.
 func (h *Handler) enter(run bool, end func()) (*slot, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,9 +182,9 @@ func (h *Handler) enter(run bool, end func()) (*slot, error) {
 	case h.ended:
 		return nil, errEnded
 	case len(h.open) >= h.c.MaxSessions:
-		return nil, &refusal{code: http.StatusTooManyRequests, text: fmt.Sprintf("this node has its %d sessions of exec, attach and port-forward already: end one, or try again later", h.c.MaxSessions)}
+		return nil, &refusal{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d sessions of exec, attach and port-forward reached: end one, or try again later", h.c.MaxSessions)}
 	case run && h.runs >= maxRuns:
-		return nil, &refusal{code: http.StatusTooManyRequests, text: fmt.Sprintf("this node runs its %d commands of /run already: try again later, or use exec", maxRuns)}
+		return nil, &refusal{code: http.StatusTooManyRequests, text: fmt.Sprintf("limit of %d commands of /run reached: try again later, or use exec", maxRuns)}
 	}
 	s := &slot{run: run, end: end}
 	h.open[s] = struct{}{}
@@ -195,8 +195,8 @@ func (h *Handler) enter(run bool, end func()) (*slot, error) {
 	return s, nil
 }
 
-// become has a place ended by another function from now on; false says that
-// it has been ended already.
+// become replaces the end function of a slot. It reports false if Run has already
+// ended the slot.
 func (h *Handler) become(s *slot, end func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,12 +214,11 @@ func (h *Handler) leave(s *slot) {
 	h.wait.Done()
 }
 
-// ServeHTTP answers one request. Once the connection is upgraded it returns:
-// what the HTTP server holds for a request would double the memory of an
-// idle session. The session then lives until either side or Run ends it.
+// ServeHTTP serves one request. It returns after the upgrade, because the memory of the
+// HTTP server for a request would double the memory of an idle session. The session
+// lasts until either side or Run ends it.
 //
-// A client that vanishes without a word is found by TCP's keepalive, which
-// Go's listeners turn on.
+// TCP keepalive, which Go's listeners enable, detects clients that have disappeared.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked, up, err := read(r)
 	if err == nil {
@@ -230,12 +229,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	refused := refusalOf(err)
 	if refused.code >= http.StatusInternalServerError && asked.verb != verbRun && r.Context().Err() == nil {
-		h.c.Log.Warn("a session could not begin", "verb", asked.verb, "of", asked.name.String(), "error", err)
+		h.c.Log.Warn("cannot start session", "verb", asked.verb, "target", asked.name.String(), "error", err)
 	}
 	refused.write(w)
 }
 
-// read is all that a request says.
+// read parses a request.
 func read(r *http.Request) (request, *upgrade, error) {
 	asked, err := parsePath(r.Method, r.URL.Path)
 	if err != nil {
@@ -291,16 +290,16 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, asked request, u
 		s.end()
 	}
 	handed = true
-	go func() { // Run waits for it through its place
+	go func() { // Run waits for it by its slot
 		defer h.leave(place)
-		h.c.Log.Debug("a session begins", "verb", asked.verb, "of", asked.name.String())
+		h.c.Log.Debug("session started", "verb", asked.verb, "target", asked.name.String())
 		s.run()
-		h.c.Log.Debug("a session has ended", "verb", asked.verb, "of", asked.name.String())
+		h.c.Log.Debug("session ended", "verb", asked.verb, "target", asked.name.String())
 	}()
 	return nil
 }
 
-// prepare asks the runtime for the URL of its streaming server.
+// prepare gets the URL of the runtime's streaming server for a request.
 func (h *Handler) prepare(ctx context.Context, asked request, found Found) (string, error) {
 	switch asked.verb {
 	case verbExec:
@@ -318,10 +317,9 @@ func (h *Handler) prepare(ctx context.Context, asked request, found Found) (stri
 	}
 }
 
-// run answers /run as the kubelet does: stdout, then stderr, as text, of each
-// the first container.MaxExecOutput bytes; what ends with a code other than 0
-// is an error that tells the code and stderr. The command has the time until
-// the client leaves.
+// run serves /run like the kubelet: it sends stdout, then stderr, as text, of each the
+// first container.MaxExecOutput bytes. A nonzero exit code is an error with the code
+// and stderr. The command may run until the client disconnects.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, containerID string, cmd []string) error {
 	stdout, stderr, code, err := h.c.Runtime.ExecSync(ctx, containerID, cmd, 0)
 	if err != nil {
@@ -331,7 +329,7 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, containerID st
 		return &refusal{code: http.StatusInternalServerError, text: fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(cmd, " "), code, stderr[:min(len(stderr), maxBody)])}
 	}
 	plainText(w.Header())
-	_, _ = w.Write(stdout) // who has left does not read
+	_, _ = w.Write(stdout) // fails only if the client has disconnected
 	_, _ = w.Write(stderr)
 	return nil
 }

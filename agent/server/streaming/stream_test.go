@@ -28,10 +28,10 @@ import (
 	"github.com/tinylet/tinylet/agent/container"
 )
 
-// patience is for what takes no time by itself.
+// patience is the timeout of operations that normally return at once.
 const patience = 30 * time.Second
 
-// urls is a runtime that answers one URL, or an error, to everything.
+// urls is a Runtime that always returns the same URL or error.
 type urls struct {
 	url    string
 	err    error
@@ -61,7 +61,7 @@ func (u *urls) ExecSync(ctx context.Context, _ string, cmd []string, _ time.Dura
 	return u.sync(ctx, cmd)
 }
 
-// findAll knows every pod.
+// findAll finds every pod.
 func findAll(context.Context, Name) (Found, error) {
 	return Found{SandboxID: "sandbox", ContainerID: "container"}, nil
 }
@@ -105,7 +105,7 @@ func (p *peer) Read(b []byte) (int, error) { return p.in.Read(b) }
 
 const spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"
 
-// ask sends a request with headers, and with bytes right behind it.
+// ask sends a request with headers, followed at once by early.
 func (n *node) ask(method, uri, headers, early string) *peer {
 	n.Helper()
 	conn, err := tls.Dial("tcp", n.server.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
@@ -128,7 +128,7 @@ func (n *node) ask(method, uri, headers, early string) *peer {
 	return &peer{Conn: conn, in: in, resp: resp}
 }
 
-// session is an exec that must be upgraded.
+// session starts an exec session; a response other than an upgrade fails the test.
 func (n *node) session() *peer {
 	n.Helper()
 	p := n.ask("POST", "/exec/ns/pod/main?command=cat&input=1&output=1", spdy, "")
@@ -145,7 +145,7 @@ func (n *node) sessions() int {
 	return len(n.Handler.open)
 }
 
-// until polls for what goroutines bring about.
+// until polls until holds returns true.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -155,8 +155,7 @@ func until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// upgrading is a runtime's streaming server that gives each upgraded
-// connection to use.
+// upgrading returns a streaming server that calls use for each upgraded connection.
 func upgrading(t testing.TB, use func(*http.Request, net.Conn)) *httptest.Server {
 	t.Helper()
 	var uses sync.WaitGroup
@@ -179,7 +178,7 @@ func upgrading(t testing.TB, use func(*http.Request, net.Conn)) *httptest.Server
 	return s
 }
 
-// resumed is a connection of which something was read ahead.
+// resumed is a connection with data that was already read into a buffer.
 type resumed struct {
 	net.Conn
 	early []byte
@@ -232,7 +231,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestPassesOn shows what reaches the runtime, and what comes back.
+// TestPassesOn checks which headers and bytes are forwarded in both directions.
 func TestPassesOn(t *testing.T) {
 	seen := make(chan *http.Request, 1)
 	rt := &urls{url: upgrading(t, func(r *http.Request, conn net.Conn) { seen <- r; echo(r, conn) }).URL + "/exec/token?q=1"}
@@ -310,7 +309,7 @@ func TestUnixSocket(t *testing.T) {
 	serve(t, Config{Runtime: &urls{url: "unix:" + path + ":/exec/token"}}).session().echoes(t, "over a socket")
 }
 
-// TestRefused: an answer that is no session, and its text.
+// TestRefused checks the code and text of responses that start no session.
 func TestRefused(t *testing.T) {
 	failing := func(answer string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -359,9 +358,9 @@ func TestRefused(t *testing.T) {
 		"redirect":          {c: Config{Runtime: &urls{url: failing("HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\n\r\n")}}, code: 502, text: "302", header: "Location"},
 		"a page":            {c: Config{Runtime: &urls{url: failing("HTTP/1.1 200 OK\r\n\r\nhello")}}, code: 502, text: "200"},
 		"another upgrade":   {c: Config{Runtime: &urls{url: failing("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")}}, code: 502, text: "websocket"},
-		"no HTTP":           {c: Config{Runtime: &urls{url: failing("SSH-2.0-OpenSSH_9.9\r\n")}}, code: 502, text: "read the answer"},
-		"half an answer":    {c: Config{Runtime: &urls{url: failing("HTTP/1.1 101 Swit")}}, code: 502, text: "read the answer"},
-		"endless head":      {c: Config{Runtime: &urls{url: failing("HTTP/1.1 101 Switching Protocols\r\n" + strings.Repeat("X: y\r\n", 1<<17))}}, code: 502, text: "read the answer"},
+		"no HTTP":           {c: Config{Runtime: &urls{url: failing("SSH-2.0-OpenSSH_9.9\r\n")}}, code: 502, text: "read upgrade response"},
+		"half an answer":    {c: Config{Runtime: &urls{url: failing("HTTP/1.1 101 Swit")}}, code: 502, text: "read upgrade response"},
+		"endless head":      {c: Config{Runtime: &urls{url: failing("HTTP/1.1 101 Switching Protocols\r\n" + strings.Repeat("X: y\r\n", 1<<17))}}, code: 502, text: "read upgrade response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.c.Runtime == nil {
@@ -389,7 +388,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSilentRuntime: it accepts and never answers.
+// TestSilentRuntime: the streaming server accepts connections and never responds.
 func TestSilentRuntime(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -403,7 +402,8 @@ func TestSilentRuntime(t *testing.T) {
 	}
 }
 
-// TestClientLeavesEarly: nobody waits any more for the runtime's answer.
+// TestClientLeavesEarly: after the client has disconnected, the handler does not wait
+// for the runtime's response.
 func TestClientLeavesEarly(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -453,7 +453,7 @@ func TestServerEnds(t *testing.T) {
 	}
 }
 
-// TestServerEndsWhileWaiting: a request that waits for its runtime ends too.
+// TestServerEndsWhileWaiting: Run also ends a request that waits for the runtime.
 func TestServerEndsWhileWaiting(t *testing.T) {
 	entered := make(chan struct{})
 	n := serve(t, Config{Runtime: &urls{}, Find: func(ctx context.Context, _ Name) (Found, error) {
@@ -470,7 +470,7 @@ func TestServerEndsWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestHalfClose: the end of stdin, on TLS and TCP, does not cut stdout.
+// TestHalfClose: the end of stdin, over TLS and TCP, does not end stdout.
 func TestHalfClose(t *testing.T) {
 	n := serve(t, Config{Runtime: &urls{url: upgrading(t, func(_ *http.Request, conn net.Conn) {
 		all, err := io.ReadAll(conn) // answers only once all is there
@@ -489,7 +489,7 @@ func TestHalfClose(t *testing.T) {
 	until(t, "the session's end", func() bool { return n.sessions() == 0 })
 }
 
-// TestSidesVanish on real connections.
+// TestSidesVanish closes either side of real connections.
 func TestSidesVanish(t *testing.T) {
 	conns, ended := make(chan net.Conn, 1), make(chan struct{}, 1)
 	n := serve(t, Config{Runtime: &urls{url: upgrading(t, func(r *http.Request, conn net.Conn) {
@@ -516,7 +516,7 @@ func TestSidesVanish(t *testing.T) {
 	until(t, "the end after the runtime's", func() bool { return n.sessions() == 0 })
 }
 
-// TestMuch passes 100 MB each way at once.
+// TestMuch forwards 100 MB in both directions at the same time.
 func TestMuch(t *testing.T) {
 	size := int64(100 << 20)
 	if testing.Short() {
@@ -615,7 +615,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunsAtOnce: their outputs are in memory.
+// TestRunsAtOnce: concurrent commands of /run are limited, because their output is in
+// memory.
 func TestRunsAtOnce(t *testing.T) {
 	running := make(chan struct{}, maxRuns)
 	n := serve(t, Config{Runtime: &urls{sync: func(ctx context.Context, _ []string) (stdout, stderr []byte, code int32, err error) {

@@ -13,28 +13,28 @@ import (
 // Limits of the runtime's URL.
 const (
 	maxURL    = 4096
-	maxSocket = 107 // what fits into the kernel's sockaddr_un
+	maxSocket = 107 // size of a path in the kernel's sockaddr_un
 )
 
-// target is where the runtime's streaming server listens, and for what.
+// target is the parsed URL of the runtime's streaming server.
 type target struct {
 	network, address string // for a dialer
 	host             string // for the request
 	uri              string // path and query, escaped
 }
 
-// targetOf reads the URL that a runtime has answered: http on a loopback
-// address, or unix:/SOCKET:/PATH. Whatever else it names is refused. The
-// streaming server asks for no credentials and the bytes are not encrypted,
-// so one that listens beyond this host is a mistake in the runtime's
-// configuration. Nothing is resolved: localhost is 127.0.0.1.
+// targetOf parses the URL that the runtime has returned: http on a loopback address, or
+// unix:/SOCKET:/PATH. It rejects other URLs. The streaming server requires no
+// credentials and the connection is not encrypted, so a server that listens on other
+// addresses is a misconfiguration of the runtime. targetOf resolves no names:
+// localhost means 127.0.0.1.
 func targetOf(raw string) (target, error) {
 	if len(raw) > maxURL {
-		return target{}, misconfigured("is longer than %d bytes", maxURL)
+		return target{}, misconfigured("exceeds %d bytes", maxURL)
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return target{}, misconfigured("cannot be read") // the cause would tell the token
+		return target{}, misconfigured("cannot be parsed") // the cause would include the token
 	}
 	switch u.Scheme {
 	case "http":
@@ -42,9 +42,9 @@ func targetOf(raw string) (target, error) {
 	case "unix":
 		return socket(raw)
 	case "https":
-		return target{}, misconfigured("is https: let the runtime stream without TLS, on 127.0.0.1 (in containerd enable_tls_streaming = false)")
+		return target{}, misconfigured("has the scheme https: configure the runtime to stream without TLS, on 127.0.0.1 (in containerd enable_tls_streaming = false)")
 	}
-	return target{}, misconfigured("has the scheme %.20q, and neither http nor unix", u.Scheme)
+	return target{}, misconfigured("has the scheme %.20q: must be http or unix", u.Scheme)
 }
 
 func loopback(u *url.URL) (target, error) {
@@ -54,26 +54,26 @@ func loopback(u *url.URL) (target, error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.IsLoopback() || ip.Zone() != "" {
-		return target{}, misconfigured("names the host %.80q, which is no loopback address: let the runtime stream on 127.0.0.1 (in containerd stream_server_address, in CRI-O stream_address)", host)
+		return target{}, misconfigured("has the host %.80q, which is not a loopback address: configure the runtime to stream on 127.0.0.1 (in containerd stream_server_address, in CRI-O stream_address)", host)
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	if err != nil || port == 0 || u.User != nil || u.Path == "" {
-		return target{}, misconfigured("has no port, no path, or a user")
+		return target{}, misconfigured("must have a port and a path, and no user")
 	}
 	address := net.JoinHostPort(ip.Unmap().String(), strconv.FormatUint(port, 10))
 	return target{network: "tcp", address: address, host: address, uri: u.RequestURI()}, nil
 }
 
-// socket reads unix:/SOCKET:/PATH and unix:///SOCKET:/PATH.
+// socket parses unix:/SOCKET:/PATH and unix:///SOCKET:/PATH.
 func socket(raw string) (target, error) {
 	rest := strings.TrimPrefix(strings.TrimPrefix(raw, "unix:"), "//")
 	path, uri, found := strings.Cut(rest, ":")
 	if !found || !strings.HasPrefix(path, "/") || len(path) > maxSocket || strings.ContainsRune(path, '%') {
-		return target{}, misconfigured("names no socket: give unix:/SOCKET:/PATH")
+		return target{}, misconfigured("has no valid socket: must be unix:/SOCKET:/PATH")
 	}
 	u, err := url.ParseRequestURI(uri)
 	if err != nil || !strings.HasPrefix(uri, "/") {
-		return target{}, misconfigured("names no path behind the socket: give unix:/SOCKET:/PATH")
+		return target{}, misconfigured("has no valid path after the socket: must be unix:/SOCKET:/PATH")
 	}
 	return target{network: "unix", address: path, host: "localhost", uri: u.RequestURI()}, nil
 }

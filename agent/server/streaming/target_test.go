@@ -40,8 +40,8 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// FuzzTarget: what is dialled is this host, and what is asked there is one
-// line.
+// FuzzTarget: the dialed address is on this host, and the request URI has no line
+// breaks.
 func FuzzTarget(f *testing.F) {
 	for _, raw := range []string{
 		"http://127.0.0.1:40123/exec/t", "http://[::ffff:127.0.0.1]:1/", "unix:/run/r.sock:/exec/t", "http://[::1%25lo]:80/t", "unix://x:/y:/z",

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// The two protocols that runtimes speak.
+// The protocols of streaming servers.
 const (
 	protocolSPDY      = "SPDY/3.1"
 	protocolWebSocket = "websocket"
 )
 
-// Headers that belong to an upgrade. All others stay on their side: those of
-// the client hold its credentials.
+// Headers of an upgrade that are forwarded. Other headers are not: those of the client
+// include its credentials. The keys of the maps are upgrade.webSocket.
 var (
 	askedWith = map[bool][]string{
 		false: {"X-Stream-Protocol-Version"},
@@ -26,12 +26,12 @@ var (
 	refusedWith = []string{"Content-Type", "Retry-After", "Sec-Websocket-Version", "X-Accepted-Stream-Protocol-Versions"}
 )
 
-// bearerPrefix begins a subprotocol of WebSocket that is no protocol: browsers
-// cannot set headers, so API servers take a bearer token there
+// bearerPrefix is the prefix of a bearer token among the subprotocols of a WebSocket:
+// browsers cannot set headers, so API servers accept a token there
 // (k8s.io/apiserver/pkg/authentication/request/websocket).
 const bearerPrefix = "base64url.bearer.authorization.k8s.io."
 
-// upgrade is what a client asks its connection to become.
+// upgrade is a client's upgrade request.
 type upgrade struct {
 	webSocket bool
 	header    http.Header // for the runtime
@@ -44,7 +44,7 @@ func (u *upgrade) protocol() string {
 	return protocolSPDY
 }
 
-// upgradeOf reads a client's request.
+// upgradeOf parses a client's upgrade request.
 func upgradeOf(r *http.Request) (*upgrade, error) {
 	wanted := r.Header.Values("Upgrade")
 	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || len(wanted) != 1 || !hasToken(r.Header.Values("Connection"), "upgrade") {
@@ -55,9 +55,10 @@ func upgradeOf(r *http.Request) (*upgrade, error) {
 		return nil, errNoUpgrade
 	}
 	if r.ContentLength != 0 {
-		// It could not be told from what follows the upgrade. Whoever keeps
-		// the connection waits for it before he answers.
-		return nil, &refusal{code: http.StatusBadRequest, header: http.Header{"Connection": {"close"}}, text: "a request for an upgrade has no body"}
+		// A body could not be distinguished from the data after the upgrade.
+		// Without Connection: close, the HTTP server would read the body before it
+		// responds.
+		return nil, &refusal{code: http.StatusBadRequest, header: http.Header{"Connection": {"close"}}, text: "upgrade request must not have a body"}
 	}
 	u.header = pick(r.Header, askedWith[u.webSocket])
 	withoutToken(u.header)
@@ -69,11 +70,11 @@ func upgradeOf(r *http.Request) (*upgrade, error) {
 var errNoUpgrade = &refusal{
 	code:   http.StatusUpgradeRequired,
 	header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocolSPDY + ", " + protocolWebSocket}},
-	text:   "this path needs HTTP/1.1 with an upgrade to SPDY/3.1 or WebSocket",
+	text:   "this path requires HTTP/1.1 with an upgrade to SPDY/3.1 or WebSocket",
 }
 
-// granted checks that a runtime's answer is the upgrade that was asked for,
-// and answers what of it the client gets.
+// granted returns the headers of the runtime's response for the client. It reports
+// false if the response is not the requested upgrade.
 func (u *upgrade) granted(header http.Header) (http.Header, bool) {
 	given := header.Values("Upgrade")
 	if len(given) != 1 || !strings.EqualFold(given[0], u.protocol()) || !hasToken(header.Values("Connection"), "upgrade") {
@@ -95,7 +96,7 @@ func pick(from http.Header, names []string) http.Header {
 	return out
 }
 
-// withoutToken leaves a bearer token out of the subprotocols.
+// withoutToken removes bearer tokens from the subprotocols.
 func withoutToken(header http.Header) {
 	const name = "Sec-Websocket-Protocol"
 	lists, kept := header[name], []string(nil)
@@ -113,7 +114,7 @@ func withoutToken(header http.Header) {
 	}
 }
 
-// hasToken looks for a word in lists with commas, whatever its case.
+// hasToken reports whether comma-separated lists have a word, ignoring case.
 func hasToken(lists []string, word string) bool {
 	for _, list := range lists {
 		for token := range strings.SplitSeq(list, ",") {

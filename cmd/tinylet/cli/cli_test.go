@@ -298,9 +298,9 @@ func TestErrors(t *testing.T) {
 		code int
 		want string
 	}{
-		{"no agent", gone, []string{"ps"}, codeNoAgent, "does not run"},
-		{"no agent, describe", gone, []string{"describe", "web"}, codeNoAgent, "does not run"},
-		{"no agent, events", gone, []string{"events"}, codeNoAgent, "does not run"},
+		{"no agent", gone, []string{"ps"}, codeNoAgent, "is not running"},
+		{"no agent, describe", gone, []string{"describe", "web"}, codeNoAgent, "is not running"},
+		{"no agent, events", gone, []string{"events"}, codeNoAgent, "is not running"},
 		{"no such pod", n, []string{"describe", "nothing"}, codeNotFound, `no pod is named "nothing"`},
 		{"ambiguous", n, []string{"describe", "web"}, codeNotFound, "default/web-board, default/web2-board"},
 		{"no such container", n, []string{"logs", "web-board", "-c", "x"}, codeNotFound, "setup, proxy, nginx"},
@@ -312,10 +312,10 @@ func TestErrors(t *testing.T) {
 		{"bad since", n, []string{"logs", "web-board", "--since=-1s"}, 1, "--since"},
 		{"follow the past", n, []string{"logs", "web-board", "-f", "-p"}, 1, "--previous"},
 		{"bad type", n, []string{"events", "--types", "Error"}, 1, "Normal, Warning"},
-		{"nothing to watch", n, []string{"events", "--watch"}, 1, "cannot be watched"},
-		{"no agent to watch", gone, []string{"events", "--watch"}, codeNoAgent, "does not run"},
-		{"nobody measures", n, []string{"top"}, 1, "does not measure"},
-		{"no agent to measure", gone, []string{"top"}, codeNoAgent, "does not run"},
+		{"nothing to watch", n, []string{"events", "--watch"}, 1, "not supported"},
+		{"no agent to watch", gone, []string{"events", "--watch"}, codeNoAgent, "is not running"},
+		{"nobody measures", n, []string{"top"}, 1, "not available"},
+		{"no agent to measure", gone, []string{"top"}, codeNoAgent, "is not running"},
 		{"bad order", n, []string{"top", "--sort", "age"}, 1, "cpu, memory, name"},
 		{"bad interval", n, []string{"top", "--interval", "10ms"}, 1, "--interval"},
 		{"too many arguments", n, []string{"describe", "a", "b"}, 1, "accepts 1 arg"},
@@ -595,7 +595,7 @@ func TestCheckReadsTheConfiguration(t *testing.T) {
 	for _, tt := range []struct{ name, content, want string }{
 		{"valid", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: /etc/kubernetes/manifests\n", "is valid"},
 		{"invalid", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: -7\n", "maxPods"},
-		{"no YAML", "{", "cannot be used"},
+		{"no YAML", "{", "is invalid"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.content), 0o644); err != nil {

@@ -196,11 +196,11 @@ func TestExecErrors(t *testing.T) {
 			text: `exec in container "main" of default/crash-board: container  [2J"main" is waiting: CrashLoopBackOff`},
 		"gone meanwhile": {args: good, agent: answers(404, "there is no such pod any more"), code: codeNotFound, text: "there is no such pod any more"},
 		"runtime fails":  {args: good, agent: answers(502, "the runtime is broken"), code: 1, text: "main\" of default/crash-board: the runtime is broken"},
-		"not served":     {args: good, code: codeNotFound, text: "this agent has no sessions into containers"},
+		"not served":     {args: good, code: codeNotFound, text: "exec and attach are not supported"},
 		"no such program": {args: good, agent: sessions(func(sh *shell) {
 			sh.fail(`{"status":"Failure","reason":"InternalError","message":"exec: \"ls\":\n not found in $PATH"}`)
 		}), code: 1, text: `crash-board: exec: "ls":  not found in $PATH`},
-		"breaks off": {args: good, agent: sessions(func(sh *shell) { sh.say("stdout", "x"); sh.fail("") }), code: 1, text: "crash-board: the session broke off"},
+		"breaks off": {args: good, agent: sessions(func(sh *shell) { sh.say("stdout", "x"); sh.fail("") }), code: 1, text: "crash-board: session ended without the command's exit status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changes := []func(*local.Config){}

@@ -39,7 +39,7 @@ var journal = regexp.MustCompile(`level=(WARN|ERROR) .*(?i:journal)`)
 
 // torn is what a power cut in the middle of a write leaves, and all that it
 // may leave: it was never acknowledged.
-const torn = `msg="torn tail of journal dropped"`
+const torn = `msg="drop torn tail of journal"`
 
 // plain is what the agent says of a journal without a key, as the boards' is.
 const plain = `msg="journal is not sealed"`

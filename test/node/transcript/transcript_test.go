@@ -12,12 +12,12 @@ func TestFaults(t *testing.T) {
 		bad  bool
 	}{
 		{`time=2026-01-01T00:00:00Z level=INFO msg="pods are restored from the journal" pods=3`, false},
-		{`time=2026-01-01T00:00:00Z level=WARN msg="torn tail of journal dropped" journal=/j/journal offset=12 bytes=4`, false},
-		{`time=2026-01-01T00:00:00Z level=WARN msg="pod step failed, will be repeated" failures=1`, false},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="drop torn tail of journal" journal=/j/journal offset=12 bytes=4`, false},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="pod step failed" failures=1`, false},
 		{`time=2026-01-01T00:00:00Z level=WARN msg="journal is not sealed" remedy="set journalKeyTPMFile"`, false},
-		{`time=2026-01-01T00:00:00Z level=WARN msg="damaged part of journal is lost" offset=12 bytes=4`, true},
-		{`time=2026-01-01T00:00:00Z level=WARN msg="a value in the journal of pods cannot be used and is left as it is" key=pod/x`, true},
-		{`time=2026-01-01T00:00:00Z level=WARN msg="a pod in the journal is not run" podUID=x`, true},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="skip damaged part of journal" offset=12 bytes=4`, true},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="cannot use value in pod journal" key=pod/x`, true},
+		{`time=2026-01-01T00:00:00Z level=WARN msg="cannot restore pod from journal" podUID=x`, true},
 		{`time=2026-01-01T00:00:00Z level=ERROR msg="journal of the cluster's pods cannot be used"`, true},
 		{`time=2026-01-01T00:00:00Z level=WARN msg=event reason=FailedJournal`, true},
 		{`~ # panic: runtime error: index out of range [3] with length 3`, true},
@@ -76,8 +76,8 @@ func TestCrash(t *testing.T) {
 
 func TestTranscript(t *testing.T) {
 	var s Transcript
-	fmt.Fprint(&s, "a\r\nlevel=WARN msg=\"torn tail of journal ")
-	fmt.Fprint(&s, "dropped\" x=1\r\nend")
+	fmt.Fprint(&s, "a\r\nlevel=WARN msg=\"drop torn tail ")
+	fmt.Fprint(&s, "of journal\" x=1\r\nend")
 	if s.Torn() != 1 || s.Tail(3) != "end" || s.Tail(1000) != s.String() {
 		t.Errorf("torn %d, tail %q of %q", s.Torn(), s.Tail(3), s.String())
 	}

@@ -1,8 +1,10 @@
 package policy
 
-import "github.com/tinylet/tinylet/agent/config/evictionapi"
+import (
+	v1 "k8s.io/api/core/v1"
 
-import v1 "k8s.io/api/core/v1"
+	"github.com/tinylet/tinylet/agent/config/evictionapi"
+)
 
 // places selects which parts of a pod's storage count for a file system.
 type places struct {

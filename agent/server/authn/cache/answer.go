@@ -1,11 +1,10 @@
-// Package cache owns the API server's answers about those who call the node:
-// it keeps each for a while, asks once for all who want to know the same at
-// the same time, and bounds how many are kept, how many are asked for at once
-// and how long that may take.
+// Package cache caches review results of the API server: it keeps each result for a
+// limited time, makes one lookup for all concurrent requests with the same key, and
+// limits the number of cached results, the number of concurrent lookups and their
+// duration.
 //
-// Nothing runs here by itself: a question is asked by the goroutine of the
-// first request that wants to know, and what is too old goes when somebody
-// looks at it or needs its place.
+// It has no goroutines: the goroutine of the first request makes the lookup, and an
+// expired result is removed when it is read or its place is needed.
 package cache
 
 import (
@@ -16,32 +15,30 @@ import (
 	"time"
 )
 
-// Config bounds a Cache.
+// Config configures a Cache.
 type Config struct {
-	// Yes and No are how long answers of each kind are kept, from when they
-	// came; 0 keeps none.
+	// Yes and No are the TTLs of positive and negative results; 0 disables
+	// caching.
 	Yes, No time.Duration
-	// Size is how many answers of each kind are kept. Kinds have places of
-	// their own: whoever makes up questions that get a No takes no place of
-	// a Yes.
+	// Size limits the cached positive and, separately, the cached negative
+	// results, so that a client cannot displace positive results with keys that
+	// have negative ones.
 	Size int
-	// Timeout is how long a question may take, with the wait for a turn.
+	// Timeout limits a lookup, including its wait for a slot.
 	Timeout time.Duration
-	// AtOnce is how many questions are asked at the same time; others wait
-	// for their turn.
+	// AtOnce limits the concurrent lookups; further ones wait.
 	AtOnce int
 }
 
-// Ask asks the API server. It must end with its context. An error is no
-// answer, and is not kept.
+// Ask makes a lookup on the API server. It must return when its context ends.
+// Errors are not cached.
 type Ask[V any] func(ctx context.Context) (value V, yes bool, err error)
 
-// ErrBroken is what those get who waited for a question whose asking
-// panicked.
-var ErrBroken = errors.New("the question was broken off")
+// ErrBroken is the error of requests that waited for a lookup that panicked.
+var ErrBroken = errors.New("lookup panicked")
 
-// Cache keeps answers. Values are handed to everybody who asks and must not
-// be changed. All methods may be called at once.
+// Cache caches results. Callers share the values and must not change them. Its
+// methods may be called concurrently.
 type Cache[V any] struct {
 	config Config
 	turns  chan struct{}
@@ -53,11 +50,10 @@ type Cache[V any] struct {
 
 type kept[V any] struct {
 	value V
-	until time.Time // of the monotonic clock: a clock that is set changes nothing
+	until time.Time // on the monotonic clock: setting the clock has no effect
 }
 
-// question is one that is being asked. What it came to may be read when done
-// is closed.
+// question is a lookup in flight. Its result may be read after done is closed.
 type question[V any] struct {
 	done  chan struct{}
 	value V
@@ -65,10 +61,11 @@ type question[V any] struct {
 	err   error
 }
 
-// New makes a Cache; all bounds but Yes and No must be more than 0.
+// New returns a Cache. Size, Timeout and AtOnce must be positive, Yes and No must not
+// be negative.
 func New[V any](c Config) (*Cache[V], error) {
 	if c.Size <= 0 || c.AtOnce <= 0 || c.Timeout <= 0 || c.Yes < 0 || c.No < 0 {
-		return nil, fmt.Errorf("keep answers: the bounds %+v must be more than 0, and times not less", c)
+		return nil, fmt.Errorf("cache: invalid config %+v: Size, Timeout and AtOnce must be positive, Yes and No not negative", c)
 	}
 	return &Cache[V]{
 		config: c, turns: make(chan struct{}, c.AtOnce),
@@ -76,17 +73,17 @@ func New[V any](c Config) (*Cache[V], error) {
 	}, nil
 }
 
-// Recall answers from what is kept, and whether there is an answer.
+// Recall returns the cached result of key; ok is false if there is none.
 func (c *Cache[V]) Recall(key Key) (value V, yes, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.recall(key, time.Now())
 }
 
-// Get answers from what is kept, or asks. Whoever comes while a question is
-// being asked waits for its answer, until ctx ends. The question itself goes
-// on when the request that began it is given up, up to the Timeout: on a slow
-// link a client with little patience would never get its answer otherwise.
+// Get returns the cached result of key, or makes a lookup with ask. While a lookup of
+// the key is in flight, further calls wait for its result, until ctx ends. The lookup
+// itself continues after its own request was canceled, up to Timeout: on a slow link,
+// a client with a short timeout would never get a result otherwise.
 func (c *Cache[V]) Get(ctx context.Context, key Key, ask Ask[V]) (value V, yes bool, err error) {
 	c.mu.Lock()
 	if value, yes, ok := c.recall(key, time.Now()); ok {
@@ -106,11 +103,12 @@ func (c *Cache[V]) Get(ctx context.Context, key Key, ask Ask[V]) (value V, yes b
 	case <-q.done:
 		return q.value, q.yes, q.err
 	case <-ctx.Done():
-		return value, false, fmt.Errorf("wait for an answer that another request asked for: %w", context.Cause(ctx))
+		return value, false, fmt.Errorf("wait for the lookup of another request: %w", context.Cause(ctx))
 	}
 }
 
-// ask asks, and then lets those who wait go on, also when ask panics.
+// ask makes the lookup, stores its result and releases the waiting calls, even if the
+// lookup panics.
 func (c *Cache[V]) ask(ctx context.Context, key Key, q *question[V], ask Ask[V]) {
 	defer func() {
 		c.mu.Lock()
@@ -121,14 +119,14 @@ func (c *Cache[V]) ask(ctx context.Context, key Key, q *question[V], ask Ask[V])
 		c.mu.Unlock()
 		close(q.done)
 	}()
-	late := fmt.Errorf("no answer within %v: %w", c.config.Timeout, context.DeadlineExceeded)
+	late := fmt.Errorf("no response within %v: %w", c.config.Timeout, context.DeadlineExceeded)
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), c.config.Timeout, late)
 	defer cancel()
 	select {
 	case c.turns <- struct{}{}:
 		defer func() { <-c.turns }()
 	case <-ctx.Done():
-		q.err = fmt.Errorf("%w (%d other questions were before it)", late, c.config.AtOnce)
+		q.err = fmt.Errorf("%w (%d other lookups in flight)", late, c.config.AtOnce)
 		return
 	}
 	value, yes, err := ask(ctx)
@@ -158,8 +156,8 @@ func (c *Cache[V]) of(yes bool) map[Key]kept[V] {
 	return c.no
 }
 
-// keep keeps an answer, in place of what is too old or else of what has the
-// least time left.
+// keep stores a result. If the cache is full, it removes the expired results, or else
+// the result that expires first.
 func (c *Cache[V]) keep(key Key, q *question[V], now time.Time) {
 	life := c.config.No
 	if q.yes {

@@ -22,7 +22,7 @@ func newCache(t *testing.T, c Config) *Cache[string] {
 	return cache
 }
 
-// asker answers and counts how often it was asked.
+// asker is an Ask func that counts its calls.
 type asker struct {
 	asked atomic.Int64
 	takes time.Duration
@@ -42,7 +42,7 @@ func (a *asker) ask(ctx context.Context) (string, bool, error) {
 	return fmt.Sprintf("answer %d", n), a.yes, a.err
 }
 
-// get wants the answer that the cache has after so many questions.
+// get checks the result of Get, and the number of lookups so far.
 func get(t *testing.T, c *Cache[string], key string, a *asker, asked int64) {
 	t.Helper()
 	value, yes, err := c.Get(t.Context(), Key([]byte(fmt.Sprintf("%-32s", key))), a.ask)

@@ -9,27 +9,27 @@ import (
 	"sync"
 )
 
-// Key stands for a question, whatever its length. What was asked cannot be
-// found from it without the Hasher's own key.
+// Key identifies a lookup. Its parameters cannot be derived from it without the
+// secret of the Hasher.
 type Key [sha256.Size]byte
 
-// Hasher makes Keys under a random key of its own that leaves the process in
-// no way, so that neither a dump of the memory nor a crafted question tells
-// or meets another (k8s.io/apiserver/pkg/authentication/token/cache does so
-// too). Its methods may be called at once.
+// Hasher computes Keys with a random secret that never leaves the process, so that
+// neither a memory dump reveals the parameters of a lookup nor crafted parameters
+// collide with others (k8s.io/apiserver/pkg/authentication/token/cache does the same).
+// Its methods may be called concurrently.
 type Hasher struct{ macs sync.Pool }
 
-// NewHasher makes a Hasher; Keys of two Hashers have nothing in common.
+// NewHasher returns a Hasher with a new secret; the Keys of two Hashers differ.
 func NewHasher() *Hasher {
 	var secret [32]byte
-	_, _ = rand.Read(secret[:]) // it ends the process rather than fail
+	_, _ = rand.Read(secret[:]) // crashes the process instead of returning an error
 	h := new(Hasher)
 	h.macs.New = func() any { return hmac.New(sha256.New, secret[:]) }
 	return h
 }
 
-// Key is the Key of a question of several parts. Each part is led by its
-// length: "ab", "c" is another question than "a", "bc".
+// Key returns the Key of several parts. Each part is prefixed with its length, so
+// "ab", "c" and "a", "bc" have different Keys.
 func (h *Hasher) Key(parts ...string) (key Key) {
 	mac := h.macs.Get().(hash.Hash)
 	defer h.macs.Put(mac)

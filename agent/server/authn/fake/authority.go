@@ -1,6 +1,6 @@
-// Package fake owns a cluster for tests as far as authentication and
-// authorization go: authorities that issue certificates, and an API server
-// that reviews tokens and rights, counts what it is asked, and can be away.
+// Package fake is a cluster for tests of authentication and authorization:
+// certificate authorities, and an API server that serves TokenReviews and
+// SubjectAccessReviews, records them, and can be made to fail.
 package fake
 
 import (
@@ -17,14 +17,15 @@ import (
 	"time"
 )
 
-// Authority issues certificates.
+// Authority is a certificate authority.
 type Authority struct {
 	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority of a name; two of one name are two.
+// NewAuthority returns a self-signed authority. Each call generates a new key, also
+// for the same name.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	a := &Authority{t: t}
@@ -35,12 +36,12 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return a
 }
 
-// PEM is the authority's certificate.
+// PEM returns the authority's certificate.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// Under makes an authority that this one vouches for.
+// Under returns an intermediate authority that a signs.
 func (a *Authority) Under(name string) *Authority {
 	a.t.Helper()
 	below := &Authority{t: a.t}
@@ -50,8 +51,8 @@ func (a *Authority) Under(name string) *Authority {
 	return below
 }
 
-// Client issues a certificate for a client, valid for an hour; change may
-// change what it says.
+// Client issues a client certificate that is valid for an hour. change, which may be
+// nil, can modify the template.
 func (a *Authority) Client(name string, groups []string, change func(*x509.Certificate)) tls.Certificate {
 	a.t.Helper()
 	return a.issue(&x509.Certificate{
@@ -59,7 +60,7 @@ func (a *Authority) Client(name string, groups []string, change func(*x509.Certi
 	}, change)
 }
 
-// Server issues a certificate for a server on loopback.
+// Server issues a serving certificate for 127.0.0.1.
 func (a *Authority) Server() tls.Certificate {
 	a.t.Helper()
 	return a.issue(&x509.Certificate{
@@ -79,8 +80,8 @@ func (a *Authority) issue(leaf *x509.Certificate, change func(*x509.Certificate)
 	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
-// sign makes a key and a certificate for it; an authority that has no key yet
-// vouches for itself.
+// sign generates a key and a certificate for it. An authority without a key signs its
+// own certificate.
 func (a *Authority) sign(template *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

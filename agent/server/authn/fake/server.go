@@ -12,11 +12,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// ErrAway is what reviews fail with while the server is away.
+// ErrAway is the error of reviews while the server is unavailable.
 var ErrAway = errors.New("connection refused")
 
-// Server reviews tokens and rights. The zero Server knows nobody. All methods
-// may be called at once.
+// Server serves TokenReviews and SubjectAccessReviews. The zero Server rejects all
+// tokens and access. Its methods may be called concurrently.
 type Server struct {
 	mu     sync.Mutex
 	tokens map[string]authenticationv1.UserInfo
@@ -28,10 +28,10 @@ type Server struct {
 	reviews      []string
 }
 
-// right is what a user or a group may do with a node.
+// right allows a user or group a verb on a subresource of nodes.
 type right struct{ who, verb, subresource string }
 
-// Grant has a token be that of a user.
+// Grant makes token authenticate as user.
 func (s *Server) Grant(token, user string, groups ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,15 +41,15 @@ func (s *Server) Grant(token, user string, groups ...string) {
 	s.tokens[token] = authenticationv1.UserInfo{Username: user, UID: "uid-of-" + user, Groups: groups}
 }
 
-// Revoke has a token be nobody's.
+// Revoke makes token invalid.
 func (s *Server) Revoke(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tokens, token)
 }
 
-// Allow lets a user or a group do something with the subresources of a node;
-// "*" is any verb, or any subresource.
+// Allow allows a user or group a verb on subresources of nodes; "*" means any verb,
+// or any subresource.
 func (s *Server) Allow(who, verb string, subresources ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,43 +58,42 @@ func (s *Server) Allow(who, verb string, subresources ...string) {
 	}
 }
 
-// Forbid takes all rights of a user or a group.
+// Forbid removes all rights of a user or group.
 func (s *Server) Forbid(who string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rights = slices.DeleteFunc(s.rights, func(r right) bool { return r.who == who })
 }
 
-// Fail has reviews fail; nil has them succeed again.
+// Fail makes reviews return err; nil makes them succeed again.
 func (s *Server) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fails = err
 }
 
-// Take has each review take its time.
+// Take delays each review by d.
 func (s *Server) Take(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.takes = d
 }
 
-// TokenReviews are the tokens that were reviewed, in order.
+// TokenReviews returns the reviewed tokens, in order.
 func (s *Server) TokenReviews() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.tokenReviews)
 }
 
-// Reviews are the rights that were asked for, such as "admin get
-// nodes/proxy", in order.
+// Reviews returns the access reviews, such as "admin get nodes/proxy", in order.
 func (s *Server) Reviews() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.reviews)
 }
 
-// TokenReview reviews a token, as the API server does.
+// TokenReview reviews a token like the API server.
 func (s *Server) TokenReview(ctx context.Context, review *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *Server) TokenReview(ctx context.Context, review *authenticationv1.Token
 	return got, nil
 }
 
-// AccessReview reviews a right, as the API server does.
+// AccessReview reviews access like the API server.
 func (s *Server) AccessReview(ctx context.Context, review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +128,8 @@ func (s *Server) AccessReview(ctx context.Context, review *authorizationv1.Subje
 	return got, nil
 }
 
-// wait takes the review's time without the lock.
+// wait blocks for the delay of Take without holding the lock, and returns the error
+// of Fail.
 func (s *Server) wait(ctx context.Context) error {
 	fails, takes := s.fails, s.takes
 	s.mu.Unlock()

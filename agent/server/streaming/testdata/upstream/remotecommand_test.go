@@ -18,8 +18,8 @@ import (
 	"github.com/tinylet/tinylet/agent/server/remotecommand"
 )
 
-// board is tinylet's own way into a container: its client, before its handler,
-// before the streaming server.
+// board returns a dial func for agent/server/streaming in front of the upstream
+// streaming server, for tinylet's own client.
 func board(t *testing.T) func(context.Context) (net.Conn, error) {
 	t.Helper()
 	front := httptest.NewServer(handlerOf(t))
@@ -75,7 +75,7 @@ func TestOwnClientEcho(t *testing.T) {
 	}
 }
 
-// TestOwnClientEndOfInput: 100 MB go in, and only their end brings the answer.
+// TestOwnClientEndOfInput: the command responds only after the end of 100 MB of input.
 func TestOwnClientEndOfInput(t *testing.T) {
 	var out bytes.Buffer
 	sum := sha256.New()
@@ -97,7 +97,7 @@ func TestOwnClientMuchOutput(t *testing.T) {
 	}
 }
 
-// TestOwnClientBothWays: much goes in and comes out at once.
+// TestOwnClientBothWays transfers much data in both directions at the same time.
 func TestOwnClientBothWays(t *testing.T) {
 	got, want := sha256.New(), sha256.New()
 	in := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{3}), 50<<20), want)
@@ -120,7 +120,7 @@ func TestOwnClientResize(t *testing.T) {
 	}
 }
 
-// TestOwnClientHundredTimes: what a command says last is never lost.
+// TestOwnClientHundredTimes: the last output of a command is never lost.
 func TestOwnClientHundredTimes(t *testing.T) {
 	dial := board(t)
 	var clients sync.WaitGroup

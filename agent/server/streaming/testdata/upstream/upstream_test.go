@@ -1,8 +1,8 @@
-// Package upstream holds agent/server/streaming between the two programs that it stands
-// between: Kubernetes' own client for exec, attach and port-forward, and the
-// streaming server that containerd and CRI-O are built with; and
-// agent/server/remotecommand in the place of that client. It is a module of
-// its own, since both need a library for SPDY, which tinylet has no use for:
+// Package upstream tests agent/server/streaming between the upstream programs:
+// Kubernetes' client for exec, attach and port-forward, and the streaming server of
+// containerd and CRI-O. It also tests agent/server/remotecommand in place of that
+// client. It is a separate module, because both need a SPDY library, which tinylet
+// does not use:
 //
 //	cd agent/server/streaming/testdata/upstream && go test .
 package upstream
@@ -44,7 +44,7 @@ import (
 
 const patience = 2 * time.Minute
 
-// commands are what the runtime can run.
+// commands implements the commands of the runtime.
 type commands struct{}
 
 func (commands) Exec(ctx context.Context, _ string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remote.TerminalSize) error {
@@ -84,7 +84,7 @@ func (c commands) Attach(ctx context.Context, id string, in io.Reader, out, errs
 	return c.Exec(ctx, id, []string{"cat"}, in, out, errs, tty, resize)
 }
 
-// refusedPort is one that nobody listens at.
+// refusedPort is a port without a listener.
 const refusedPort = 1
 
 func (commands) PortForward(_ context.Context, sandbox string, port int32, conn io.ReadWriteCloser) error {
@@ -96,7 +96,7 @@ func (commands) PortForward(_ context.Context, sandbox string, port int32, conn 
 	return err
 }
 
-// driver asks the streaming server as containerd does.
+// driver calls the streaming server like containerd.
 type driver struct{ server streaming.Server }
 
 func (d driver) Exec(_ context.Context, r *runtimeapi.ExecRequest) (string, error) {
@@ -118,7 +118,7 @@ func (driver) ExecSync(context.Context, string, []string, time.Duration) (stdout
 	return nil, nil, 0, errors.New("not asked here")
 }
 
-// node is a handler before a runtime; it answers how to reach it.
+// node returns a client configuration for a handler in front of a runtime.
 func node(t *testing.T) *rest.Config {
 	t.Helper()
 	front := httptest.NewTLSServer(handlerOf(t))
@@ -126,7 +126,7 @@ func node(t *testing.T) *rest.Config {
 	return &rest.Config{Host: front.URL, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
 
-// handlerOf is agent/server/streaming before a runtime.
+// handlerOf returns an agent/server/streaming handler in front of a runtime.
 func handlerOf(t *testing.T) http.Handler {
 	t.Helper()
 	config := streaming.DefaultConfig
@@ -208,7 +208,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// TestEndOfInput: 100 MB go in, and only their end brings the answer.
+// TestEndOfInput: the command responds only after the end of 100 MB of input.
 func TestEndOfInput(t *testing.T) {
 	var out bytes.Buffer
 	sum := sha256.New()
@@ -230,7 +230,7 @@ func TestMuchOutput(t *testing.T) {
 	}
 }
 
-// sizes are the terminal's, one after the other.
+// sizes is a queue of terminal sizes.
 type sizes chan remotecommand.TerminalSize
 
 func (s sizes) Next() *remotecommand.TerminalSize {
@@ -303,8 +303,7 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
-// forwarding is a session of port-forward, whose connections the test opens as
-// kubectl does.
+// forwarding is a port-forward session, whose connections the test opens like kubectl.
 type forwarding struct {
 	t     *testing.T
 	conn  httpstream.Connection
@@ -319,8 +318,8 @@ func (f *forwarding) create(kind string, port int) (httpstream.Stream, error) {
 	return f.conn.CreateStream(headers)
 }
 
-// connect opens a connection to a port. Of one that is refused at once there may
-// be no data stream any more.
+// connect opens a connection to a port. If the port rejects it at once, the data stream
+// may be gone already.
 func (f *forwarding) connect(port int) (data, failure httpstream.Stream) {
 	f.t.Helper()
 	f.count++
@@ -348,9 +347,9 @@ func (f *forwarding) ends(data, failure httpstream.Stream, want string) {
 	f.conn.RemoveStreams(data, failure)
 }
 
-// TestPortForwardConnections: each connection of a session is for itself. One
-// that the port refuses ends no other one and not the session, and there may be
-// many, one after the other and at once.
+// TestPortForwardConnections: the connections of a session are independent. A rejected
+// one ends neither another one nor the session, and there may be many, sequential and
+// concurrent.
 func TestPortForwardConnections(t *testing.T) {
 	config := node(t)
 	transport, upgrader, err := spdy.RoundTripperFor(config)
@@ -417,8 +416,8 @@ func TestPortForwardConnections(t *testing.T) {
 	}
 }
 
-// TestWebSocket: v4 is what the streaming server speaks; v5, which only a
-// kubelet translates, is refused by it, and the client learns that.
+// TestWebSocket: the streaming server speaks v4; it rejects v5, which only the kubelet
+// translates, and the client gets the error.
 func TestWebSocket(t *testing.T) {
 	config := node(t)
 	for protocol, works := range map[string]bool{"v4.channel.k8s.io": true, "v5.channel.k8s.io": false} {
